@@ -1,7 +1,8 @@
 """A librarian whose readers use the tools of an MCP server: here one for files, in this folder.
 
 With node, the server of others does as well, and more:
-`McpCommand("files", ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."])`.
+`McpCommand("files", ["npx", "-y", "@modelcontextprotocol/server-filesystem", folder],
+network=["npm"], write=["~/.npm", folder])`.
 """
 
 import sys

@@ -165,6 +165,7 @@ async def open_orchestrator(
         )
 
         def connect() -> ToolServers:
+            from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
             from orchestrator.products.mcp.client.connections import McpConnections
 
             return McpConnections(
@@ -172,6 +173,9 @@ async def open_orchestrator(
                 book.redactor,
                 workspace=workspace_settings.workspace,
                 state=workspace_settings.state,
+                sandbox=ProgramSandbox(
+                    choice=workspace_settings.sandbox, hidden=workspace_settings.hidden
+                ),
             )
 
         servers = await _open_servers(connect, workspace_settings.state)

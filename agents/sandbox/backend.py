@@ -81,6 +81,9 @@ class TaskSandbox:
     protected: tuple[Path, ...] = ()
     """What no command writes, not even in the workspace: the code that the orchestrator runs.
     The paths are real."""
+    visible: tuple[Path, ...] = ()
+    """What a command reads besides, also in a temporary folder or a hidden one. The paths are
+    real."""
     home: Path | None = None
     """The real path of the user's home, where programs look for start-up files."""
     on_request: Callable[[NetworkRequest], None] = _ignore_request
@@ -133,6 +136,15 @@ class TaskSandbox:
     def readable(self) -> list[Path]:
         """The readable paths of the sandbox that have not become links since."""
         return [path for path in self.sandbox.read or () if is_unmoved(path)]
+
+    @property
+    def shown(self) -> list[Path]:
+        """What is visible by its own right: it is there, no link, and cannot be written."""
+        return [
+            path
+            for path in self.visible
+            if is_unmoved(path) and path.exists() and not _is_in(path, self.writable)
+        ]
 
     @property
     def may_be_replaced(self) -> list[Path]:

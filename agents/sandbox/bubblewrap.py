@@ -186,6 +186,15 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
     empty = [it for it in (*TEMPORARY, RUN) if it.is_dir() and not it.is_symlink()]
     granted = [it for it in place.granted(covered=empty) if it in writable]
     readable = [it for it in (*IN_RUN, *place.readable) if it.exists()]
+    # All else is there already, and devices are the sandbox's own.
+    covered = (*empty, *place.hidden)
+    shown = [
+        it
+        for it in place.shown
+        if place.sandbox.read is not None or is_below(it, covered)
+        if not is_below(it, (Path("/dev"), Path("/proc"))) and it not in empty
+    ]
+    readable += shown
     if place.proxy_port is not None:
         # What opens the listener of the proxy, before it becomes the command.
         readable.append(Path(os.path.realpath(sys.base_prefix)))
@@ -202,7 +211,7 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
             for path in place.hidden
             # What is not there cannot be covered.
             if path.exists() and path not in writable
-            if is_below(path, writable) or not is_below(path, (*empty, *place.hidden))
+            if is_below(path, (*writable, *shown)) or not is_below(path, (*empty, *place.hidden))
         },
     }
     closed = [path for path, kind in inner.items() if kind is _Mount.PROTECTED]

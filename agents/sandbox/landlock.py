@@ -94,7 +94,7 @@ def _rules(place: TaskSandbox) -> Iterator[str]:
     readable = (Path("/"),) if read is None else (*map(Path, SYSTEM), *place.readable)
     # Among the devices are the terminals of the user, and for root the disks.
     hidden = (*place.hidden, Path("/dev"))
-    for path in readable:
+    for path in (*readable, *place.shown):
         yield from (f"rule=read:{it}" for it in _without(path, hidden))
     for path in place.granted():
         yield from (f"rule=write:{it}" for it in _without(path, place.hidden))

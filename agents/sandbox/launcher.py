@@ -345,7 +345,8 @@ def main() -> None:
     if not supervisor:
         os.close(reading)
         try:
-            _supervise(settings, argv, os.getppid(), writing)
+            # That of the leader, which another process may lead.
+            _supervise(settings, argv, os.getpgrp(), writing)
         except Exception as exc:
             os.write(2, f"the command is not supervised: {exc}\n".encode())
         finally:

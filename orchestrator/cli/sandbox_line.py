@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from orchestrator.agents import Agent
+from orchestrator.agents import Agent, McpCommand
 from orchestrator.agents.sandbox.choice import SandboxChoice, SandboxName
 from orchestrator.agents.sandbox.detection import Detected
 from orchestrator.composition import SANDBOX_VARIABLE
@@ -34,11 +34,15 @@ async def choose_sandbox(
         quiet: say nothing.
     """
     choice = SandboxChoice(name or os.environ.get(SANDBOX_VARIABLE) or "auto")
-    if not quiet and any(
-        tool.machine for it in agents for one in reachable_agents(it) for tool in one.tools
-    ):
+    if not quiet and any(_starts_programs(one) for it in agents for one in reachable_agents(it)):
         print(describe_sandbox(await choice.detect()), file=sys.stderr)
     return choice  # noqa: ASYNC910 (most agents need none)
+
+
+def _starts_programs(agent: Agent[Any]) -> bool:
+    return any(tool.machine for tool in agent.tools) or any(
+        isinstance(server, McpCommand) for server in agent.servers
+    )
 
 
 def describe_sandbox(found: Detected) -> str:

@@ -175,21 +175,26 @@ class Hostile:
                 write({"jsonrpc": "2.0", "id": id_, "error": error})
 
 
-def _grandchild() -> int:
-    """Start a process that leaves our group, ignores signals, and forgets who started it."""
+def _grandchild() -> str:
+    """Start a process that leaves our group, ignores signals, and forgets who started it.
+
+    It is found by the word that is returned: its id is another one outside of a sandbox.
+    """
+    word = os.urandom(8).hex()
     code = (
         "import signal, time\n"
         "for name in ('TERM', 'HUP', 'INT'):\n"
         "    signal.signal(signal.Signals['SIG' + name], signal.SIG_IGN)\n"
         "time.sleep(600)"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
+    subprocess.Popen(
+        [sys.executable, "-c", code, word],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    ).pid
+    )
+    return word
 
 
 def serve_stdio(hostile: Hostile) -> None:

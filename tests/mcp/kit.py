@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,9 @@ async def use(*servers: McpServer, calls: Sequence[Any] = (), **options: Any) ->
 
 def hostile(*arguments: str, **options: Any) -> McpCommand:
     """Return a server that is wrong in the ways that its arguments say."""
+    # The files that it is told of are temporary, so its sandbox has to show them.
+    named = {Path(it).parent for it in options.get("env", {}).values() if "/" in it}
+    options = {"write": sorted(named), **options}
     return program("bad", "hostile.py", *arguments, **options)
 
 
@@ -140,10 +143,11 @@ def at(port: int, **options: Any) -> McpUrl:
     return McpUrl("bad", f"http://127.0.0.1:{port}/mcp", **options)
 
 
-def is_running(pid: int) -> bool:
-    """Return whether a process is there, and no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+def is_running(word: str) -> bool:
+    """Return whether there is a process with this word among its arguments, and no zombie."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            # Those of a zombie are empty.
+            if word.encode() in file.read_bytes().split(b"\0"):
+                return True
+    return False

@@ -45,7 +45,7 @@ async def test_the_next_start_ends_the_servers_of_a_killed_process(tmp_path: Pat
     )
     assert process.stdout is not None
     async with process.stdout:
-        grandchild = int(await process.stdout.receive_some())
+        grandchild = (await process.stdout.receive_some()).decode().strip()
         process.kill()
         await process.wait()
 
@@ -53,6 +53,7 @@ async def test_the_next_start_ends_the_servers_of_a_killed_process(tmp_path: Pat
     async with open_orchestrator(":memory:", environ=environ):
         assert not is_running(grandchild)
     assert not any((tmp_path / "home" / "servers").iterdir())
+    assert not (tmp_path / "home" / "server-folders").exists()
 
 
 @pytest.mark.realtime

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from orchestrator.agents import AgentError
+from orchestrator.agents import AgentError, DefinitionError
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.sandbox.detection import detect
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.workspace.git import HALF_MADE, GitError
 from orchestrator.kernel.execution.workspace.worktrees import Worktree, WorktreeError, Worktrees
 
@@ -20,6 +24,7 @@ realtime = pytest.mark.realtime
 
 Attempt = Callable[[Path, Worktrees], Awaitable[None]]
 NOTES = "refs/orchestrator"
+BACKENDS = ("bubblewrap", "landlock", "none")
 
 
 @pytest.fixture
@@ -49,9 +54,20 @@ def repo(template: Path, tmp_path: Path) -> Path:
     return shutil.copytree(template, tmp_path / "repo")
 
 
+def require_backend(name: str) -> None:
+    try:
+        detect(name)
+    except DefinitionError as exc:
+        pytest.skip(str(exc))
+
+
+def sandbox(backend: str = "auto") -> ProgramSandbox:
+    return ProgramSandbox(choice=SandboxChoice(backend))
+
+
 @pytest.fixture
 def trees(tmp_path: Path, environ: dict[str, str]) -> Worktrees:
-    return Worktrees(tmp_path / "trees", environ)
+    return Worktrees(tmp_path / "trees", environ, sandbox())
 
 
 def git(where: Path, *args: str) -> str:
@@ -276,7 +292,7 @@ async def test_a_locked_worktree_is_not_removed(repo: Path, trees: Worktrees) ->
 
     kept = await trees.close(tree)
 
-    assert "has no work in it, and could not be removed altogether: git worktree" in kept
+    assert "has no work in it, and could not be removed altogether: it is locked" in kept
     assert (tree.path / "b.txt").exists()
 
 
@@ -289,7 +305,7 @@ async def test_the_same_task_goes_on_in_its_worktree(
     commit(first.path)
     (first.path / "new").touch()
     commit(repo)
-    again = Worktrees(tmp_path / "trees", environ)
+    again = Worktrees(tmp_path / "trees", environ, sandbox())
 
     second = await again.open(repo / "part", name="t1")
 
@@ -364,24 +380,28 @@ async def test_a_worktree_left_half_made_by_a_crash_is_made_again(
 HOUSE = """
 import os, pathlib, sys, trio
 from orchestrator.kernel.execution.workspace.worktrees import Worktrees
+from tests.orchestrator.test_worktrees import sandbox
 
-async def main(repo, folder):
-    await Worktrees(pathlib.Path(folder), os.environ).open(pathlib.Path(repo), name="t1")
+async def main(repo, folder, backend):
+    trees = Worktrees(pathlib.Path(folder), os.environ, sandbox(backend))
+    await trees.open(pathlib.Path(repo), name="t1")
 
 trio.run(main, *sys.argv[1:])
 """
 
 
-def start_house(repo: Path, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_house(repo: Path, environ: dict[str, str], backend: str) -> subprocess.Popen[bytes]:
     """Open a worktree in another process."""
-    command = [sys.executable, "-c", HOUSE, str(repo), str(repo.parent / "trees")]
+    folder = repo.parent / "trees"
+    command = [sys.executable, "-c", HOUSE, str(repo), str(folder), backend]
     return subprocess.Popen(command, env=environ, cwd=Path(__file__).parents[2])
 
 
-def replace_checkout(environ: dict[str, str], folder: Path, script: str) -> None:
+def replace_checkout(environ: dict[str, str], repo: Path, script: str) -> None:
     """Put a git into the PATH that runs a script instead of a checkout."""
     real = shutil.which("git", path=environ["PATH"])
-    program = folder / "bin" / "git"
+    # A sandbox shows it there.
+    program = repo / ".git" / "bin" / "git"
     program.parent.mkdir()
     program.write_text(
         f'#!/bin/sh\ncase " $* " in *" reset "*) {script};; esac\nexec {real} "$@"\n'
@@ -390,13 +410,23 @@ def replace_checkout(environ: dict[str, str], folder: Path, script: str) -> None
     environ["PATH"] = f"{program.parent}:{environ['PATH']}"
 
 
-def check_out_slowly(environ: dict[str, str], folder: Path) -> int:
+def check_out_slowly(environ: dict[str, str], repo: Path) -> int:
     """Let a checkout take forever; who takes part in it holds the other end of what is returned."""
-    line = folder / "line"
+    line = repo / ".git" / "line"
     os.mkfifo(line)
-    script = f"exec 3> {line}; echo $$ >&3; exec sleep 600"
-    replace_checkout(environ, folder, script)
+    script = f"exec 3> {line}; echo begun >&3; exec sleep 600"
+    replace_checkout(environ, repo, script)
     return os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def who_holds(line: Path) -> int:
+    """Return the process that writes to a pipe, by its id outside of any sandbox."""
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            pid = int(opened.parts[2])
+            if opened.samefile(line) and pid != os.getpid():
+                return pid
+    raise AssertionError(f"no process holds {line}")
 
 
 async def wait_gone(line: int) -> None:
@@ -407,14 +437,17 @@ async def wait_gone(line: int) -> None:
 
 
 @realtime
+@pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_worktree_is_not_remade_while_an_earlier_git_works_in_it(
-    repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str]
+    repo: Path, trees: Worktrees, tmp_path: Path, environ: dict[str, str], backend: str
 ) -> None:
     """Its process was killed, and git was not: it still writes files there."""
-    line = check_out_slowly(environ, tmp_path)
-    house = start_house(repo, environ)
+    require_backend(backend)
+    line = check_out_slowly(environ, repo)
+    house = start_house(repo, environ, backend)
     await trio.lowlevel.wait_readable(line)
-    smudging = int(os.read(line, 100))
+    assert os.read(line, 100)
+    smudging = who_holds(repo / ".git" / "line")
     house.kill()
     house.wait()
     half = (tmp_path / "trees" / "t1" / ".git").stat()
@@ -437,8 +470,8 @@ async def test_a_cancelled_opening_leaves_nothing(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Neither a folder nor a branch, nor a process that goes on with it."""
-    line = check_out_slowly(environ, tmp_path)
-    trees = Worktrees(tmp_path / "trees", environ)
+    line = check_out_slowly(environ, repo)
+    trees = Worktrees(tmp_path / "trees", environ, sandbox())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: trees.open(repo, name="t1"))
@@ -456,8 +489,8 @@ async def test_a_cancelled_opening_leaves_nothing(
 async def test_a_checkout_that_fails_leaves_nothing(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    replace_checkout(environ, tmp_path, "echo the disk is full >&2; exit 1")
-    trees = Worktrees(tmp_path / "trees", environ)
+    replace_checkout(environ, repo, "echo the disk is full >&2; exit 1")
+    trees = Worktrees(tmp_path / "trees", environ, sandbox())
 
     with pytest.raises(GitError, match=r"git reset: the disk is full"):
         await trees.open(repo, name="t1")
@@ -505,7 +538,7 @@ async def test_a_worktree_begins_where_head_is(repo: Path, trees: Worktrees) -> 
 async def test_a_folder_in_the_repository_does_not_look_like_work(
     repo: Path, environ: dict[str, str]
 ) -> None:
-    trees = Worktrees(repo / ".trees", environ)
+    trees = Worktrees(repo / ".trees", environ, sandbox())
 
     tree = await trees.open(repo, name="t1")
 
@@ -528,7 +561,7 @@ async def test_the_surroundings_lead_git_nowhere_else(
         "GIT_CONFIG_KEY_0": "core.bare",
         "GIT_CONFIG_VALUE_0": "true",
     }
-    trees = Worktrees(tmp_path / "trees", {**environ, **astray})
+    trees = Worktrees(tmp_path / "trees", {**environ, **astray}, sandbox())
 
     tree = await trees.open(repo, name="t1")
 
@@ -772,7 +805,7 @@ async def test_a_name_must_be_one_for_a_folder_and_for_a_branch(
 
 
 async def test_without_git_there_are_no_worktrees(tmp_path: Path) -> None:
-    trees = Worktrees(tmp_path / "trees", {"PATH": str(tmp_path)})
+    trees = Worktrees(tmp_path / "trees", {"PATH": str(tmp_path)}, sandbox())
 
     with pytest.raises(GitError, match=r"git cannot be run: .*needs git 2.34 or later"):
         await trees.open(tmp_path, name="t1")
@@ -791,7 +824,7 @@ def run_fast(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
-    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path))
+    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path), sandbox())
 
     async def attempt() -> None:
         with pytest.raises(GitError, match="git has not answered within 30 seconds"):
@@ -802,7 +835,7 @@ def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.memory_only
 def test_closing_takes_no_longer_than_it_says(tmp_path: Path) -> None:
-    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path))
+    trees = Worktrees(tmp_path / "trees", stubborn(tmp_path), sandbox())
     tree = Worktree(
         path=tmp_path,
         workspace=tmp_path,

@@ -114,6 +114,8 @@ class Page:
         self.complaints: list[str] = []
         """What stands in the console as a warning or an error."""
         self.is_loaded = False
+        self._frames: list[tuple[str, str]] = []
+        """The sessions and targets of its frames that are pages of their own."""
 
     def call(self, method: str, **params: Any) -> Any:
         return self._browser.call(method, params, self._session)
@@ -123,6 +125,8 @@ class Page:
             self.requests.append(params["request"]["url"])
         elif method == "Page.loadEventFired":
             self.is_loaded = True
+        elif method == "Target.attachedToTarget":
+            self._frames.append((params["sessionId"], params["targetInfo"]["targetId"]))
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded" or (
@@ -239,8 +243,23 @@ class Page:
         """End its process, as a fault of the browser does."""
         self.call("Inspector.enable")
         self._browser.send("Page.crash", session=self._session)
-        while self._browser.receive().get("method") != "Inspector.targetCrashed":
+        crashed = {"method": "Inspector.targetCrashed", "sessionId": self._session}
+        # The process of another page may crash as well.
+        while not crashed.items() <= self._browser.receive().items():
             pass
+
+    def frame(self) -> "Page":
+        """Wait for the frame of this page that has no origin, and so is a page of its own.
+
+        This page announces it. Other pages of the browser may have frames, too, and a closed page
+        keeps its frame for a moment.
+        """
+        how = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+        self.call("Target.setAutoAttach", **how)
+        while not self._frames:
+            self._browser.receive()
+        [(session, target)] = self._frames
+        return Page(self._browser, session, target)
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", {"targetId": self._target})

@@ -68,20 +68,20 @@ def test_a_run_shows_its_answer_and_the_viewer(
     assert page.requests == [(tmp_path / "notebook.html").as_uri()]
 
 
-def frame_of(browser: Browser) -> Page:
-    """Return the frame, which is a page of its own, since it has no origin."""
-    targets = browser.call("Target.getTargets")["targetInfos"]
-    [target] = [it["targetId"] for it in targets if it["type"] == "iframe"]
-    how = {"targetId": target, "flatten": True}
-    session = browser.call("Target.attachToTarget", how)["sessionId"]
-    return Page(browser, session, target)
+def test_a_frame_is_found_through_its_own_page(notebook: Callable[[str], Page]) -> None:
+    """Another page may have one as well: an open one, or one that was closed just now."""
+    first, second = (
+        notebook(f'<iframe sandbox="allow-scripts" srcdoc="{name}"></iframe>')
+        for name in ("first", "second")
+    )
+
+    assert first.frame().run("document.body.innerText") == "first"
+    assert second.frame().run("document.body.innerText") == "second"
 
 
-def test_the_viewer_opens_without_an_origin(
-    browser: Browser, notebook: Callable[[str], Page]
-) -> None:
+def test_the_viewer_opens_without_an_origin(notebook: Callable[[str], Page]) -> None:
     page = notebook(html_of(hostile_run()))
-    frame = frame_of(browser)
+    frame = page.frame()
 
     opened = "delegation.opened.then(() => delegation.error?.message ?? 'opened')"
     assert frame.run(opened) == "opened"

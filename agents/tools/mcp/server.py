@@ -1,7 +1,8 @@
 """The values `McpCommand` and `McpUrl`: servers whose tools an agent uses.
 
 A server is a stranger. Its annotations allow nothing, it asks for nothing unless it was named that
-it may, and the values of its variables and headers are secret.
+it may, and the values of its variables and headers are secret. A sandbox holds one that is a
+command, since what it reads may be written by an agent.
 """
 
 import re
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.sandbox import Sandbox
 from orchestrator.agents.type_checks import has_type
 
 NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]|_(?!_)){0,31}(?<!_)")
@@ -38,6 +40,18 @@ def _mapping(given: Mapping[str, str]) -> Mapping[str, str]:
         # Not the value: it may have secrets.
         raise DefinitionError(f"variables and headers are a mapping, not {type(given).__name__}")
     return MappingProxyType(dict(given))
+
+
+def _writable(given: Iterable[str | Path]) -> tuple[Path, ...]:
+    return Sandbox(write=given).write
+
+
+def _readable(given: Iterable[str | Path] | None) -> tuple[Path, ...] | None:
+    return Sandbox(read=given).read
+
+
+def _network(given: bool | Iterable[str]) -> bool | tuple[str, ...]:
+    return Sandbox(network=given).network
 
 
 @attrs.frozen
@@ -98,7 +112,17 @@ class McpCommand(_McpServer):
     """Its variables, besides PATH, HOME and the like; `${NAME}` in a value is a variable of the
     orchestrator. It gets no others."""
     cwd: Path | None = attrs.field(default=None, kw_only=True)
-    """The folder it starts in; by default the workspace of the orchestrator."""
+    """The folder it starts in, a relative one being inside the workspace; by default an empty one
+    of its own."""
+    write: tuple[Path, ...] = attrs.field(default=(), kw_only=True, converter=_writable)
+    """What it may write besides its own folder and temporary files; `["."]` is the workspace."""
+    read: tuple[Path, ...] | None = attrs.field(default=None, kw_only=True, converter=_readable)
+    """What it may read besides that, the workspace and the system's own folders; None is
+    everything but credentials and the state of the orchestrator."""
+    network: bool | tuple[str, ...] = attrs.field(default=False, kw_only=True, converter=_network)
+    """True is all of it, False none; a list names the hosts that can be reached, by a proxy."""
+    sandbox: bool = attrs.field(default=True, kw_only=True)
+    """Whether a sandbox holds it to that; if not, it may do all that the user may."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -113,6 +137,18 @@ class McpCommand(_McpServer):
                 raise self.error(f"the value of {name} must be text")
         if self.cwd is not None and not has_type(self.cwd, Path):
             raise self.error("its cwd must be a Path")
+        if not has_type(self.sandbox, bool):
+            raise self.error("its sandbox must be True or False")
+        if not self.sandbox and self.allowed != Sandbox():
+            raise self.error(
+                "it has sandbox=False, so nothing holds it to its write, read and network: leave"
+                " those out, or sandbox=False"
+            )
+
+    @property
+    def allowed(self) -> Sandbox:
+        """What its sandbox allows, besides a folder of its own."""
+        return Sandbox(write=self.write, read=self.read, network=self.network)
 
     def resolved(self, environ: Mapping[str, str]) -> "McpCommand":
         """Return the same server with the values of its variables.

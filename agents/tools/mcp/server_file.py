@@ -23,6 +23,8 @@ OWN_SETTINGS: Final = (
     *("include", "exclude", "timeout", "connect_timeout"),
     *("roots", "sampling", "elicitation"),
 )
+COMMAND_SETTINGS: Final = ("write", "read", "network", "sandbox")
+"""What holds a server that is a command."""
 _HTTP: Final = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9-]+")
 MOST_BYTES: Final = 2**20
@@ -109,6 +111,7 @@ def server_from(name: str, config: Mapping[str, Any]) -> McpServer:
         command = [config["command"], *list_in(config.get("args"))]
         _refuse_variables(name, "args", command)
         cwd = config.get("cwd")
+        own |= {key: config[key] for key in COMMAND_SETTINGS if key in config}
         return McpCommand(
             plain,
             command,

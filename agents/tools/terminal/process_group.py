@@ -20,18 +20,26 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Final
 
+import attrs
 import trio
 
 from orchestrator.agents.errors import ToolError
 from orchestrator.agents.nurseries import raising_one_error
-from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.backend import Launch, TaskSandbox
 from orchestrator.agents.sandbox.network.access import NetworkAccess, open_network
 from orchestrator.agents.sandbox.own_process import forbid_inspection
+from orchestrator.agents.sandbox.program_path import program_path
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
 from orchestrator.agents.tools.terminal.process_tags import (
     kill_supervisors_in_thread,
@@ -92,7 +100,9 @@ async def open_command(
     async with open_network(
         [_shell(), "-c", command], environ=with_tag(environ, tag), sandbox=sandbox
     ) as network:
-        process = await _start(command, cwd, network, PIPE if stdin else DEVNULL)
+        process = await _start(
+            command, cwd, network, stdin=PIPE if stdin else DEVNULL, stderr=STDOUT
+        )
         # No checkpoint between the start and the supervisor: a cancellation would leak the
         # process.
         running = RunningCommand(
@@ -113,19 +123,20 @@ async def open_program(
     *,
     cwd: Path,
     environ: Mapping[str, str],
+    sandbox: TaskSandbox | None,
     tag: str,
     errors: OutputBuffer,
     grace: float = GRACE_SECONDS,
 ) -> AsyncGenerator["RunningCommand"]:
     """Run a program that is talked to by its stdin and stdout, and end all of it with the block.
 
-    It is a program of the person who runs this process: no sandbox holds it. Both streams belong to
-    the caller (`RunningCommand.streams`).
+    Both streams belong to the caller (`RunningCommand.streams`).
 
     Args:
         argv: the program and its arguments. No shell reads them.
         cwd: the folder it starts in.
         environ: the whole environment but the tag, which is added.
+        sandbox: what it may touch; None is all that the user may.
         tag: from `new_tag()`: it identifies descendants wherever they went.
         errors: stores what it writes to its stderr.
         grace: the seconds between TERM and KILL.
@@ -135,21 +146,24 @@ async def open_program(
     """
     if os.name != "posix":
         raise ToolError("programs can only be run on Linux and macOS, and this is neither")
-    forbid_inspection()
+    environ = with_tag(environ, tag)
     with _start_errors(argv[0], cwd):
-        process = await trio.lowlevel.open_process(
-            list(argv),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=cwd,
-            env=with_tag(environ, tag),
-            start_new_session=True,
+        argv = [program_path(argv[0], environ=environ, cwd=cwd), *argv[1:]]
+    opening: AbstractAsyncContextManager[NetworkAccess | None] = (
+        nullcontext() if sandbox is None else open_network(argv, environ=environ, sandbox=sandbox)
+    )
+    async with opening as network:
+        if network is None:
+            launch = Launch(argv=argv, environ=environ)
+            process = await _open_process(argv[0], cwd, launch, stdin=PIPE, stderr=PIPE)
+        else:
+            process = await _start(argv[0], cwd, network, stdin=PIPE, stderr=PIPE)
+        # No checkpoint in between, as above.
+        running = RunningCommand(
+            process, read_from=process.stderr, tag=tag, output=errors, grace=grace
         )
-    # No checkpoint in between, as above.
-    running = RunningCommand(process, read_from=process.stderr, tag=tag, output=errors, grace=grace)
-    async with _supervised(running, None):
-        yield running
+        async with _supervised(running, None):
+            yield running
 
 
 @asynccontextmanager
@@ -406,25 +420,34 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
             os.close(file)
 
 
-async def _start(command: str, cwd: Path, network: NetworkAccess, stdin: int) -> trio.Process:
-    # A command has the environment without secrets, and must not read them in ours.
-    forbid_inspection()
+async def _start(
+    command: str, cwd: Path, network: NetworkAccess, *, stdin: int, stderr: int
+) -> trio.Process:
     launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
     try:
-        with _start_errors(command, cwd):
-            return await trio.lowlevel.open_process(
-                list(launch.argv),
-                stdin=stdin,
-                stdout=PIPE,
-                stderr=STDOUT,
-                cwd=cwd,
-                env=launch.environ,
-                pass_fds=(*launch.pass_fds, *network.pass_fds),
-                start_new_session=True,
-            )
+        passed = attrs.evolve(launch, pass_fds=(*launch.pass_fds, *network.pass_fds))
+        return await _open_process(command, cwd, passed, stdin=stdin, stderr=stderr)
     finally:
         for file in launch.pass_fds:
             os.close(file)
+
+
+async def _open_process(
+    command: str, cwd: Path, launch: Launch, *, stdin: int, stderr: int
+) -> trio.Process:
+    # A command has the environment without secrets, and must not read them in ours.
+    forbid_inspection()
+    with _start_errors(command, cwd):
+        return await trio.lowlevel.open_process(
+            list(launch.argv),
+            stdin=stdin,
+            stdout=PIPE,
+            stderr=stderr,
+            cwd=cwd,
+            env=launch.environ,
+            pass_fds=launch.pass_fds,
+            start_new_session=True,
+        )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from orchestrator.agents import Agent, McpUrl, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
@@ -25,8 +26,10 @@ from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.options import BrowserOption
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.composition import SANDBOX_VARIABLE
 from orchestrator.kernel.errors import LoginError
-from orchestrator.kernel.state_files import state_folder
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
+from orchestrator.kernel.state_files import real_paths, state_folder
 from orchestrator.products.mcp.client.connections import EXTRA, McpConnections
 from orchestrator.products.mcp.client.login.file import (
     address_of,
@@ -249,8 +252,16 @@ def _count(tools: int) -> str:
 async def _connections() -> AsyncGenerator[McpConnections]:
     """Give connections that end with the block, and what they started."""
     redactor = Redactor(secret_values(os.environ))
+    state = state_folder(os.environ)
     connections = McpConnections(
-        os.environ, redactor, workspace=Path.cwd(), state=state_folder(os.environ)
+        os.environ,
+        redactor,
+        workspace=Path.cwd(),
+        state=state,
+        sandbox=ProgramSandbox(
+            choice=SandboxChoice(os.environ.get(SANDBOX_VARIABLE) or "auto"),
+            hidden=tuple(real_paths([state])),
+        ),
     )
     with raising_one_error():
         async with trio.open_nursery() as nursery:

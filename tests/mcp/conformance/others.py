@@ -67,6 +67,7 @@ async def filesystem() -> None:
             ToolCall("npm__write_file", {"path": str(file), "content": "milk"}),
             ToolCall("npm__read_text_file", {"path": str(file)}),
             ToolCall("npm__read_text_file", {"path": "/etc/passwd"}),
+            write=[folder],
         )
         assert await trio.Path(file).read_text() == "milk"
 
@@ -85,6 +86,7 @@ async def memory() -> None:
             ToolCall("npm__create_entities", {"entities": [ann]}),
             ToolCall("npm__read_graph", {}),
             env={"MEMORY_FILE_PATH": f"{folder}/memory.jsonl"},
+            write=[folder],
         )
 
     _, graph = model.answers

@@ -3,7 +3,8 @@
 A task may write anything in its working tree, also over the file `.git` there, which names the
 settings of git, and settings name commands that git runs. So every call passes the repository, and
 git never asks a working tree. No hook and no filter runs, whatever the settings of the repository
-say; nothing is fetched; and no variable of the environment leads elsewhere.
+say; nothing is fetched; and no variable of the environment leads elsewhere. These are fences: a
+command may add a filter after they were listed. The wall is the sandbox that git itself runs in.
 """
 
 import os
@@ -12,12 +13,20 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final
 
 import attrs
 import trio
 
-from orchestrator.agents import AgentError
+from orchestrator.agents import AgentError, Sandbox
+from orchestrator.agents.sandbox.backend import Launch
+from orchestrator.agents.sandbox.limits import SHELL
+from orchestrator.agents.sandbox.own_process import forbid_inspection
+from orchestrator.agents.sandbox.program_path import program_path
+from orchestrator.agents.sandbox.unconfined import UNCONFINED
+from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag, with_tag
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 
 GIT_SECONDS: Final = 30
 """How long git may take for what is quick."""
@@ -54,6 +63,12 @@ _SETTINGS: Final = (
     # A folder with the files of a bare repository may be part of any project.
     "safe.bareRepository=explicit",
 )
+_START: Final = Path("/")
+"""The folder that git starts in: each call names the folder that it is for."""
+# The shell waits for git, and its own stdin is the lock. What runs in the sandbox does not get
+# that: from the descriptor of a folder outside, it would reach all that is there.
+_HOLDING: Final = 'input=$1; shift; printf %s "$input" | "$@"; exit $?'
+_LONGEST_LINE: Final = 1 << 16
 _FILTER: Final = ("clean", "smudge", "process")
 """The commands of a filter, which git runs on files as it reads and writes them."""
 _SUBMODULE: Final = "160000 "
@@ -68,9 +83,18 @@ class GitError(AgentError):
 
 
 class Git:
-    """The program, in an environment that names no other repository."""
+    """The program, in a sandbox of its own and an environment that names no other repository."""
 
-    def __init__(self, environ: Mapping[str, str], holds: Sequence[int] = ()) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], sandbox: ProgramSandbox, hold: int | None = None
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            environ: the variables of agents' commands.
+            sandbox: makes the sandbox of each call.
+            hold: a descriptor that stays open until git has ended, also if this process dies.
+        """
         self._environ = {
             **{
                 key: value
@@ -83,37 +107,39 @@ class Git:
             # A remote that lacks an object may name a command to fetch it with.
             "GIT_ALLOW_PROTOCOL": "",
         }
-        self._holds = holds
+        self._sandbox = sandbox
+        self._hold = hold
 
     def with_descriptor(self, descriptor: int) -> "Git":
-        """Return one that inherits a descriptor: it holds its lock even if this process dies."""
-        return Git(self._environ, (descriptor,))
+        """Return one that keeps a descriptor: its lock is held even if this process dies."""
+        return Git(self._environ, self._sandbox, descriptor)
 
-    async def run_in_repository(self, repository: Path, *args: str, stdin: str = "") -> str:
-        """Run git on a repository, and return its output."""
-        at = ("-C", str(repository), f"--git-dir={repository}")
-        return _checked(args[0], await self.run(*at, *args, stdin=stdin))
+    async def on_repository(self, repository: Path) -> "GitOn":
+        """Return git on a repository, without the filters of its settings."""
+        folders = GitFolders(visible=(repository,))
+        return await self._on(_at_repository(repository), folders)
 
-    async def run_in_worktree(
-        self, path: Path, git_folder: Path, *args: str, seconds: float = GIT_SECONDS
-    ) -> str:
-        """Run git on the files of a worktree, and return its output.
+    async def on_worktree(self, path: Path, git_folder: Path, repository: Path) -> "GitOn":
+        """Return git on the files of a worktree, without the filters of its settings.
 
         Args:
             path: the worktree.
             git_folder: its folder in the repository; the file `.git` in it is not trusted.
-            args: the command.
-            seconds: how long it may take.
+            repository: the git folder that all worktrees of the repository share.
         """
         at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
-        listed = await self.run(*at, "config", "--list", "--name-only", "-z")
+        # A worktree is in the state folder, which is hidden but for what can be written.
+        return await self._on(at, GitFolders(write=(path,), visible=(repository,)))
+
+    async def _on(self, at: Sequence[str], folders: "GitFolders") -> "GitOn":
+        listed = await self.run(*at, "config", "--list", "--name-only", "-z", folders=folders)
         settings = _no_filters(_checked("config", listed).split("\0"))
-        done = await self.run(*at, *args, seconds=seconds, settings=settings)
-        return _checked(args[0], done)
+        return GitOn(git=self, at=at, settings=settings, folders=folders)
 
     async def run(
         self,
         *args: str,
+        folders: "GitFolders",
         stdin: str = "",
         seconds: float = GIT_SECONDS,
         settings: Mapping[str, str] = EMPTY,
@@ -122,24 +148,48 @@ class Git:
 
         Args:
             args: the command.
+            folders: what it may write and see.
             stdin: its input.
             seconds: how long it may take.
             settings: settings that override those of the repository.
         """
         own = [part for setting in _SETTINGS for part in ("-c", setting)]
+        tag = new_tag()
+        environ = with_tag({**self._environ, **_as_environment(settings)}, tag)
+        forbid_inspection()
         try:
-            with trio.fail_after(seconds):
-                done = await trio.run_process(
-                    ["git", *own, *args],
-                    stdin=stdin.encode(),
-                    capture_stdout=True,
-                    capture_stderr=True,
-                    check=False,
-                    env={**self._environ, **_as_environment(settings)},
-                    pass_fds=self._holds,
-                    start_new_session=True,  # one group with its own children, and no terminal
-                    deliver_cancel=_stop_group,
-                )
+            program = program_path("git", environ=environ, cwd=_START)
+            place = await self._sandbox.around(
+                Sandbox(),
+                write=folders.write,
+                visible=(*folders.visible, Path(program)),
+                protected=folders.protected,
+            )
+            argv = [program, *own, *args]
+            launch = Launch(argv=argv, environ=environ)
+            # Without a backend the overrides are all there is: limits hold no filter.
+            if place.backend is not UNCONFINED:
+                launch = place.launch(argv, cwd=_START, environ=environ)
+            try:
+                with trio.fail_after(seconds):
+                    done = await trio.run_process(
+                        [SHELL, "-c", _HOLDING, SHELL, stdin, *launch.argv],
+                        stdin=DEVNULL if self._hold is None else self._hold,
+                        capture_stdout=True,
+                        capture_stderr=True,
+                        check=False,
+                        cwd=_START,
+                        env=launch.environ,
+                        pass_fds=launch.pass_fds,
+                        start_new_session=True,  # one group with its own children, and no terminal
+                        deliver_cancel=_stop_group,
+                    )
+            finally:
+                for file in launch.pass_fds:
+                    os.close(file)
+                # A filter that ran all the same may have left its group.
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(kill_tagged, tag)
         except OSError as exc:
             raise GitError(
                 f"git cannot be run: {exc}; a worktree needs git 2.34 or later in the PATH"
@@ -148,6 +198,61 @@ class Git:
             raise GitError(f"git has not answered within {seconds:g} seconds") from exc
         errors = " ".join(os.fsdecode(done.stderr).split())
         return done.returncode, os.fsdecode(done.stdout), errors[-500:]
+
+
+@attrs.frozen(kw_only=True)
+class GitFolders:
+    """What one call of git may touch, besides reading what commands of agents read."""
+
+    write: tuple[Path, ...] = ()
+    visible: tuple[Path, ...] = ()
+    """Read wherever it is, as in a temporary folder."""
+    protected: tuple[Path, ...] = ()
+    """Not written, though it is in a folder that can be."""
+
+
+@attrs.frozen(kw_only=True)
+class GitOn:
+    """Git on one repository or worktree, which runs none of the filters that it had then."""
+
+    git: Git
+    at: Sequence[str]
+    settings: Mapping[str, str]
+    folders: GitFolders
+
+    def at_repository(self, repository: Path) -> "GitOn":
+        """Return git on the repository of a worktree that is gone by now."""
+        folders = GitFolders(visible=(repository,))
+        return attrs.evolve(self, at=_at_repository(repository), folders=folders)
+
+    async def run(
+        self,
+        *args: str,
+        write: Sequence[Path] = (),
+        protected: Sequence[Path] = (),
+        stdin: str = "",
+        seconds: float = GIT_SECONDS,
+    ) -> str:
+        """Run git, and return its output.
+
+        Args:
+            args: the command.
+            write: the folders that it writes, besides those of a worktree.
+            protected: what it does not write in them.
+            stdin: its input.
+            seconds: how long it may take.
+        """
+        folders = attrs.evolve(
+            self.folders, write=(*self.folders.write, *write), protected=tuple(protected)
+        )
+        done = await self.git.run(
+            *self.at, *args, folders=folders, stdin=stdin, seconds=seconds, settings=self.settings
+        )
+        return _checked(args[0], done)
+
+
+def _at_repository(repository: Path) -> Sequence[str]:
+    return ("-C", str(repository), f"--git-dir={repository}")
 
 
 def _no_filters(names: Iterable[str]) -> Mapping[str, str]:
@@ -213,10 +318,50 @@ async def git_folder_of(path: Path, repository: Path) -> Path:
     return found
 
 
+def is_intact(path: Path, git_folder: Path) -> bool:
+    """Return whether a worktree is the one that git has made, and no lock keeps it.
+
+    A task may have put another repository in its place, with commits of its own.
+    """
+    try:
+        named = _first_line(path / ".git")
+    except OSError:
+        return False
+    is_locked = (git_folder / "locked").exists()  # a lock may have no reason
+    return named == f"gitdir: {git_folder}" and not is_locked
+
+
+def repository_around(workspace: Path) -> tuple[Path, ...]:
+    """Return the folders in which git looks for the repository of a workspace.
+
+    An agent may have written the file `.git`, so what that leads to must be a git folder.
+    """
+    for top in (workspace, *workspace.parents):
+        if not os.path.lexists(top / ".git"):
+            continue
+        found = [top, Path(os.path.realpath(top / ".git"))]
+        with suppress(OSError, ValueError):
+            if found[-1].is_file():
+                named = _first_line(top / ".git").removeprefix("gitdir: ")
+                found.append(Path(os.path.realpath(top / named)))
+            shared = _first_line(found[-1] / "commondir")
+            found.append(Path(os.path.realpath(found[-1] / shared)))
+        return (top, *(it for it in found if (it / "HEAD").is_file()))
+    return (workspace,)
+
+
+def _first_line(file: Path) -> str:
+    # An agent may have made it a pipe, or a link.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(file, flags), "rb") as content:
+        return os.fsdecode(content.readline(_LONGEST_LINE).rstrip(b"\n"))
+
+
 def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> None:
     """Remove a worktree and its folder in the repository, whatever is in it.
 
-    Git does that too, but not if it was stopped while it wrote that folder.
+    Git does that too, but not if it was stopped while it wrote that folder; and before it does,
+    it looks at the files once more, and at submodules with their own settings.
     """
     folder = _find_git_folder(path, repository)
     if folder is not None and not (only_half_made and _locked(folder) not in _HALF_MADE_REASONS):
@@ -224,12 +369,16 @@ def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> No
             shutil.rmtree(path)
         # Last: until then, the lock says that this is not finished.
         shutil.rmtree(folder)
+        with suppress(OSError):
+            folder.parent.rmdir()  # as git does, after the last one
 
 
 def _find_git_folder(path: Path, repository: Path) -> Path | None:
     for entry in (repository / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
-            if os.fsdecode(entry.read_bytes().rstrip(b"\n")) == f"{path}/.git":
+            # Later versions of git may write a relative path.
+            named = entry.parent / os.fsdecode(entry.read_bytes().rstrip(b"\n"))
+            if os.path.normpath(named) == f"{path}/.git":
                 return entry.parent
     return None
 
@@ -257,9 +406,7 @@ def _after(start: str, lines: Sequence[str]) -> str:
     return next((line[len(start) :] for line in lines if line.startswith(start)), "")
 
 
-async def unsaved_work(
-    git: Git, path: Path, git_folder: Path, *, branch: str, base: str
-) -> Sequence[str]:
+async def unsaved_work(git: GitOn, path: Path, *, branch: str, base: str) -> Sequence[str]:
     """Describe the work in a worktree; empty only if there is proof that there is none."""
     look = "status --porcelain=v2 --branch -z --no-renames"
     all_of_it = (
@@ -268,7 +415,7 @@ async def unsaved_work(
         # In a submodule git obeys the settings of that one, which may name commands.
         "--ignore-submodules=dirty",
     )
-    status = await git.run_in_worktree(path, git_folder, *look.split(), *all_of_it)
+    status = await git.run(*look.split(), *all_of_it)
     lines = status.split("\0")
     head = _after("# branch.oid ", lines)
     checked_out = _after("# branch.head ", lines)
@@ -277,7 +424,7 @@ async def unsaved_work(
     work: list[str] = []
     if head != base:
         beyond = f"{base}..{head}"
-        out = await git.run_in_worktree(path, git_folder, "rev-list", "--count", beyond)
+        out = await git.run("rev-list", "--count", beyond)
         work.append(_count(int(out), "commit"))
     if checked_out != branch:
         work.append(f"{checked_out} is checked out instead of its branch")
@@ -288,7 +435,7 @@ async def unsaved_work(
     if not work:
         # Git does not look at files that are marked as never changing.
         listing = ("ls-files", "-v", "--stage", "-z")
-        out = await git.run_in_worktree(path, git_folder, *listing)
+        out = await git.run(*listing)
         unseen = await trio.to_thread.run_sync(_unseen, path, out)
         work += [
             f"{_count(count, what)} that git is told not to look at"

@@ -33,6 +33,7 @@ from orchestrator.delegation.events import NetworkRequested, WorkspaceOpened
 from orchestrator.delegation.session_context import session_environ
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.workspace.background_commands import (
     TASK_ENDED,
     BackgroundRunner,
@@ -76,7 +77,11 @@ class TaskWorkspaces:
         self._background = background
         self._settings = settings
         self._files = FileRegistry()
-        self._worktrees = Worktrees(settings.state / "worktrees", settings.environ)
+        self._worktrees = Worktrees(
+            settings.state / "worktrees",
+            settings.environ,
+            ProgramSandbox(choice=settings.sandbox, hidden=settings.hidden),
+        )
         self._worktree_by_task: dict[TaskId, Worktree] = {}
         self._open_folders: dict[TaskId, _Folder] = {}
         self._notes: dict[TaskId, str] = {}

@@ -9,7 +9,8 @@ is kept: no work of a task is lost for tidiness.
 import fcntl
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+import shutil
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,18 @@ import attrs
 import trio
 
 from orchestrator.agents import AgentError, well_formed
+from orchestrator.agents.sandbox.sensitive_paths import git_folder_of_worktree
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.workspace.git import (
     HALF_MADE,
     Git,
-    GitError,
+    GitFolders,
+    GitOn,
     git_folder_of,
+    is_intact,
     parse_worktrees,
     remove_worktree,
+    repository_around,
     unsaved_work,
 )
 from orchestrator.kernel.private_files import (
@@ -74,9 +80,16 @@ class _Source:
 class Worktrees:
     """Opens and closes worktrees in one folder, for one process."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], sandbox: ProgramSandbox) -> None:
+        """Open nothing yet.
+
+        Args:
+            folder: where the worktrees are made.
+            environ: the variables of agents' commands.
+            sandbox: makes the sandboxes that git runs in.
+        """
         self._folder = folder
-        self._git = Git(environ)
+        self._git = Git(environ, sandbox)
         self._locks: dict[Path, trio.Lock] = {}
         """One for each repository, which one git at a time may change, and for each path."""
 
@@ -99,8 +112,10 @@ class Worktrees:
         ref, note = _refs_of(path)
         async with self._lock_folder(path) as git:
             async with self._lock(source.repository):
-                exists = await _find(git, source.repository, path)
-                refs = await _read_refs(git, source.repository, ref, note)
+                await _remove_worktree(path, source.repository, only_half_made=True)
+                at = await git.on_repository(source.repository)
+                exists = await _find(at, source.repository, path)
+                refs = await _read_refs(at, ref, note)
             if exists and note not in refs:
                 raise WorktreeError(
                     f"the base of the worktree {path} is not known, for the ref {note} is gone;"
@@ -111,7 +126,7 @@ class Worktrees:
                 await _make_folder(path, found.workspace)
                 return found
         async with self._lock_folder(path, make=True) as git:
-            return await self._make(git, source, path, refs)
+            return await self._make(git, at, source, path, refs)
 
     async def close(self, worktree: Worktree) -> str:
         """Remove a worktree that has no work in it, or return why it is kept.
@@ -125,16 +140,17 @@ class Worktrees:
         try:
             with trio.fail_after(CLOSE_SECONDS):
                 async with self._lock_folder(path) as git:
-                    work = await unsaved_work(
-                        git, path, worktree.git_folder, branch=worktree.branch, base=worktree.base
-                    )
+                    at = await git.on_worktree(path, worktree.git_folder, repository)
+                    work = await unsaved_work(at, path, branch=worktree.branch, base=worktree.base)
                     if work:
                         return well_formed(f"{where} is kept: {', '.join(work)}")
                     doubt = "has no work in it, and could not be removed altogether"
+                    # At once: nothing waits between the look and the removal.
+                    await _remove_files(path, worktree.git_folder)
                     async with self._lock(repository):
-                        # Without force: git looks once more itself.
-                        await git.run_in_repository(repository, "worktree", "remove", str(path))
-                        await _drop(git, repository, path, worktree.base)
+                        await _remove_worktree(path, repository, only_half_made=False)
+                        at = at.at_repository(repository)
+                        await _drop(at, repository, path, worktree.base)
         except (AgentError, trio.TooSlowError) as exc:
             why = "it takes too long" if isinstance(exc, trio.TooSlowError) else exc
             return well_formed(f"{where} {doubt}: {why}")  # noqa: ASYNC910 (it has waited)
@@ -145,11 +161,14 @@ class Worktrees:
         code, out, errors = await self._git.run(
             *("-C", str(workspace), "rev-parse", "--path-format=absolute"),
             *(*asked.split(), "HEAD^{commit}", "--"),
+            folders=GitFolders(visible=repository_around(workspace)),
         )
         otherwise = "or give its agent another workspace than 'worktree'"
         match out.split("\n"):
             case ["true", repository, top, prefix, head, "--", ""]:
-                return _Source(Path(repository), Path(top), prefix, head)
+                source = _Source(Path(repository), Path(top), prefix, head)
+                await self._require_own(source)
+                return source
             case ["true", _, top, _, ""] if code:
                 raise WorktreeError(
                     f"the repository {top} has no commit that a worktree could be made from;"
@@ -167,6 +186,29 @@ class Worktrees:
                 )
             case _:
                 raise WorktreeError(f"git cannot look at {workspace}: {errors or out}")
+
+    async def _require_own(self, source: _Source) -> None:
+        """Raise if a repository elsewhere does not know the folder that leads to it.
+
+        An agent may have made the file or link `.git`, and the repository of a worktree is
+        written.
+        """
+        await trio.lowlevel.checkpoint()
+        repository, top = source.repository, source.top
+        linked = git_folder_of_worktree(top)
+        if repository.is_relative_to(top) or (
+            linked is not None and linked.parent.parent == repository
+        ):
+            return
+        at = await self._git.on_repository(repository)
+        # Submodules have it.
+        named = await at.run("config", "--default", "", "--get", "core.worktree")
+        if not named or (repository / named.rstrip("\n")).resolve() != top.resolve():
+            raise WorktreeError(
+                f"{top / '.git'} leads to the repository {repository}, which does not name {top}:"
+                " an agent may have made that. If it is meant, say so there:"
+                f" git --git-dir={repository} config core.worktree {top}"
+            )
 
     async def _prepare(self, source: _Source, name: str) -> Path:
         def prepare() -> Path:
@@ -190,9 +232,10 @@ class Worktrees:
             ) from exc
 
     async def _make(
-        self, git: Git, source: _Source, path: Path, refs: Mapping[str, str]
+        self, git: Git, at: GitOn, source: _Source, path: Path, refs: Mapping[str, str]
     ) -> Worktree:
         repository = source.repository
+        at = attrs.evolve(at, git=git)
         ref, note = _refs_of(path)
         branch = _short(ref)
         if ref in refs and note not in refs:
@@ -208,24 +251,25 @@ class Worktrees:
             async with self._lock(repository):
                 if ref not in refs:
                     update = f"update {note} {base}\ncreate {ref} {base}\n"
-                    await git.run_in_repository(repository, "update-ref", "--stdin", stdin=update)
-                await git.run_in_repository(repository, *add, str(path), branch)
+                    await at.run("update-ref", "--stdin", stdin=update, write=[repository])
+                known, others = _worktree_folders(repository)
+                await at.run(*add, str(path), branch, write=[path, known], protected=others)
             # It may take long, and changes nothing that others share.
             made = await _described(source, path, base)
-            await git.run_in_worktree(path, made.git_folder, *fill, seconds=CHECKOUT_SECONDS)
+            tree = await git.on_worktree(path, made.git_folder, repository)
+            await tree.run(*fill, write=[repository, made.git_folder], seconds=CHECKOUT_SECONDS)
             await _make_folder(path, made.workspace)
-            async with self._lock(repository):
-                await git.run_in_repository(repository, "worktree", "unlock", str(path))
+            _unlock(made.git_folder)
         except BaseException:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await self._undo(git, repository, path, base)
+                await self._undo(at, repository, path, base)
             raise
         return made
 
-    async def _undo(self, git: Git, repository: Path, path: Path, base: str) -> None:
+    async def _undo(self, git: GitOn, repository: Path, path: Path, base: str) -> None:
         """Remove a half-made worktree as far as possible: the next `open` does the rest."""
         async with self._lock(repository):
-            with suppress(GitError, OSError):
+            with suppress(AgentError):
                 await _remove_worktree(path, repository, only_half_made=False)
                 await _drop(git, repository, path, base)
 
@@ -279,11 +323,10 @@ async def _wait_for_lock(descriptor: int, path: Path) -> None:
     )
 
 
-async def _find(git: Git, repository: Path, path: Path) -> bool:
-    """Return whether a worktree exists, and remove one that is half made or gone."""
-    await _remove_worktree(path, repository, only_half_made=True)
+async def _find(git: GitOn, repository: Path, path: Path) -> bool:
+    """Return whether a worktree exists, and remove one that is gone."""
     ref = _refs_of(path)[0]
-    listed = await git.run_in_repository(repository, "worktree", "list", "--porcelain")
+    listed = await git.run("worktree", "list", "--porcelain")
     exists = False
     for one in parse_worktrees(listed):
         if one.path != path and one.branch != ref:
@@ -295,7 +338,7 @@ async def _find(git: Git, repository: Path, path: Path) -> bool:
                 f" or let go of it: git worktree unlock {one.path}"
             )
         if not has_folder:
-            await git.run_in_repository(repository, "worktree", "remove", "--force", str(one.path))
+            await _remove_worktree(one.path, repository, only_half_made=False)
         elif one.path != path:
             raise WorktreeError(
                 f"the branch {_short(ref)} is checked out in {one.path} already; remove that"
@@ -306,23 +349,64 @@ async def _find(git: Git, repository: Path, path: Path) -> bool:
     return exists
 
 
-async def _read_refs(git: Git, repository: Path, *names: str) -> dict[str, str]:
+async def _read_refs(git: GitOn, *names: str) -> dict[str, str]:
     form = "--format=%(refname) %(objectname)"
-    out = await git.run_in_repository(repository, "for-each-ref", form, *names)
+    out = await git.run("for-each-ref", form, *names)
     found = dict(line.split() for line in out.splitlines())
     return {name: found[name] for name in names if name in found}
 
 
 async def _remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> None:
-    await trio.to_thread.run_sync(
-        partial(remove_worktree, path, repository, only_half_made=only_half_made)
-    )
+    remove = partial(remove_worktree, path, repository, only_half_made=only_half_made)
+    await _remove(path, remove)
 
 
-async def _drop(git: Git, repository: Path, path: Path, base: str) -> None:
+async def _remove_files(path: Path, git_folder: Path) -> None:
+    if not is_intact(path, git_folder):
+        raise WorktreeError(
+            f"it is locked, or {path / '.git'} is not the file that git has made; look at it, and"
+            f" remove it yourself: git worktree remove --force {path}"
+        )
+    await _remove(path, partial(shutil.rmtree, path))
+
+
+async def _remove(path: Path, remove: Callable[[], None]) -> None:
+    try:
+        await trio.to_thread.run_sync(remove)
+    except OSError as exc:
+        raise WorktreeError(
+            f"the worktree {path} cannot be removed: {exc}; remove it yourself:"
+            f" git worktree remove --force {path}"
+        ) from exc
+
+
+def _unlock(git_folder: Path) -> None:
+    """Let go of a worktree that is whole: with its lock, the next `open` would remove it."""
+    try:
+        (git_folder / "locked").unlink()
+    except OSError as exc:
+        raise WorktreeError(
+            f"{git_folder / 'locked'} cannot be removed: {exc}; remove it yourself"
+        ) from exc
+
+
+def _worktree_folders(repository: Path) -> tuple[Path, list[Path]]:
+    """Return where a repository has the folders of its worktrees, and those that it has now."""
+    known = repository / "worktrees"
+    try:
+        known.mkdir(exist_ok=True)
+        return known, sorted(known.iterdir())
+    except OSError as exc:
+        raise WorktreeError(
+            f"the repository {repository} can have no worktree: {exc}; make it one that you can"
+            " write to"
+        ) from exc
+
+
+async def _drop(git: GitOn, repository: Path, path: Path, base: str) -> None:
     """Delete the branch and the ref of its base, if it is still there."""
     update = "".join(f"delete {ref} {base}\n" for ref in _refs_of(path))
-    await git.run_in_repository(repository, "update-ref", "--stdin", stdin=update)
+    await git.run("update-ref", "--stdin", stdin=update, write=[repository])
 
 
 def _refs_of(path: Path) -> tuple[str, str]:

@@ -291,6 +291,8 @@ class ServerConnection:
             why = describe(problem)
         if log.exit_code is not None and log.exit_code >= 0 and not is_late:
             why += f"; it exited with code {log.exit_code}"
+        if log.held_by and self.listing is None:
+            why += f"; {log.held_by}"
         if log.strange_lines:
             count = f"{log.strange_lines} line{'s' * (log.strange_lines > 1)}"
             why += f"; it printed {count} that are no messages, such as {log.first_strange!r}"

@@ -5,25 +5,31 @@ an agent that names a server runs.
 """
 
 import logging
+import os
 import sys
+import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from orchestrator.agents import Agent, DefinitionError, ToolError, raising_one_error
+from orchestrator.agents import Agent, DefinitionError, Sandbox, ToolError, raising_one_error
 from orchestrator.agents.redaction.command_environment import only_named
 from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.unconfined import UNCONFINED
 from orchestrator.agents.tools.context import current_tool_context
 from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, secrets_of
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.tool_servers import ServerTools
 from orchestrator.products.mcp.client.left_programs import ProgramLock
 from orchestrator.products.mcp.client.login.file import logins_file
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
     from orchestrator.products.mcp.client.stdio import ServerLog
 
 CONNECTION: Final = "orchestrator.products.mcp.client.connection"
+SAFE_PATH: Final = "PYTHONSAFEPATH"
+"""With it, Python imports nothing from the folder that it starts in."""
 EXTRA: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 
@@ -60,19 +68,27 @@ class McpConnections:
     """Connects to servers (`orchestrator.kernel.execution.tool_servers.ToolServers`)."""
 
     def __init__(
-        self, environ: Mapping[str, str], redactor: Redactor, *, workspace: Path, state: Path
+        self,
+        environ: Mapping[str, str],
+        redactor: Redactor,
+        *,
+        workspace: Path,
+        state: Path,
+        sandbox: ProgramSandbox,
     ) -> None:
         """Connect to nothing yet.
 
         Args:
             environ: has the variables that servers name.
             redactor: learns their secrets.
-            workspace: the folder in which commands start that name no other.
+            workspace: the folder that servers are told, and that relative paths are inside.
             state: the folder in which is noted what a crash would leave behind.
+            sandbox: makes the sandboxes of commands.
         """
         self._environ = environ
         self._redactor = redactor
         self._workspace = workspace
+        self._sandbox = sandbox
         self._lock = ProgramLock(state)
         self._shared: dict[_Key, _Shared] = {}
         self._queued: list[ServerConnection] = []
@@ -91,6 +107,8 @@ class McpConnections:
             except DefinitionError as exc:
                 raise DefinitionError(f"agent {agent.name!r}: {exc}") from exc
             self._redactor.learn(secrets_of(server, self._environ))
+            if isinstance(server, McpCommand):
+                self._warn_of_folder(agent, server)
 
     async def run_forever(self) -> None:
         """Run connections as they are asked for. This nursery owns every one of them."""
@@ -178,7 +196,7 @@ class McpConnections:
         def open_transport(log: "ServerLog") -> "AbstractAsyncContextManager[TransportStreams]":
             if isinstance(server, McpUrl):
                 return open_url(server, self._environ, self._redactor)
-            return self._open_command(server, log)
+            return self._open_command(server, log, key.root or self._workspace)
 
         return ServerConnection(
             server,
@@ -187,21 +205,81 @@ class McpConnections:
             root=key.root or self._workspace,
         )
 
-    def _open_command(
-        self, server: McpCommand, log: "ServerLog"
-    ) -> "AbstractAsyncContextManager[TransportStreams]":
+    @asynccontextmanager
+    async def _open_command(
+        self, server: McpCommand, log: "ServerLog", root: Path
+    ) -> "AsyncGenerator[TransportStreams]":
         from orchestrator.products.mcp.client.stdio import open_stdio
 
         # What is not noted would be left behind by a crash.
         self._lock.take()
-        environ = {**only_named(self._environ, ()), **server.env}
-        return open_stdio(
-            server.command,
-            cwd=server.cwd or self._workspace,
-            environ=with_tag(environ, self._lock.tag),
-            tag=new_tag(),
-            log=log,
-        )
+        # Empty, and its own: a program obeys files of the folder that it starts in, and agents
+        # write in the workspace.
+        own = await trio.to_thread.run_sync(self._lock.make_start_folder)
+        try:
+            cwd = own if server.cwd is None else self._workspace / server.cwd
+            place = await self._place(server, own, cwd, root)
+            environ = {**only_named(self._environ, ()), SAFE_PATH: "1", **server.env}
+            async with open_stdio(
+                server.command,
+                cwd=cwd,
+                environ=with_tag(environ, self._lock.tag),
+                sandbox=place,
+                tag=new_tag(),
+                log=log,
+            ) as streams:
+                if place is not None and place.backend is not UNCONFINED:
+                    log.held_by = _held_by(server)
+                yield streams
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(partial(rmtree, own, ignore_errors=True))
+
+    async def _place(
+        self, server: McpCommand, own: Path, cwd: Path, root: Path
+    ) -> TaskSandbox | None:
+        """Return the sandbox of a server; None if it has none."""
+        await trio.lowlevel.checkpoint()
+        if not server.sandbox:
+            return None
+        allowed, visible = _allowed_to(server, cwd, root)
+        return await self._sandbox.around(allowed, workspace=own, visible=visible)
+
+    def _warn_of_folder(self, agent: Agent[Any], server: McpCommand) -> None:
+        """Warn of a server that starts where agents write."""
+        if server.cwd is None:
+            return
+        folder = os.path.realpath(self._workspace / server.cwd)
+        if Path(folder).is_relative_to(os.path.realpath(self._workspace)):
+            warnings.warn(
+                f"agent {agent.name!r}: its server {server.name!r} starts in {folder}, where agents"
+                " write: many programs run what they find in the folder that they start in. Leave"
+                " its cwd out, or name a folder outside of the workspace",
+                stacklevel=2,
+            )
+
+
+def _allowed_to(server: McpCommand, cwd: Path, root: Path) -> tuple[Sandbox, list[Path]]:
+    """Return what a server may touch, with real paths, and what it sees wherever that is."""
+    root = root.resolve()
+    # What the person has named themselves is seen, also in a temporary folder.
+    named = [Path(it) for it in server.command if os.path.isabs(it)]  # noqa: PTH117 (a text)
+    return server.allowed.at(root), [root, cwd, *named]
+
+
+def _held_by(server: McpCommand) -> str:
+    """Return what the sandbox of a server keeps it from."""
+    match server.network:
+        case True:
+            network = "all of the network"
+        case False:
+            network = "no network"
+        case _:
+            network = "the network of its named hosts"
+    return (
+        f"it runs in a sandbox with {network}, and writes only what its `write` names: say in"
+        " `network` and `write` what it needs besides"
+    )
 
 
 def open_url(

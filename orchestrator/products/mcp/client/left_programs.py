@@ -7,15 +7,19 @@ file names leftover servers, and the first process that finds it ends them.
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag
 from orchestrator.kernel.private_files import PRIVATE_FILE, make_private_folder
 from orchestrator.kernel.state_files import SERVERS
 
+START_FOLDERS: Final = "server-folders"
+"""Has the folders that servers start in: for each tag one, with one for each server."""
 LEAVING_SECONDS: Final = 0.5
 """How long killed processes may still start others, when this process is about to exit."""
 
@@ -27,6 +31,7 @@ class ProgramLock:
         self._folder = state / SERVERS
         self._file: int | None = None
         self.tag = new_tag()
+        self._start_folders = state / START_FOLDERS / self.tag
 
     def take(self) -> None:
         """Take the lock. Idempotent.
@@ -47,6 +52,15 @@ class ProgramLock:
                 return
             os.close(file)
 
+    def make_start_folder(self) -> Path:
+        """Make the empty folder that a server starts in. No command of an agent sees it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        make_private_folder(self._start_folders)
+        return Path(os.path.realpath(mkdtemp(dir=self._start_folders)))
+
     def kill_programs(self) -> None:
         """Kill all that was started under the lock, at once. It blocks for a moment."""
         if self._file is not None:
@@ -57,6 +71,7 @@ class ProgramLock:
         if self._file is not None:
             with suppress(OSError):
                 (self._folder / self.tag).unlink()
+            _remove_folders(self._start_folders)
             os.close(self._file)
             self._file = None
 
@@ -66,10 +81,17 @@ def end_left_programs(state: Path) -> None:
     for path, file in _unlocked(state / SERVERS):
         try:
             kill_tagged(path.name)
+            _remove_folders(state / START_FOLDERS / path.name)
             with suppress(OSError):
                 path.unlink()
         finally:
             os.close(file)
+
+
+def _remove_folders(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
 
 
 def has_left_programs(state: Path) -> bool:

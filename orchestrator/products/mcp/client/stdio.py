@@ -24,6 +24,7 @@ from mcp_types import (
 )
 
 from orchestrator.agents import raising_one_error
+from orchestrator.agents.sandbox.backend import TaskSandbox
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
 from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_program
 from orchestrator.products.mcp.client.server_call import note_sent
@@ -54,6 +55,8 @@ class ServerLog:
         self.strange_lines = 0
         """How many lines were no messages."""
         self.first_strange = ""
+        self.held_by = ""
+        """What its sandbox keeps it from, if one does."""
         self.too_long = 0
         """How many lines were too long to be read."""
 
@@ -65,7 +68,13 @@ class ServerLog:
 
 @asynccontextmanager
 async def open_stdio(
-    argv: tuple[str, ...], *, cwd: Path, environ: Mapping[str, str], tag: str, log: ServerLog
+    argv: tuple[str, ...],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    sandbox: TaskSandbox | None,
+    tag: str,
+    log: ServerLog,
 ) -> AsyncGenerator["TransportStreams"]:
     """Start a server, and give the streams of its messages.
 
@@ -73,13 +82,16 @@ async def open_stdio(
         argv: the program and its arguments.
         cwd: the folder it starts in.
         environ: its whole environment.
+        sandbox: what it may touch; None is all that the user may.
         tag: finds what it leaves behind.
         log: gets what it says besides.
 
     Raises:
         ToolError: it cannot be started.
     """
-    async with open_program(argv, cwd=cwd, environ=environ, tag=tag, errors=log.stderr) as program:
+    async with open_program(
+        argv, cwd=cwd, environ=environ, sandbox=sandbox, tag=tag, errors=log.stderr
+    ) as program:
         stdin, stdout = program.streams
         inbound, received = trio.open_memory_channel[SessionMessage | Exception](0)
         sent, outbound = trio.open_memory_channel[bytes](0)

@@ -1,0 +1,36 @@
+"""Where a program is that is started by its name.
+
+A folder of the PATH that is relative leads into the folder that a process is in, which may be the
+workspace of an agent. So such a folder is passed over.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
+    """Return the absolute path of a program.
+
+    Args:
+        name: a name to look for in the PATH, or a path; a relative one leads from `cwd`.
+        environ: has the PATH.
+        cwd: the folder that the program starts in.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if os.sep in name:
+        found = str(cwd / name)
+        is_there = Path(found).exists()
+    else:
+        searched = environ.get("PATH", os.defpath).split(os.pathsep)
+        absolute = os.pathsep.join(filter(os.path.isabs, searched))
+        # An empty path would mean the default one.
+        found = shutil.which(name, path=absolute or os.devnull) or ""
+        is_there = bool(found)
+    if not is_there:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return found

@@ -1,0 +1,74 @@
+"""The sandboxes of programs that the orchestrator itself starts: git, and servers of agents.
+
+An agent may have written what such a program reads and obeys. So it is held as a command of an
+agent is: by the backend of this orchestrator, without its state and without credentials.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from orchestrator.agents import Sandbox
+from orchestrator.agents.sandbox.backend import TaskSandbox
+from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.sandbox.sensitive_paths import (
+    credentials_in,
+    startup_files_in,
+    without_named,
+)
+from orchestrator.agents.tools.files.own_code import own_code_in
+
+NO_FOLDER: Final = Path(os.devnull, "none")
+"""The workspace of a program that has none: nothing can be there."""
+
+
+@attrs.frozen(kw_only=True)
+class ProgramSandbox:
+    """Makes the sandbox of each program."""
+
+    choice: SandboxChoice
+    """Finds the backend."""
+    hidden: tuple[Path, ...] = ()
+    """What no program sees: the state of this orchestrator, its keys and its socket."""
+
+    async def around(
+        self,
+        allowed: Sandbox,
+        *,
+        workspace: Path = NO_FOLDER,
+        write: Iterable[Path] = (),
+        visible: Iterable[Path] = (),
+        protected: Iterable[Path] = (),
+    ) -> TaskSandbox:
+        """Return the sandbox of one program.
+
+        Args:
+            allowed: what it may touch, with real paths.
+            workspace: the folder that it works in.
+            write: other folders that it writes.
+            visible: the real paths of what it reads, wherever that is.
+            protected: what it does not write in those folders.
+        """
+        backend = await self.choice.backend()
+        home = Path.home()
+        place = TaskSandbox(
+            backend=backend,
+            sandbox=allowed,
+            workspace=_real(workspace),
+            checkout=tuple(map(_real, write)),
+            hidden=(*self.hidden, *without_named(credentials_in(home), allowed)),
+            # Not resolved: one of these may be a link by now, and is left out then.
+            visible=tuple(visible),
+            home=_real(home),
+        )
+        own = own_code_in(place.writable)
+        return attrs.evolve(
+            place, protected=(*map(_real, protected), *own, *startup_files_in(home))
+        )
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
