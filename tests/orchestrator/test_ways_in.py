@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator
-from orchestrator import (
-    Machine,
-    WrongLoopError,
-    agents,
-    budget,
-    delegate,
-    open_orchestrator,
-    run_sync,
-)
+from orchestrator import Machine, WrongLoopError, budget, delegate, open_orchestrator, run_sync
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, agent
 from orchestrator.asyncio import open_orchestrator as open_on_asyncio
 from orchestrator.composition import open_orchestrator as of_runtime
