@@ -23,7 +23,7 @@ import trio
 from benchmarks.lent_work import postgres_seconds, seconds_of
 from benchmarks.measure import Report
 from benchmarks.workloads import ANY_NUMBER
-from orchestrator import open_orchestrator
+from orchestrator import Workers, open_orchestrator
 from orchestrator.agents import Agent
 from tests.postgres import INSTALL, PostgresServer, open_postgres
 from tests.server.cluster_kit import Client, Cluster, open_cluster
@@ -186,7 +186,7 @@ async def _measure_workers(report: Report, server: PostgresServer, folder: Path)
             await _seconds(url, baker)
             # In turn: whatever else the machine does, it does to both.
             for _ in range(ROUNDS):
-                alone.append(await _seconds(url, baker, here=["oven"]))
+                alone.append(await _seconds(url, baker, workers=Workers(here=["oven"])))
                 lent.append(await _seconds(url, baker))
     # Those that were measured next to each other belong together.
     _, here, there = min(

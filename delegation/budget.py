@@ -137,7 +137,7 @@ def _problem(  # noqa: PLR0911 (a case a kind)
             if budget.usd is not None and quote.unpriced:
                 return (
                     "cannot be kept: the price of the next call is unknown; give it with"
-                    " open_orchestrator(prices=...), with"
+                    " open_orchestrator(models=Models(prices=...)), with"
                     " orchestrator.models.with_prices(model, table), or as 'price' of its"
                     " service in models.toml; or limit tokens in place of usd"
                 )

@@ -13,6 +13,7 @@ from models import NAMED
 
 from orchestrator import (
     Agent,
+    Machine,
     Orchestrator,
     ScriptedModel,
     ToolCall,
@@ -69,7 +70,7 @@ async def main() -> None:
         for name in ("build", "src"):
             (Path(folder) / name).mkdir()
         async with (
-            open_orchestrator(":memory:", workspace=folder) as orchestrator,
+            open_orchestrator(":memory:", machine=Machine(workspace=folder)) as orchestrator,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(answer_forever, orchestrator)

@@ -11,7 +11,15 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, allow, open_orchestrator
+from orchestrator import (
+    Agent,
+    Machine,
+    ScriptedModel,
+    ToolCall,
+    Transcript,
+    allow,
+    open_orchestrator,
+)
 from orchestrator.tools import process, terminal
 
 # Stands for one that takes an hour.
@@ -57,7 +65,7 @@ assistant = Agent(
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "build.sh").write_text(BUILD)  # noqa: ASYNC240 (before all begins)
-        async with open_orchestrator(":memory:", workspace=folder) as orchestrator:
+        async with open_orchestrator(":memory:", machine=Machine(workspace=folder)) as orchestrator:
             async with orchestrator.open_session(assistant) as session:
                 for question in ("Start sh build.sh.", "The capital of France?"):
                     print(">", question)

@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.pipelines.combinators.sequence import sequence
     from orchestrator.kernel.pipelines.gather import Settled
     from orchestrator.kernel.pipelines.runner import delegate, detach
+    from orchestrator.kernel.settings import Machine, Models, Workers
     from orchestrator.products.agent_files.load import load_agents
     from orchestrator.synchronous import run_sync
 
@@ -153,6 +154,7 @@ __all__ = [
     "JournalInUseError",
     "LimitExceededError",
     "Limits",
+    "Machine",
     "McpCommand",
     "McpServers",
     "McpUrl",
@@ -165,6 +167,7 @@ __all__ = [
     "ModelRequest",
     "ModelRetried",
     "ModelSettings",
+    "Models",
     "NotInterruptedError",
     "Orchestrator",
     "OrchestratorError",
@@ -212,6 +215,7 @@ __all__ = [
     "UnknownIdError",
     "Usage",
     "UserMessage",
+    "Workers",
     "WrongLoopError",
     "agent",
     "allow",
@@ -277,6 +281,7 @@ _HOMES = {
     "orchestrator.kernel.pipelines.runner": "delegate detach",
     "orchestrator.kernel.orchestrator": "Orchestrator",
     "orchestrator.composition": "open_orchestrator",
+    "orchestrator.kernel.settings": "Machine Models Workers",
     "orchestrator.synchronous": "run_sync",
 }
 """The module of each public name. The imports above say the same to type checkers."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import trio
 
@@ -28,7 +28,10 @@ from orchestrator.kernel.execution.model_resolver import ModelResolver
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace, require_here
 from orchestrator.kernel.execution.tool_servers import LateServers, ToolServers
 from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.execution.workspace.settings import resolve_workspace_settings
+from orchestrator.kernel.execution.workspace.settings import (
+    WorkspaceSettings,
+    resolve_workspace_settings,
+)
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.journal import Journal, restore_ledger
 from orchestrator.kernel.journal.journals import Journals, open_journal
@@ -36,6 +39,7 @@ from orchestrator.kernel.journal.steady_clock import steady_clock
 from orchestrator.kernel.loaded_file import require_not_loading
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.services import Services, open_services
+from orchestrator.kernel.settings import HERE_VARIABLE, SANDBOX_VARIABLE, Machine, Models, Workers
 from orchestrator.kernel.state_files import (
     FIRST_JOURNAL,
     JOURNAL_VARIABLE,
@@ -46,14 +50,8 @@ from orchestrator.kernel.state_files import (
 )
 
 if TYPE_CHECKING:
-    from orchestrator.agents.models.http.answer_limits import AnswerLimits
-    from orchestrator.agents.models.provider_table import Provider
-    from orchestrator.agents.models.wrappers.prices import PriceTable
-    from orchestrator.agents.models.wrappers.rate_limit import Limiter
     from orchestrator.products.cluster.worker_place import OpenExchange
 
-SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
-HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
 RunKind: TypeAlias = Literal["new", "durable"]
 OutputT = TypeVar("OutputT")
 
@@ -66,20 +64,11 @@ async def open_orchestrator(
     runs: RunKind = "new",
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    secrets: Iterable[str] = (),
-    hand_on: Iterable[str] = (),
-    hide: "Iterable[str | os.PathLike[str]]" = (),
-    sandbox: str | SandboxChoice | None = None,
-    limiters: "Mapping[str, Limiter] | None" = None,
-    providers: "Mapping[str, Provider] | None" = None,
-    prices: "PriceTable | None" = None,
-    answer_limits: "AnswerLimits | None" = None,
-    host: str | None = None,
-    queue: "str | OpenExchange | None" = None,
-    here: Iterable[str] | None = None,
+    machine: Machine | None = None,
+    models: Models | None = None,
+    workers: Workers | None = None,
 ) -> AsyncGenerator[Orchestrator]:
-    """Open an orchestrator on a journal, and go on with what the last process left unfinished.
+    """Open an orchestrator on a journal, and go on with the unfinished work of the last process.
 
     Args:
         journal: the path of a file, which one process writes at a time; that of a folder, in which
@@ -92,39 +81,23 @@ async def open_orchestrator(
             interrupted, if there is one in the journal; `"new"` begins a new one with each call.
         rules: the limits of delegation.
         environ: where keys and directories are looked up; by default `os.environ`.
-        workspace: the folder of tools, for agents that name none; by default the current one.
-        secrets: the names of environment variables whose values are secret, besides those whose
-            names say so (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
-        hand_on: the names of secret variables that agents' commands get all the same.
-        hide: files and folders that no tool of an agent sees, besides those of the orchestrator.
-        sandbox: what keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
-            `"none"`; `"auto"` is the strongest that works here. By default what
-            ORCHESTRATOR_SANDBOX says, else `"auto"`.
-        limiters: rate limits of providers, by name (`"openai"`).
-        providers: services that run models, by the names that they have before the colon; they
-            go before those of the file `models.toml`, and before those that we know.
-        prices: the prices of models, instead of the table that we ship.
-        answer_limits: how much a provider may send for one answer.
-        host: the name of this machine in facts about commands and folders; by default what
-            ORCHESTRATOR_HOST says, else its network name.
-        queue: what hands the calls of tools with a place to workers, where the journal is in
-            Postgres: `"absurd"` or `"dbos"`, or a function that connects to another one. By
-            default what ORCHESTRATOR_QUEUE says, else `"absurd"`.
-        here: the places whose tools run in this process, by choice. By default those that
-            ORCHESTRATOR_HERE names, with commas between them.
+        machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
+        models: the providers, rate limits and prices of models that agents name.
+        workers: the places whose tools run in this process, and the work queue.
     """
     require_trio()
     require_not_loading()
     if runs not in get_args(RunKind):
         raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
     environ = os.environ if environ is None else environ
-    secrets, hand_on = tuple(secrets), tuple(hand_on)
+    machine = Machine() if machine is None else machine
+    workers = Workers() if workers is None else workers
     if journal is None or journal == "":
         journal = f"{state_folder(environ)}{os.sep}"
     journals = None
     if isinstance(journal, str | os.PathLike):
-        machine = host_of(host, environ, spans_hosts=True).name
-        journals = journals_at(journal, host=machine)
+        host = host_of(machine.host, environ, spans_hosts=True)
+        journals = journals_at(journal, host=host.name)
     elif not hasattr(journal, "read_ledger"):
         raise DefinitionError(
             f"{journal!r} is no journal: give the path of a file or a folder, ':memory:', the"
@@ -146,23 +119,12 @@ async def open_orchestrator(
             clock=steady_clock(
                 time.time() + opened.clock_offset, contents.last_at if opened.spans_hosts else 0.0
             ),
-            redactor=Redactor(_secret_values(environ, secrets, opened)),
+            redactor=Redactor(_secret_values(environ, machine.secrets, opened)),
         )
-        if here is None:
-            here = environ.get(HERE_VARIABLE, "").split(",")
-        places = frozenset(here)
-        workspace_settings = resolve_workspace_settings(
-            without_secret_variables(
-                environ, declared=(*secrets, JOURNAL_VARIABLE), hand_on=hand_on
-            ),
-            workspace,
-            state_folder(environ),
-            sandbox
-            if isinstance(sandbox, SandboxChoice)
-            else SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto"),
-            host=host_of(host, environ, spans_hosts=opened.spans_hosts),
-            hidden=[*_hidden(opened, journals, environ), *map(Path, hide)],
+        places = frozenset(
+            environ.get(HERE_VARIABLE, "").split(",") if workers.here is None else workers.here
         )
+        workspace_settings = _workspace_settings(machine, opened, journals, environ)
 
         def connect() -> ToolServers:
             from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
@@ -180,16 +142,14 @@ async def open_orchestrator(
 
         servers = await _open_servers(connect, workspace_settings.state)
         registry = AgentRegistry(
-            ModelResolver(
-                environ, limiters, prices, answer_limits=answer_limits, providers=providers
-            ),
+            ModelResolver(environ, models),
             require_deps=True,
             require_servers=servers.require,
             require_places=partial(require_here, places) if opened.tenure is None else None,
         )
         history = LateHistory()
         async with (
-            _open_place(opened, book, registry, queue, here=places, environ=environ) as (
+            _open_place(opened, book, registry, workers.queue, here=places, environ=environ) as (
                 place,
                 close_place,
             ),
@@ -301,6 +261,23 @@ def _secret_values(
     name = "password of the journal"
     password = {name: password_of(opened.database)}
     return secret_values({**environ, **password}, (*secrets, name))
+
+
+def _workspace_settings(
+    machine: Machine, opened: Journal, journals: Journals | None, environ: Mapping[str, str]
+) -> WorkspaceSettings:
+    sandbox = machine.sandbox
+    if not isinstance(sandbox, SandboxChoice):
+        sandbox = SandboxChoice(sandbox or environ.get(SANDBOX_VARIABLE) or "auto")
+    declared = (*machine.secrets, JOURNAL_VARIABLE)
+    return resolve_workspace_settings(
+        without_secret_variables(environ, declared=declared, hand_on=machine.hand_on),
+        machine.workspace,
+        state_folder(environ),
+        sandbox,
+        host=host_of(machine.host, environ, spans_hosts=opened.spans_hosts),
+        hidden=[*_hidden(opened, journals, environ), *machine.hide],
+    )
 
 
 def _hidden(opened: Journal, journals: Journals | None, environ: Mapping[str, str]) -> list[Path]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation import Rules
     from orchestrator.kernel.doors.one_shot import Run
     from orchestrator.kernel.journal.journal import Journal
+    from orchestrator.kernel.settings import Machine
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -28,7 +29,7 @@ def run_sync(
     *parts: "Part",
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
-    workspace: "str | os.PathLike[str] | None" = None,
+    machine: "Machine | None" = None,
 ) -> "Run[OutputT]": ...
 @overload
 def run_sync(
@@ -38,7 +39,7 @@ def run_sync(
     deps: DepsT,
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
-    workspace: "str | os.PathLike[str] | None" = None,
+    machine: "Machine | None" = None,
 ) -> "Run[OutputT]": ...
 def run_sync(
     agent: "Agent[OutputT, InputT, Any]",
@@ -47,7 +48,7 @@ def run_sync(
     deps: Any = None,
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
-    workspace: "str | os.PathLike[str] | None" = None,
+    machine: "Machine | None" = None,
 ) -> "Run[OutputT]":
     """Run an agent on a goal, and return when its whole tree is settled.
 
@@ -61,7 +62,7 @@ def run_sync(
         deps: what the tools and instructions of the whole tree need of the program.
         journal: where the run is recorded, as `open_orchestrator` takes it.
         rules: the limits of delegation.
-        workspace: the folder of tools, for agents that name none; by default the current one.
+        machine: the folder, the sandbox and the secrets of tools.
 
     Raises:
         WrongLoopError: an event loop runs here: await `orchestrator.run` there.
@@ -71,7 +72,7 @@ def run_sync(
     from orchestrator.kernel.errors import WrongLoopError
 
     async def main() -> "Run[Any]":
-        async with open_orchestrator(journal, rules=rules, workspace=workspace) as orchestrator:
+        async with open_orchestrator(journal, rules=rules, machine=machine) as orchestrator:
             return await orchestrator.run(agent, goal, *parts, deps=deps)
 
     if running := _running_library():

@@ -50,7 +50,7 @@ FROM_DELEGATION = """
 """
 ORCHESTRATOR = """
     Candidates Child ClosedError EndedError FanOut FanOutFailedError TaskModelEvent Journal
-    JournalError
+    JournalError Machine Models Workers
     JournalInUseError McpServers MemoryJournal NotInterruptedError Orchestrator OrchestratorError
     Review Run
     RunFailedError Session SessionOpenError Settled SharedBudgetError TaskFailedError

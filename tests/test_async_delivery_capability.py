@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Session, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Session, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 from orchestrator.delegation import DeliveryCapability, Mode, Reason
 from orchestrator.delegation.events import ProcessStarted, TaskRequested, TurnStarted
@@ -313,7 +313,9 @@ class TestTerminalNotifyGate:
         with pipe(tmp_path / "gate"):
             async with in_a_run(tmp_path, journal) as manual:
                 stateless = await manual.start(COMMAND, notify_on_complete=True)
-            async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+            async with open_orchestrator(
+                journal, machine=Machine(workspace=tmp_path)
+            ) as orchestrator:
                 (run,) = orchestrator.runs
                 async with talking(orchestrator, session=run) as talk:
                     manual = await talk.begin()

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from orchestrator.agents import Agent
 from orchestrator.composition import open_orchestrator
@@ -11,12 +11,9 @@ from orchestrator.delegation.events import Entry, Event
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.settings import Models
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.invariants import assert_laws
-
-if TYPE_CHECKING:
-    from orchestrator.agents.models.wrappers.prices import PriceTable
-    from orchestrator.agents.models.wrappers.rate_limit import Limiter
 
 OutputT = TypeVar("OutputT")
 EventT = TypeVar("EventT", bound=Event)
@@ -29,14 +26,12 @@ class Harness:
         self,
         *,
         rules: Rules | None = None,
-        limiters: "Mapping[str, Limiter] | None" = None,
-        prices: "PriceTable | None" = None,
+        models: Models | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Create an empty journal. The options are for every orchestrator on it."""
         self.rules = rules
-        self._limiters = limiters
-        self._prices = prices
+        self._models = models
         # Without the keys of the developer: a test must not call a provider.
         self._environ: Mapping[str, str] = {} if environ is None else environ
         self._journal = MemoryJournal()
@@ -64,11 +59,7 @@ class Harness:
             crashing = CrashingJournal(journal, after=crash_after)
         try:
             async with open_orchestrator(
-                crashing or journal,
-                rules=self.rules,
-                limiters=self._limiters,
-                prices=self._prices,
-                environ=self._environ,
+                crashing or journal, rules=self.rules, models=self._models, environ=self._environ
             ) as orchestrator:
                 yield orchestrator
         except CrashedError:

@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import open_orchestrator
+from orchestrator import Models, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -322,7 +322,7 @@ async def test_a_limiter_and_a_pace_go_together() -> None:
 async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile() -> None:
     provider = Provider(lambda it: 10.0 if len(it.asked_at) == 1 else False, seconds=5)
     limiters = {"openai": Limiter(in_flight=1)}
-    models = ModelResolver({}, limiters, connect=lambda _: provider)
+    models = ModelResolver({}, Models(limiters=limiters), connect=lambda _: provider)
     model = models.model_of(Agent("a", model="openai:gpt-5"))
 
     assert await ask_together(model, 2) == 2

@@ -19,7 +19,7 @@ import httpx2  # noqa: F401
 import networkx as nx  # noqa: F401
 import trio
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Machine, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.delegation import Reply, TaskId
 from orchestrator.delegation.events import (
@@ -46,7 +46,7 @@ async def live(life: Life) -> None:
     async with open_sqlite_journal(life.journal) as journal:
         faulty = cast("Journal", FaultyJournal(journal, points))
         async with open_orchestrator(
-            faulty, environ=life.environ, workspace=life.folder
+            faulty, environ=life.environ, machine=Machine(workspace=life.folder)
         ) as orchestrator:
             await Clients(life, points, orchestrator).work(agents)
 

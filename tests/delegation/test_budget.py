@@ -239,7 +239,7 @@ def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> No
             attrs.evolve(A_CALL, cost=0, unpriced=1),
             "usd",
             "the budget (usd=1) of /editor cannot be kept: the price of the next call"
-            " is unknown; give it with open_orchestrator(prices=...), with"
+            " is unknown; give it with open_orchestrator(models=Models(prices=...)), with"
             " orchestrator.models.with_prices(model, table), or as 'price' of its service in"
             " models.toml; or limit tokens in place of usd",
             id="an unknown price",

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import JournalError, JournalInUseError, open_orchestrator
+from orchestrator import JournalError, JournalInUseError, Machine, open_orchestrator
 from orchestrator.agents import Agent, ModelRequest
 from orchestrator.backends import journals_at, store_at
 from orchestrator.delegation import Rules, SessionId
@@ -220,9 +220,9 @@ async def test_a_writer_is_called_by_the_name_of_its_machine(
     journal_url: str, is_given: bool
 ) -> None:
     """As facts call it: its network name may be that of any container."""
-    named: Any = {"host": "north"} if is_given else {}
+    machine = Machine(host="north" if is_given else None)
     environ = {"ORCHESTRATOR_HOST": "south" if is_given else "north"}
-    async with open_orchestrator(journal_url, environ=environ, **named):
+    async with open_orchestrator(journal_url, environ=environ, machine=machine):
         writer = store_at(journal_url).writer()
         assert writer is not None
         assert writer.host == "north"

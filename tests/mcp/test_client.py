@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import ToolCall
 from tests.mcp.kit import Caller, calculator, user
 
@@ -33,7 +33,7 @@ async def test_an_agent_uses_a_server_of_the_official_sdk(
         ]
     )
     later = Caller()
-    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(workspace=tmp_path)) as orchestrator:
         await orchestrator.run(user(model, server), "go")
         with trio.fail_after(30):
             # A server of the newer protocol says that its tools have changed.

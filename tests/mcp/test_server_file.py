@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import McpServers, load_agents
+from orchestrator import Machine, McpServers, load_agents
 from orchestrator.agents import (
     Agent,
     DefinitionError,
@@ -121,7 +121,7 @@ async def test_an_agent_cannot_write_the_file_that_names_servers(tmp_path: Path)
     McpServers.from_file(file)
     writer = Agent("writer", model=model, tools=FILES, approve=[allow("*")])
 
-    done = await run(writer, workspace=tmp_path)
+    done = await run(writer, machine=Machine(workspace=tmp_path))
 
     assert "'.mcp.json' is refused" in done.output
     assert not (tmp_path / ".mcp.json").exists()

@@ -20,7 +20,7 @@ import attrs
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, Orchestrator, budget, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, budget, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -333,7 +333,7 @@ class World:
 
     async def _live(self, journal: Journal, *, is_first: bool = True) -> None:
         """Be one process: take up what there is, and wait until all have ended."""
-        opened = open_orchestrator(journal, rules=RULES, workspace=self._workspace)
+        opened = open_orchestrator(journal, rules=RULES, machine=Machine(workspace=self._workspace))
         async with opened as orchestrator, trio.open_nursery() as nursery:
             for root in self._roots:
                 if root.name in self._sessions:

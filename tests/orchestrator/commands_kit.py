@@ -15,7 +15,7 @@ from typing import Any, Final
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, Orchestrator, Session, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, Session, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -210,7 +210,9 @@ async def in_a_session(
 ) -> AsyncGenerator[Talk]:
     """Open an orchestrator, and a session to which replies can be delivered later."""
     kept = MemoryJournal() if journal is None else journal
-    async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
+    async with open_orchestrator(
+        kept, **more, machine=Machine(workspace=workspace)
+    ) as orchestrator:
         async with talking(orchestrator) as talk:
             yield talk
 
@@ -222,7 +224,9 @@ async def in_a_run(
     """Open an orchestrator; the block is in a turn after which nothing can be delivered."""
     kept = MemoryJournal() if journal is None else journal
     manual = ManualModel()
-    async with open_orchestrator(kept, workspace=workspace, **more) as orchestrator:
+    async with open_orchestrator(
+        kept, **more, machine=Machine(workspace=workspace)
+    ) as orchestrator:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(orchestrator.run, shell_user(manual), "go")
             await manual.receive()

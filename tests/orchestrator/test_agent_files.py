@@ -18,6 +18,7 @@ from orchestrator import (
     Budget,
     DefinitionError,
     Limits,
+    Machine,
     ModelRequest,
     ModelSettings,
     ScriptedModel,
@@ -495,7 +496,7 @@ async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -
     model = ScriptedModel([*calls, lambda transcript: transcript[-1].text])
     agent = load_agents(folder, model=model)["a"]
 
-    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(workspace=tmp_path)) as orchestrator:
         run = await orchestrator.run(agent, "Write.")
 
     assert run.output.startswith("created notes.md")

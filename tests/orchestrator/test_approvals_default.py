@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import RunFailedError, open_orchestrator
+from orchestrator import Machine, RunFailedError, open_orchestrator
 from orchestrator.agents import (
     Agent,
     DefinitionError,
@@ -57,7 +57,9 @@ async def test_a_call_without_a_wall_and_a_person_changes_no_file(
         refused.append(answer.refused_by)
         return answer.text
 
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         run = await orchestrator.run(working(call, last), "go")
 
     assert refused == [RefusedBy.APPROVAL]
@@ -67,7 +69,9 @@ async def test_a_call_without_a_wall_and_a_person_changes_no_file(
 
 
 async def test_without_a_wall_a_person_is_asked_and_told_why(tmp_path: Path) -> None:
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         async with turn_of(working(RUN), orchestrator=orchestrator) as turn:
             question = await turn.answer("once")
             await turn.reply()
@@ -85,7 +89,9 @@ async def test_without_rules_the_workspace_can_be_read(tmp_path: Path) -> None:
         ToolCall("search_files", {"pattern": "mine"}),
         ToolCall("process", {"action": "list"}),
     ]
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         run = await orchestrator.run(working(calls), "go")
 
     assert "approval" not in run.output
@@ -95,7 +101,9 @@ async def test_without_rules_the_workspace_can_be_read(tmp_path: Path) -> None:
 async def test_a_file_that_was_asked_about_is_the_one_that_is_written(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     call = ToolCall("write_file", {"path": "link", "content": "written"})
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         async with turn_of(working(call), orchestrator=orchestrator) as turn:
             question = await turn.question()
             (tmp_path / "link").unlink()
@@ -118,7 +126,9 @@ async def test_one_line_allows_all_for_an_agent_and_all_below_it(
         delegates=[child],
         approve=rules if where == "above" else [],
     )
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         await orchestrator.run(agent, "go")
 
     assert (tmp_path / "file").read_text() == "ran\n"
@@ -133,7 +143,9 @@ async def test_rules_of_an_ancestor_decide_alone(tmp_path: Path) -> None:
         delegates=[child],
         approve=[confirm("terminal", command="git push*")],
     )
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="none")
+    ) as orchestrator:
         await orchestrator.run(agent, "go")
 
     assert (tmp_path / "file").exists()
@@ -169,7 +181,9 @@ def test_a_tool_is_marked_with_a_word_that_is_known() -> None:
 async def test_behind_a_wall_writes_and_commands_need_no_approval(
     tmp_path: Path, sandbox: str
 ) -> None:
-    async with open_orchestrator(":memory:", workspace=tmp_path, sandbox=sandbox) as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox=sandbox)
+    ) as orchestrator:
         try:
             run = await orchestrator.run(working([RUN, WRITE, ToolCall("reboot")]), "go")
             answers = run.output
@@ -189,7 +203,7 @@ async def test_a_workspace_that_holds_the_home_is_behind_no_wall(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     call = ToolCall("terminal", {"command": "echo evil > home/.bashrc"})
     async with open_orchestrator(
-        ":memory:", workspace=tmp_path, sandbox="bubblewrap"
+        ":memory:", machine=Machine(workspace=tmp_path, sandbox="bubblewrap")
     ) as orchestrator:
         try:
             answers = (await orchestrator.run(working([call, WRITE]), "go")).output

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ToolCall, allow, confirm, deny
 from orchestrator.agents.tools.files import FILES
 from tests.orchestrator.approvals_kit import stepwise, tool_texts, turn_of
@@ -135,7 +135,7 @@ async def test_rules_look_at_the_workspace_of_the_message(workspace: Path, tmp_p
     agent = Agent(
         "main", model=stepwise(call, tool_texts), tools=FILES, approve=[deny("*", path="secrets/*")]
     )
-    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(workspace=tmp_path)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             above = await session.ask("go")
             call.arguments["path"] = "secrets/key"  # type: ignore[index]

@@ -221,7 +221,7 @@ async def test_a_model_without_a_price_is_refused_under_a_money_budget() -> None
 
     assert (run.outcome.ending, run.outcome.kind) == (Ending.OVER_BUDGET, "usd")
     assert run.outcome.cause is Cause.BUDGET
-    assert "give it with open_orchestrator(prices=...)" in run.outcome.error
+    assert "give it with open_orchestrator(models=Models(prices=...))" in run.outcome.error
     assert run.usage.calls == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, Run, budget, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Run, budget, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -77,7 +77,7 @@ async def test_the_usage_of_a_failed_call_is_booked_during_its_teardown(tmp_path
 
     model = CountingModel(ScriptedModel.always(stubborn, 0.1))
     other = CountingModel(ScriptedModel.always(busy, 0.1))
-    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(workspace=tmp_path)) as orchestrator:
         with budget(calls=4):
             async with trio.open_nursery() as nursery:
                 for name, it in (("a", model), ("b", other)):

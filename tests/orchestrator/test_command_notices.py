@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator import Machine, MemoryJournal, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
 from orchestrator.agents.tools.terminal.tools import SHOWN
 from orchestrator.delegation import SessionId, root_of
@@ -453,7 +453,7 @@ class TestNobodyToTell:
     ) -> None:
         """It ends with its one turn, whatever the door of its session can do."""
         child = ManualModel()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
@@ -483,7 +483,9 @@ class TestNobodyToTell:
     ) -> None:
         """It did not ask for a notice, and must not hope to look later either."""
         manual = ManualModel()
-        async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(workspace=tmp_path)
+        ) as orchestrator:
             async with trio.open_nursery() as nursery:
                 ran: list[Any] = []
 
@@ -510,7 +512,7 @@ class TestNobodyToTell:
     ) -> None:
         """Whatever the door of its session can do."""
         child = ManualModel()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
@@ -550,7 +552,7 @@ class TestWhileNobodyTalks:
     async def test_it_goes_on_behind_a_closed_door_and_is_told_when_that_opens(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator) as talk:
                 manual = await talk.begin()
                 started = await manual.start("read _ <gate", notify_on_complete=True)
@@ -581,7 +583,7 @@ class TestWhileNobodyTalks:
         notify: bool,
     ) -> None:
         monkeypatch.setattr("orchestrator.kernel.journal.session_cache.MAX_RESTING_TASKS", 1)
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
 
             async def is_remembered() -> bool:
                 for _ in range(3):
@@ -675,13 +677,13 @@ class TestWhileNobodyTalks:
         (ended,) = facts(journal.entries, ProcessEnded)
         assert ended.how == "stopped, because the orchestrator was closed"
 
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, session=talk.session.id) as again:
                 if how == "in a turn":
                     await self.resumed(again, started)
                 heard = await again.woken()
                 await again.idle()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, session=talk.session.id) as again:
                 await again.idle()
 
@@ -714,7 +716,7 @@ class TestWhileNobodyTalks:
             assert has_ended(escaped)
 
         assert not facts(journal.entries, ProcessEnded)
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, session=talk.session.id) as again:
                 assert "its orchestrator died while it ran" in await again.woken()
         assert told_once(journal)
@@ -789,7 +791,7 @@ async def test_a_session_with_commands_is_replayed_without_running_any(
         background("echo ran >>ran; echo hit", **wanted),
         wait_for_it,
     )
-    async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             await session.wait_idle()
@@ -810,7 +812,7 @@ async def test_a_fork_has_no_command_of_the_run_that_it_goes_on_from(
         hand_on("a", background=False),
         delegates=[worker("child")],
     )
-    async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("go")
             gate.send()

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import ClosedError, MemoryJournal, open_orchestrator
+from orchestrator import ClosedError, Machine, MemoryJournal, open_orchestrator
 from orchestrator.agents import DefinitionError, ToolCall
 from orchestrator.agents.tools.terminal.tools import SHOWN, WRITE_SECONDS, terminal
 from orchestrator.delegation import Encoded, Ending, Rules, root_of
@@ -135,7 +135,7 @@ class TestForeground:
     ) -> None:
         manual = ManualModel()
         journal = MemoryJournal()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(orchestrator.run, shell_user(manual), "go")
                 await manual.receive()
@@ -262,7 +262,9 @@ class TestForeground:
         lead, child = ManualModel(), ManualModel()
         agent = shell_user(lead, "lead", delegates=[shell_user(child, "child")])
         names = "echo $ORCHESTRATOR_TASK"
-        async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(workspace=tmp_path)
+        ) as orchestrator:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(orchestrator.run, agent, "go")
                 await lead.receive()
@@ -566,7 +568,9 @@ class TestBackground:
     ) -> None:
         """Neither a child those of its parent, nor a session those of another."""
         child = ManualModel()
-        async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(workspace=tmp_path)
+        ) as orchestrator:
             async with (
                 talking(orchestrator, delegates=[shell_user(child, "child")]) as talk,
                 talking(orchestrator) as other,
@@ -586,7 +590,9 @@ class TestBackground:
         """It is the session's limit, whichever of its tasks runs them."""
         child = ManualModel()
         rules = Rules(processes=2)
-        async with open_orchestrator(":memory:", workspace=tmp_path, rules=rules) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", rules=rules, machine=Machine(workspace=tmp_path)
+        ) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 first = await manual.start("read _ <gate")
@@ -639,7 +645,7 @@ class TestItsEndWithOthers:
     @pytest.mark.parametrize("is_cancelled", [True, False])
     async def test_it_ends_with_a_run(self, tmp_path: Path, gate: Pipe, is_cancelled: bool) -> None:
         journal = MemoryJournal()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             manual = ManualModel()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(orchestrator.run, shell_user(manual), "go")
@@ -661,7 +667,7 @@ class TestItsEndWithOthers:
     ) -> None:
         journal = MemoryJournal()
         child = ManualModel()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
                 manual = await talk.begin()
                 manual.begin_calls(hand_on("a", background=in_background))
@@ -686,7 +692,7 @@ class TestItsEndWithOthers:
     ) -> None:
         """The run has ended by then, and nothing more can be said of its command."""
         journal = MemoryJournal()
-        async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             manual = ManualModel()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(orchestrator.run, shell_user(manual), "go")
@@ -779,7 +785,9 @@ class TestDurable:
         for _ in range(10):  # trio shuffles who comes first in that moment
             journal, manual = Slow(), ManualModel()
             async with trio.open_nursery() as nursery:
-                async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+                async with open_orchestrator(
+                    journal, machine=Machine(workspace=tmp_path)
+                ) as orchestrator:
                     nursery.start_soon(run)
                     await manual.receive()
                     manual.begin_calls(background("touch ran"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator import Machine, MemoryJournal, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript
 from orchestrator.delegation import Ending, SessionId
 from orchestrator.delegation.events import (
@@ -51,14 +51,15 @@ from pathlib import Path
 
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from tests.orchestrator.commands_kit import ManualModel, shell_user, talking
 
 COMMAND = "echo so far; setsid sh -c 'echo $$ >said; exec sleep 1000' & echo $$ >said; wait"
 
 async def main():
     home = Path(sys.argv[1])
-    async with open_orchestrator(home / "journal.db", workspace=home) as orchestrator:
+    machine = Machine(workspace=home)
+    async with open_orchestrator(home / "journal.db", machine=machine) as orchestrator:
         async with talking(orchestrator) as talk, trio.open_nursery() as nursery:
             manual = await talk.begin()
             await manual.start(COMMAND, notify_on_complete=True)
@@ -96,12 +97,12 @@ async def test_the_next_process_ends_the_commands_of_a_killed_one(tmp_path: Path
             await process.wait()
     assert len(running_in(tmp_path)) >= 6
 
-    async with open_orchestrator(file, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(file, machine=Machine(workspace=tmp_path)) as orchestrator:
         assert running_in(tmp_path) == []
         async with talking(orchestrator, session=id_) as talk:
             heard = await talk.woken()
             await talk.idle()
-    async with open_orchestrator(file, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(file, machine=Machine(workspace=tmp_path)) as orchestrator:
         async with talking(orchestrator, session=id_) as talk:
             await talk.idle()
 
@@ -140,7 +141,7 @@ async def finish(entries: Sequence[Entry], workspace: Path) -> list[Entry]:
     journal = MemoryJournal(entries)
     opened = facts(entries, SessionOpened)
     id_ = opened[0].session if opened else None
-    async with open_orchestrator(journal, workspace=workspace) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(workspace=workspace)) as orchestrator:
         async with orchestrator.open_session(builder(), session=id_) as session:
             if not facts(entries, MessageReceived):
                 await session.ask("go")
@@ -196,7 +197,7 @@ async def test_a_closed_session_gets_no_notice_after_a_crash(tmp_path: Path) -> 
     kinds = [type(entry.event) for entry in journal.entries]
     cut = MemoryJournal(journal.entries[: kinds.index(SessionClosed) + 1])
 
-    async with open_orchestrator(cut, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(cut, machine=Machine(workspace=tmp_path)) as orchestrator:
         session = orchestrator.read.ledger.sessions[SessionId(talk.session.id)]
 
         assert session.is_idle

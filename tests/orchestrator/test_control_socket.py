@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import Orchestrator, Run, open_orchestrator
+from orchestrator import Machine, Orchestrator, Run, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 from orchestrator.agents.approval import allow, confirm
 from orchestrator.agents.tools.terminal import terminal
@@ -231,7 +231,9 @@ async def test_an_orphan_of_a_command_is_still_one(tmp_path: Path) -> None:
     model = ScriptedModel([call, lambda said: said[-1].text])
     agent = Agent("it", model=model, tools=[terminal], approve=[allow("terminal")])
     async with (
-        open_orchestrator(journal, workspace=tmp_path, sandbox="none") as orchestrator,
+        open_orchestrator(
+            journal, machine=Machine(workspace=tmp_path, sandbox="none")
+        ) as orchestrator,
         open_control(orchestrator, journal),
     ):
         with trio.fail_after(20):

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, Orchestrator, SessionOpenError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, SessionOpenError, open_orchestrator
 from orchestrator.agents import Agent, Budget, ScriptedModel, UserMessage
 from orchestrator.delegation import DeliveryCapability, Ending, Reply, SessionId, Status
 from orchestrator.delegation.events import (
@@ -59,7 +59,9 @@ class SharedJournal(MemoryJournal):
 async def on(
     host: str, journal: MemoryJournal, workspace: Path, session: str | None = None
 ) -> AsyncGenerator[Talk]:
-    async with open_orchestrator(journal, workspace=workspace, host=host) as orchestrator:
+    async with open_orchestrator(
+        journal, machine=Machine(workspace=workspace, host=host)
+    ) as orchestrator:
         async with talking(orchestrator, session=session) as talk:
             yield talk
 
@@ -139,7 +141,7 @@ async def test_a_journal_of_one_machine_does_not_mind_a_new_name_of_it(tmp_path:
     """A laptop has another name in another network: what is left there is left here."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
-        async with open_orchestrator(local, workspace=tmp_path, environ={}):
+        async with open_orchestrator(local, environ={}, machine=Machine(workspace=tmp_path)):
             assert has_ended(pid)
 
         assert [it.how for it in facts(local.entries, ProcessEnded)] == [LOST]
@@ -149,7 +151,9 @@ async def test_a_deleted_session_waits_for_no_machine(tmp_path: Path) -> None:
     async with left_on_host_a(tmp_path, notify=False) as (journal, id_, _):
         async with on(B, journal, tmp_path, id_) as talk:
             record = talk.orchestrator.read.ledger.sessions[SessionId(id_)]
-        async with open_orchestrator(journal, workspace=tmp_path, host=B) as opened:
+        async with open_orchestrator(
+            journal, machine=Machine(workspace=tmp_path, host=B)
+        ) as opened:
             record = opened.read.ledger.sessions[SessionId(id_)]
             await close_session(opened.services, record)
             assert not record.is_idle
@@ -188,7 +192,7 @@ async def serving(
 ) -> AsyncGenerator[tuple[Orchestrator, RequestDoor]]:
     """Serve an agent on a machine, as a server does; cancel all of it at the end."""
     async with (
-        open_orchestrator(journal, workspace=workspace, host=host) as opened,
+        open_orchestrator(journal, machine=Machine(workspace=workspace, host=host)) as opened,
         trio.open_nursery() as nursery,
     ):
         door = RequestDoor(opened.services, {agent.name: agent}, nursery)
@@ -267,7 +271,9 @@ class TestFolders:
         """It stays interrupted, and loses nothing by being asked for elsewhere."""
         journal = SharedJournal()
         manual = ManualModel()
-        async with open_orchestrator(journal, workspace=tmp_path, host=A) as opened:
+        async with open_orchestrator(
+            journal, machine=Machine(workspace=tmp_path, host=A)
+        ) as opened:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(opened.run, shell_user(manual), "go")
                 await manual.receive()
@@ -277,14 +283,18 @@ class TestFolders:
         agent = shell_user(ScriptedModel(["done"]))
         run = opened.runs[0]
 
-        async with open_orchestrator(crashed, workspace=tmp_path, host=B) as opened:
+        async with open_orchestrator(
+            crashed, machine=Machine(workspace=tmp_path, host=B)
+        ) as opened:
             with pytest.raises(SessionOpenError, match="host-a"):
                 await opened.resume(agent, run)
             tree = await opened.read_tree(run)
             assert tree.nodes()[opened.read.ledger.sessions[run].root.id].status == str(
                 Status.INTERRUPTED
             )
-        async with open_orchestrator(crashed, workspace=tmp_path, host=A) as opened:
+        async with open_orchestrator(
+            crashed, machine=Machine(workspace=tmp_path, host=A)
+        ) as opened:
             assert (await opened.resume(agent, run)).output == "done"
 
     async def test_a_door_that_does_not_ask_gets_the_reason_as_the_outcome(
@@ -297,7 +307,9 @@ class TestFolders:
             crashed = SharedJournal(journal.entries)
 
         door = ReplyDoor()
-        async with open_orchestrator(crashed, workspace=tmp_path, host=B) as opened:
+        async with open_orchestrator(
+            crashed, machine=Machine(workspace=tmp_path, host=B)
+        ) as opened:
             session = opened.read.ledger.sessions[SessionId(talk.session.id)]
             agent = shell_user(ScriptedModel(["done"]))
             connect_door(opened.services, session, agent, door)
@@ -325,7 +337,9 @@ class TestFolders:
     async def test_a_journal_of_one_machine_names_no_folder(self, tmp_path: Path) -> None:
         """A file is written on its machine alone: the fact would cost, and say nothing."""
         journal = MemoryJournal()
-        async with open_orchestrator(journal, workspace=tmp_path, environ={}) as opened:
+        async with open_orchestrator(
+            journal, environ={}, machine=Machine(workspace=tmp_path)
+        ) as opened:
             async with talking(opened) as talk:
                 manual = await talk.begin()
                 await manual.run("true")
@@ -357,7 +371,9 @@ async def asked(
     agent: Agent, journal: MemoryJournal, workspace: Path, host: str, session: str | None = None
 ) -> AsyncGenerator[tuple[Orchestrator, str]]:
     """Ask an agent in a session, on a machine."""
-    async with open_orchestrator(journal, workspace=workspace, host=host) as opened:
+    async with open_orchestrator(
+        journal, machine=Machine(workspace=workspace, host=host)
+    ) as opened:
         async with opened.open_session(agent, session=session) as talk:
             await talk.ask("go")
             yield opened, talk.id
@@ -385,7 +401,9 @@ class TestClocks:
         journal = SharedJournal()
         manual = ManualModel()
         agent = shell_user(manual, budget=Budget(seconds=60))
-        async with open_orchestrator(journal, workspace=tmp_path, host=A) as opened:
+        async with open_orchestrator(
+            journal, machine=Machine(workspace=tmp_path, host=A)
+        ) as opened:
             async with opened.open_session(agent) as talk:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(talk.ask, "go")
@@ -395,7 +413,9 @@ class TestClocks:
 
         for ahead in (-3_600.0, 0.0):
             behind = SharedJournal(crashed, ahead=ahead)
-            async with open_orchestrator(behind, workspace=tmp_path, host=B) as opened:
+            async with open_orchestrator(
+                behind, machine=Machine(workspace=tmp_path, host=B)
+            ) as opened:
                 session = opened.read.ledger.sessions[SessionId(talk.id)]
                 (account,) = session.accounts
                 assert account.deadline is not None
@@ -417,7 +437,7 @@ async def test_facts_in_a_database_have_its_time(
     for off in (0.0, ahead, 0.0):
         with monkeypatch.context() as changed:
             changed.setattr(time, "time", partial(_shifted, time.time, off))
-            async with open_orchestrator(journal, workspace=tmp_path) as opened:
+            async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as opened:
                 run = await opened.run(agent, "go")
                 entries = await opened.services.book.read_entries(run.id)
                 times += [entry.at for entry in entries if entry.session]

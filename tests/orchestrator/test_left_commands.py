@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.execution.workspace.background_commands import describe_ended_there
 from orchestrator.products.cluster.database.database import open_database
@@ -79,7 +79,9 @@ async def test_commands_of_a_killed_process_are_ended_on_its_host_and_reported_e
 ) -> None:
     """Until then the session knows that it is not known; a third machine does nothing."""
     id_ = await killed_on_host_a(postgres, journal, tmp_path)
-    async with open_orchestrator(journal, workspace=tmp_path, host=B) as orchestrator:
+    async with open_orchestrator(
+        journal, machine=Machine(workspace=tmp_path, host=B)
+    ) as orchestrator:
         async with talking(orchestrator, session=id_) as talk:
             # The turn goes on first: one of its calls was broken off.
             assert "broken off" in await talk.manual.receive()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Models, open_orchestrator
 from orchestrator.agents import (
     Agent,
     CallId,
@@ -159,7 +159,7 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
     prices = PriceTable.shipped().with_prices({"openai:any": Price(input=1000, output=2000)})
     async with open_provider(Say(text="x", read=10, wrote=5)) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), prices=prices
+            ":memory:", environ=environ(server), models=Models(prices=prices)
         ) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
@@ -185,7 +185,7 @@ async def test_a_limiter_holds_for_all_agents_of_an_orchestrator() -> None:
 
     async with open_provider(Say(text="x")) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), limiters={"openai": limiter}
+            ":memory:", environ=environ(server), models=Models(limiters={"openai": limiter})
         ) as orchestrator:
 
             async def run() -> None:
@@ -296,7 +296,7 @@ async def test_limits_of_a_provider_hold_in_both_of_its_protocols() -> None:
     closed = {"openai": Limiter(in_flight=0)}
     async with open_provider(Say(text="x")) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), limiters=closed
+            ":memory:", environ=environ(server), models=Models(limiters=closed)
         ) as orchestrator:
             agent = Agent("a", model="openai-responses:any")
             run = await orchestrator.run(agent, "go")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator import Machine, MemoryJournal, open_orchestrator
 from orchestrator.agents import Sandbox, ScriptedModel, ToolCall
 from orchestrator.cli.terminal.transcript import transcript_lines
 from orchestrator.delegation.events import NetworkRequested, ToolAnswered
@@ -31,7 +31,7 @@ async def test_a_refused_host_is_told_and_is_a_fact_if_asked(
     journal = MemoryJournal()
     model = ScriptedModel([ToolCall("terminal", {"command": ASK}), "done"])
     agent = shell_user(model, sandbox=Sandbox(network=["pypi"], record_network=is_recorded))
-    async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
         await orchestrator.run(agent, "go")
 
     [answer] = facts(journal.entries, ToolAnswered)
@@ -54,7 +54,7 @@ async def test_a_command_gets_the_variables_that_its_sandbox_names(
     journal = MemoryJournal()
     model = ScriptedModel([ToolCall("terminal", {"command": "env"}), "done"])
     agent = shell_user(model, sandbox=Sandbox(environment=["CARGO_HOME"]))
-    async with open_orchestrator(journal, workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
         await orchestrator.run(agent, "go")
 
     [answer] = facts(journal.entries, ToolAnswered)

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -115,7 +115,10 @@ class Field:
 
     def open(self, **more: Any) -> AbstractAsyncContextManager[Orchestrator]:
         return open_orchestrator(
-            self.journal, workspace=self.home, environ=self.environ, secrets=["LEGACY_PIN"], **more
+            self.journal,
+            environ=self.environ,
+            **more,
+            machine=Machine(workspace=self.home, secrets=["LEGACY_PIN"]),
         )
 
     @property
@@ -616,7 +619,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
 
     said = field.plant("a goal")
     async with open_orchestrator(
-        journal, environ=field.environ, secrets=["LEGACY_PIN"]
+        journal, environ=field.environ, machine=Machine(secrets=["LEGACY_PIN"])
     ) as orchestrator:
         await orchestrator.run(team(), said)
 
@@ -646,7 +649,9 @@ async def test_a_call_with_a_redacted_secret_is_not_run_after_a_crash(field: Fie
                 nursery.start_soon(session.ask, "go")
                 await session.questions.receive()
                 nursery.cancel_scope.cancel()
-    async with open_orchestrator(journal, environ=field.environ, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        journal, environ=field.environ, machine=Machine(sandbox="none")
+    ) as orchestrator:
         async with orchestrator.open_session(sender(last, "ok"), session=session.id) as again:
             # By now it waits at the gate again, or has been told that it cannot.
             await trio.testing.wait_all_tasks_blocked(0.05)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, Tool, ToolCall, Transcript, allow
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.sandbox.detection import detect
@@ -35,8 +35,8 @@ def test_every_file_of_a_server_is_known() -> None:
 async def said_by(workspace: Path, call: ToolCall, **options: Any) -> str:
     agent = Agent("main", model=stepwise(call, tool_texts), tools=FILES, approve=[allow("*")])
     journal = workspace / "journal.db"
-    options = {"workspace": workspace, "sandbox": "none", **options}
-    async with open_orchestrator(journal, **options) as opened:
+    machine = Machine(workspace=workspace, sandbox="none")
+    async with open_orchestrator(journal, machine=machine, **options) as opened:
         return (await opened.run(agent, "go")).output
 
 
@@ -74,7 +74,9 @@ async def test_the_state_folder_is_hidden_but_for_the_worktrees_in_it(tmp_path: 
         approve=[allow("*")],
         workspace=tmp_path / "state" / "worktrees" / "t_1",
     )
-    async with open_orchestrator(":memory:", environ=environ, sandbox="none") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", environ=environ, machine=Machine(sandbox="none")
+    ) as orchestrator:
         assert "mine" in (await orchestrator.run(agent, "go")).output
 
 
@@ -105,8 +107,8 @@ async def test_a_journal_that_another_process_makes_later_is_not_for_agents(
         tools=[*FILES, terminal],
         approve=[allow("*")],
     )
-    options: dict[str, Any] = {"workspace": tmp_path / workspace}
-    async with open_orchestrator(f"{state}/", **options) as orchestrator:
+    machine = Machine(workspace=tmp_path / workspace)
+    async with open_orchestrator(f"{state}/", machine=machine) as orchestrator:
         said = (await orchestrator.run(agent, "go")).output
 
     assert said.count(f"'{path}' is hidden") == 2

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from orchestrator import MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, RunFailedError, open_orchestrator
 from orchestrator.agents import (
     Agent,
     Limits,
@@ -58,10 +58,10 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def house(tmp_path: Path, environ: dict[str, str]) -> Open:
     """Open orchestrators that leave nothing outside of the test's folder."""
 
-    def open_one(journal: Any = None, **more: Any) -> Any:
-        given: dict[str, Any] = {"workspace": tmp_path, "environ": environ, **more}
+    def open_one(journal: Any = None, *, given: Any = None, **of_machine: Any) -> Any:
+        machine = Machine(**{"workspace": tmp_path, **of_machine})
         kept = MemoryJournal() if journal is None else journal
-        return open_orchestrator(kept, **given)
+        return open_orchestrator(kept, environ=given or environ, machine=machine)
 
     return open_one
 
@@ -160,9 +160,7 @@ async def test_a_command_gets_the_environment_without_its_secrets(
     }
     agent = Agent("shell", model=showing(), tools=[terminal], approve=[allow("*")])
 
-    async with house(
-        environ=given, secrets=["LEGACY_PIN"], hand_on=["GITHUB_TOKEN"]
-    ) as orchestrator:
+    async with house(given=given, secrets=["LEGACY_PIN"], hand_on=["GITHUB_TOKEN"]) as orchestrator:
         found = variables((await orchestrator.run(agent, "go")).output)
 
     # What is handed on is still not written down.
@@ -183,7 +181,7 @@ async def test_a_passed_on_token_reaches_the_command_unredacted(
     )
     given = {**environ, "GITHUB_TOKEN": token, "OTHER_TOKEN": token}
 
-    async with house(environ=given, hand_on=["GITHUB_TOKEN"]) as orchestrator:
+    async with house(given=given, hand_on=["GITHUB_TOKEN"]) as orchestrator:
         assert (await orchestrator.run(agent, "go")).output == f"{len(token)}\n[]"
 
 
@@ -223,7 +221,7 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
     ):
         # The opener has none of their contexts.
         with bind_session(chat_id="opener", user_name="opener"):
-            async with house(rules=None) as orchestrator:
+            async with house() as orchestrator:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(talk, orchestrator, "A")
                     nursery.start_soon(talk, orchestrator, "B")
@@ -267,7 +265,7 @@ async def test_variables_of_an_outer_session_do_not_leak_into_a_run(
     agent = Agent("shell", model=showing(), tools=[terminal], approve=[allow("*")])
     reset_session_vars()
 
-    async with house(environ=given) as orchestrator:
+    async with house(given=given) as orchestrator:
         run = await orchestrator.run(agent, "go")
 
     found = variables(run.output)
@@ -335,7 +333,9 @@ async def test_a_relative_workspace_of_an_orchestrator_is_below_where_it_was_ope
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agent = Agent("here", model=asking(ToolCall("where")), tools=[where])
-    async with open_orchestrator(":memory:", environ=environ, workspace="a/b") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", environ=environ, machine=Machine(workspace="a/b")
+    ) as orchestrator:
         monkeypatch.chdir("/")
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path / "a/b")
 
@@ -1047,7 +1047,7 @@ async def test_the_paths_of_a_sandbox_are_looked_up_for_a_tool_that_needs_them(
         """Add two numbers."""
         return str(a + b)
 
-    async with open_orchestrator(":memory:", workspace=tmp_path) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(workspace=tmp_path)) as orchestrator:
         adds = ScriptedModel([ToolCall("add", {"a": 1, "b": 2}), "3"])
         agent = Agent("clerk", model=adds, tools=[add])
         await orchestrator.run(agent, "add")

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator
-from orchestrator import WrongLoopError, agents, budget, delegate, open_orchestrator, run_sync
+from orchestrator import Machine, WrongLoopError, budget, delegate, open_orchestrator, run_sync
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, agent
 from orchestrator.asyncio import open_orchestrator as open_on_asyncio
 from orchestrator.composition import open_orchestrator as of_runtime
@@ -115,6 +114,17 @@ async def test_a_value_that_is_not_a_journal_is_refused_with_a_sentence() -> Non
         await open_orchestrator(wrong).__aenter__()
 
 
+def test_open_orchestrator_takes_few_parameters() -> None:
+    assert len(inspect.signature(open_orchestrator).parameters) <= 9
+
+
+def test_machine_refuses_a_text_where_it_takes_a_list() -> None:
+    wrong: Any = "GITHUB_TOKEN"
+    for name in ("secrets", "hand_on", "hide"):
+        with pytest.raises(DefinitionError, match="must be a list"):
+            Machine(**{name: wrong})
+
+
 def test_the_late_function_looks_like_the_function() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(of_runtime)
     assert open_orchestrator.__doc__ == of_runtime.__doc__
@@ -139,11 +149,3 @@ def test_importing_agent_definitions_does_not_import_the_runtime() -> None:
         "asyncio",
     }
     assert heavy & set(done.stdout.split()) == set()
-
-
-@pytest.mark.parametrize("room", [agents, orchestrator])
-def test_a_name_of_another_library_is_answered_with_ours(room: object) -> None:
-    with pytest.raises(ImportError, match=r"ours is `await orchestrator\.run"):
-        _ = room.Runner  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match="no attribute 'Rumpelstilzchen'"):
-        _ = room.Rumpelstilzchen  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import attrs
 import httpx2
 import openai
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Machine, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.delegation import Rules
 from orchestrator.kernel.journal.journal import Journal
@@ -53,7 +53,7 @@ async def serving(
     """Serve agents as long as the block lasts."""
     async with (
         open_orchestrator(
-            journal, rules=rules, environ=environ or {}, workspace=workspace
+            journal, rules=rules, environ=environ or {}, machine=Machine(workspace=workspace)
         ) as orchestrator,
         open_server(
             orchestrator,

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.agents.approval import allow
 from orchestrator.agents.redaction.redactor import redacted
@@ -494,7 +494,7 @@ async def test_a_command_behind_a_wall_forges_no_key_while_keys_change(tmp_path:
             opened.write("go\n")
 
     async with open_orchestrator(
-        tmp_path / "journal.db", environ=os.environ, workspace=tmp_path
+        tmp_path / "journal.db", environ=os.environ, machine=Machine(workspace=tmp_path)
     ) as orchestrator:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:

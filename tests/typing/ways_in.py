@@ -6,6 +6,7 @@ import attrs
 
 from orchestrator import (
     Agent,
+    Machine,
     Orchestrator,
     Run,
     RunEvent,
@@ -82,7 +83,7 @@ async def on_trio() -> None:
 
 async def on_asyncio() -> None:
     open_on_asyncio(":memory:", jurnal=1)  # type: ignore[call-arg, unused-awaitable] # pyright: ignore
-    opened = await open_on_asyncio(":memory:", workspace="folder")
+    opened = await open_on_asyncio(":memory:", machine=Machine(workspace="folder"))
     assert_type(opened, OnAsyncio)
     async with open_on_asyncio() as orchestrator:
         assert_type(orchestrator, OnAsyncio)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator import MemoryJournal, Orchestrator, Workers, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
@@ -213,8 +213,7 @@ class Places:
             async with open_orchestrator(
                 address,
                 environ=environ or {},
-                # DBOS is one for a process: the worker here uses that of the writer.
-                queue=self.open_exchange if self._queue == "dbos" else self._queue,
+                workers=Workers(queue=self.open_exchange if self._queue == "dbos" else self._queue),
             ) as orchestrator:
                 with orchestrator.services.book.subscribers.subscribe(
                     lambda entry, _: self._posted.append(entry)
@@ -228,8 +227,7 @@ class Places:
             async with open_orchestrator(
                 self.journal,
                 environ=environ or {},
-                queue=self.open_exchange,
-                here=[PLACE] if self.here else (),
+                workers=Workers(queue=self.open_exchange, here=[PLACE] if self.here else ()),
             ) as orchestrator:
                 yield orchestrator
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import ClosedError, JournalInUseError, open_orchestrator
+from orchestrator import ClosedError, JournalInUseError, Workers, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -656,7 +656,9 @@ async def test_a_place_of_an_agent_needs_a_journal_that_workers_reach() -> None:
             DefinitionError, match=r"it runs at workers of the place 'gpu'.*ORCHESTRATOR_HERE=gpu"
         ):
             await orchestrator.run(flights.agent, "go")
-    async with open_orchestrator(":memory:", environ={}, here=[PLACE]) as orchestrator:
+    async with open_orchestrator(
+        ":memory:", environ={}, workers=Workers(here=[PLACE])
+    ) as orchestrator:
         run = await orchestrator.run(flights.agent, "go")
 
     assert run.outcome.output == "1 2"

@@ -21,7 +21,7 @@ from orchestrator.delegation import Cause
 from orchestrator.testing import assert_laws
 from tests.workers import turn_team
 from tests.workers.test_worker_processes import (
-    Workers,
+    WorkerProcesses,
     has_ended,
     list_workers,
     pid_of,
@@ -61,7 +61,7 @@ def steps_in(text: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
 async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
-    workers: Workers, tmp_path: Path, queue: str
+    workers: WorkerProcesses, tmp_path: Path, queue: str
 ) -> None:
     workers.queue = queue
     workers.start(team=TEAM, slots=1, lease=6)
@@ -114,7 +114,7 @@ async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
 async def test_the_next_writer_goes_on_with_a_turn_at_its_live_worker(
-    workers: Workers, tmp_path: Path, queue: str
+    workers: WorkerProcesses, tmp_path: Path, queue: str
 ) -> None:
     """Kill -9 of the writer in the second step: the third one finds the state of the first."""
     workers.queue = queue

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Orchestrator, Workers, open_orchestrator
 from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
@@ -32,7 +32,7 @@ LEASE = 3.0
 POINTS = ("before begin", "after begin", "before end", "after end")
 
 
-class Workers:
+class WorkerProcesses:
     """The workers of one database, started again when they die."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -94,8 +94,10 @@ class Workers:
 
 
 @pytest.fixture
-def workers(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator["Workers"]:
-    opened = Workers(postgres, tmp_path)
+def workers(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator["WorkerProcesses"]:
+    opened = WorkerProcesses(postgres, tmp_path)
     for name, value in opened.environ.items():
         monkeypatch.setenv(name, value)
     yield opened
@@ -119,7 +121,7 @@ def time_limit() -> Generator[None]:
 @asynccontextmanager
 async def writing(url: str, queue: str = "absurd") -> AsyncGenerator[Orchestrator]:
     address = f"{url}&journal=tests"
-    async with open_orchestrator(address, environ={}, queue=queue) as orchestrator:
+    async with open_orchestrator(address, environ={}, workers=Workers(queue=queue)) as orchestrator:
         yield orchestrator
 
 
@@ -133,7 +135,7 @@ async def wait_placed(orchestrator: Orchestrator, count: int) -> list[CallPlaced
         await orchestrator.wait_changed(after=ledger.last_seq)
 
 
-async def list_workers(workers: Workers) -> "subprocess.CompletedProcess[str]":
+async def list_workers(workers: WorkerProcesses) -> "subprocess.CompletedProcess[str]":
     """Run `orchestrator workers` on the database."""
     command = [sys.executable, "-m", "orchestrator", "workers"]
     return await trio.to_thread.run_sync(
@@ -161,7 +163,9 @@ def pid_of(worker: str) -> int:
     return int(worker.rsplit("-", 2)[1])
 
 
-async def test_a_worker_stands_still_is_drained_and_leaves_nothing(workers: Workers) -> None:
+async def test_a_worker_stands_still_is_drained_and_leaves_nothing(
+    workers: WorkerProcesses,
+) -> None:
     """SIGSTOP past its lease and SIGCONT: what it says then is fenced, and it goes on."""
     first, second = workers.start(), workers.start()
     async with writing(workers.url) as orchestrator, trio.open_nursery() as nursery:
@@ -229,7 +233,7 @@ def test_a_worker_ends_the_processes_of_a_dead_one_on_its_machine(tmp_path: Path
     assert used.wait() == -signal.SIGKILL, "a worker ends what it has begun, too"
 
 
-async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
+async def test_workers_are_killed_at_named_points(workers: WorkerProcesses) -> None:
     lines = [
         f"{kind} {name}"
         for kind in ("launcher", "painter")
@@ -261,7 +265,7 @@ async def test_workers_are_killed_at_named_points(workers: Workers) -> None:
 
 @pytest.mark.parametrize("queue", ["absurd", "dbos"])
 async def test_the_next_writer_adopts_the_calls_of_live_workers(
-    workers: Workers, queue: str
+    workers: WorkerProcesses, queue: str
 ) -> None:
     """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
     workers.queue = queue

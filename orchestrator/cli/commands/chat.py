@@ -26,6 +26,7 @@ from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Status
 from orchestrator.kernel.doors.session import Session
 from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.settings import Machine
 from orchestrator.kernel.state_files import CHAT_HISTORY, state_folder
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
@@ -86,7 +87,9 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
     console, open_chat = (_typed if is_typed else _piped)(options)
     async with (
         open_display(options.progress, console, options.journal) as display,
-        open_orchestrator(options.journal, session=options.session, sandbox=choice) as orchestrator,
+        open_orchestrator(
+            options.journal, session=options.session, machine=Machine(sandbox=choice)
+        ) as orchestrator,
         display.open_view(orchestrator, ask_approvals=False),
     ):
         stop.set_orchestrator(orchestrator)

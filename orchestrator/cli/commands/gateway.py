@@ -24,6 +24,7 @@ from orchestrator.delegation import printable
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.settings import Machine
 from orchestrator.kernel.state_files import DISCORD_SUFFIX
 
 if TYPE_CHECKING:
@@ -124,10 +125,8 @@ def gateway(
             open_platforms(wanted) as platforms,
             open_orchestrator(
                 path,
-                sandbox=choice,
-                workspace=workspace,
                 environ={**os.environ, **webhooks.secrets},
-                secrets=webhooks.secrets,
+                machine=Machine(sandbox=choice, workspace=workspace, secrets=webhooks.secrets),
             ) as orchestrator,
             webhooks.open() as targets,
             open_gateway(

@@ -38,6 +38,7 @@ from orchestrator.kernel.budget_scope import budget
 from orchestrator.kernel.doors.durable_run import OtherJournals, goal_key
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.settings import Machine
 
 
 def run(
@@ -160,7 +161,9 @@ async def show_run(
     ended: Run[Any] | None = None
     async with (
         open_display(progress, console, journal) as display,
-        open_orchestrator(journal, session=opens or run, runs=runs, sandbox=choice) as orchestrator,
+        open_orchestrator(
+            journal, session=opens or run, runs=runs, machine=Machine(sandbox=choice)
+        ) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
         with stop.work_scope, stop.ignore_closed():

@@ -15,6 +15,7 @@ from orchestrator.composition import open_orchestrator
 from orchestrator.delegation.schedule import next_text
 from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.kernel.settings import Machine
 from orchestrator.products.schedule import open_schedule
 
 
@@ -48,9 +49,8 @@ def schedule(
         async with (
             open_orchestrator(
                 path,
-                sandbox=choice,
                 environ={**os.environ, **webhooks.secrets},
-                secrets=webhooks.secrets,
+                machine=Machine(sandbox=choice, secrets=webhooks.secrets),
             ) as orchestrator,
             webhooks.open() as targets,
             open_schedule(

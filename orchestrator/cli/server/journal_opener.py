@@ -17,6 +17,7 @@ from orchestrator.kernel.control.server import open_control
 from orchestrator.kernel.journal.audit import AuditEvent, local_actor
 from orchestrator.kernel.journal.journals import HeldJournal, Journals
 from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.kernel.settings import Machine, Workers
 from orchestrator.kernel.state_files import FIRST_JOURNAL, state_files
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 
@@ -44,11 +45,13 @@ class JournalOpener:
                 open_orchestrator(
                     held.journal,
                     environ={**os.environ, **self.secrets},
-                    secrets=self.secrets,
-                    hide=[*self.hidden, *self._state_files(file)],
-                    workspace=self.workspace,
-                    sandbox=self.sandbox,
-                    queue=None if self.exchange is None else self.exchange.open,
+                    machine=Machine(
+                        secrets=self.secrets,
+                        hide=[*self.hidden, *self._state_files(file)],
+                        workspace=self.workspace,
+                        sandbox=self.sandbox,
+                    ),
+                    workers=Workers(queue=None if self.exchange is None else self.exchange.open),
                 )
             )
             if file is not None:

@@ -10,15 +10,14 @@ import trio
 from orchestrator.agents import Agent, DefinitionError, Model
 from orchestrator.agents.models.settings import NO_SETTINGS
 from orchestrator.delegation import TaskRecord
+from orchestrator.kernel.settings import Models
 from orchestrator.kernel.state_files import state_folder
 
 if TYPE_CHECKING:
-    from orchestrator.agents.models.http.answer_limits import AnswerLimits
     from orchestrator.agents.models.provider_table import Provider
     from orchestrator.agents.models.registry import CloseableModel
     from orchestrator.agents.models.wrappers.pace import Pace
     from orchestrator.agents.models.wrappers.prices import PriceTable
-    from orchestrator.agents.models.wrappers.rate_limit import Limiter
 
 FILE: Final = "models.toml"
 FILE_VARIABLE: Final = "ORCHESTRATOR_MODELS"
@@ -66,28 +65,19 @@ class ModelResolver:
     def __init__(
         self,
         environ: Mapping[str, str],
-        limiters: "Mapping[str, Limiter] | None" = None,
-        prices: "PriceTable | None" = None,
+        models: Models | None = None,
         *,
-        answer_limits: "AnswerLimits | None" = None,
-        providers: "Mapping[str, Provider] | None" = None,
         connect: Callable[[str], Model] | None = None,
     ) -> None:
         """Resolve models in an environment.
 
         Args:
             environ: has the keys and addresses of providers.
-            limiters: how much may be asked of a provider, by its name.
-            prices: what models cost, instead of the table that is shipped.
-            answer_limits: how much a provider may send for one answer.
-            providers: services besides those that we know and those of `models.toml`.
+            models: the limits, prices and providers of the program.
             connect: makes the bare model of a name, where no provider is to be called.
         """
         self._environ = environ
-        self._limiters = limiters or {}
-        self._prices = prices
-        self._answer_limits = answer_limits
-        self._own_providers = providers or {}
+        self._settings = Models() if models is None else models
         self._connect = connect or self._connect_provider
         self._models: dict[str, Model] = {}
         # One for each agent and its model, so that summaries are made once.
@@ -159,35 +149,36 @@ class ModelResolver:
         model = with_pace(model, self._paces.setdefault(name, Pace()))
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
-        if limiter := self._limiters.get(provider) or self._limiters.get(account):
+        if limiter := self._settings.limiters.get(provider) or self._settings.limiters.get(account):
             model = with_rate_limit(model, limiter)
         if (table := self._prices_at(name, self._providers.get(provider))) is not None:
             model = with_prices(model, table)
         return with_retries(model)
 
     def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":
-        """Return the prices for a model: the program's own, then that of its service."""
+        """Return the prices for a model: those of the program, then the price of its service."""
         from orchestrator.agents.models.wrappers.prices import PriceTable
 
+        own = self._settings.prices
         price = None if service is None else service.price
         if price is not None:
-            table = self._prices or PriceTable(source="the price of the service")
+            table = own or PriceTable(source="the price of the service")
             known = table.price_of(name)
             return table.with_prices({name: price}) if known is None else table
         # Another server has its own prices, whatever its models are called.
         has_custom_url = service is not None and service.has_custom_url(self._environ)
-        if self._prices is None and has_custom_url:
+        if own is None and has_custom_url:
             return None
-        return self._prices or PriceTable.shipped()
+        return own or PriceTable.shipped()
 
     @cached_property
     def _providers(self) -> "Mapping[str, Provider]":
-        return {**known_providers(self._environ), **self._own_providers}
+        return {**known_providers(self._environ), **self._settings.providers}
 
     def _connect_provider(self, name: str) -> Model:
         from orchestrator.agents.models.registry import model_named
 
-        model = model_named(name, self._environ, self._answer_limits, self._providers)
+        model = model_named(name, self._environ, self._settings.answer_limits, self._providers)
         self._open.append(model)
         return model
 

@@ -121,7 +121,7 @@ def require_here(here: Collection[str], agent: Agent[Any]) -> None:
                 f"agent {agent.name!r}: {what} runs at workers of the place {place!r}, which find"
                 " their work in Postgres: use a journal there (--journal postgresql://...), or run"
                 f" it in this process by choice (ORCHESTRATOR_HERE={place},"
-                f" open_orchestrator(here=[{place!r}]))"
+                f" open_orchestrator(workers=Workers(here=[{place!r}])))"
             )
 
 

@@ -15,7 +15,7 @@ import networkx as nx  # noqa: F401
 import psycopg  # noqa: F401
 import trio
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Machine, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.commands.worker import worker
@@ -57,7 +57,7 @@ def work_as_writer() -> int:
     async def work() -> None:
         nonlocal is_writer
         async with open_orchestrator(
-            address, environ={"PATH": os.environ["PATH"]}, workspace=home.folder
+            address, environ={"PATH": os.environ["PATH"]}, machine=Machine(workspace=home.folder)
         ) as orchestrator:
             is_writer = True
             home.write(home.receipts, "writer", name=os.environ["CHAOS_NAME"])

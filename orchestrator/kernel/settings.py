@@ -1,0 +1,85 @@
+"""The settings of an orchestrator: its machine, its models and its workers."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from orchestrator.agents import DefinitionError
+
+if TYPE_CHECKING:
+    from orchestrator.agents.models.http.answer_limits import AnswerLimits
+    from orchestrator.agents.models.provider_table import Provider
+    from orchestrator.agents.models.wrappers.prices import PriceTable
+    from orchestrator.agents.models.wrappers.rate_limit import Limiter
+    from orchestrator.agents.sandbox.choice import SandboxChoice
+
+SANDBOX_VARIABLE: Final = "ORCHESTRATOR_SANDBOX"
+HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
+
+
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    # A string is a sequence of letters, each of which would be taken for a name.
+    if isinstance(given, str):
+        raise DefinitionError(f"{given!r} must be a list; write [{given!r}]")
+    return tuple(given)
+
+
+def _paths(given: "Iterable[str | os.PathLike[str]]") -> tuple[Path, ...]:
+    if isinstance(given, str | os.PathLike):
+        raise DefinitionError(f"{given!r} must be a list; write [{given!r}]")
+    return tuple(map(Path, given))
+
+
+@attrs.frozen(kw_only=True)
+class Machine:
+    """What the tools of agents may use of the machine that an orchestrator runs on."""
+
+    workspace: str | os.PathLike[str] | None = None
+    """The folder of tools, for agents that name none; by default the current one."""
+    sandbox: "str | SandboxChoice | None" = None
+    """The backend that keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
+    `"none"`; `"auto"` is the strongest that works here. By default the value of
+    ORCHESTRATOR_SANDBOX, else `"auto"`."""
+    secrets: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    """The names of environment variables whose values are secret, besides those whose names say so
+    (`..._KEY`, `..._TOKEN`, `..._PASSWORD`)."""
+    hand_on: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    """The names of secret variables that the commands of agents get all the same."""
+    hide: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
+    """Files and folders that no tool of an agent sees, besides those of the orchestrator."""
+    host: str | None = None
+    """The name of the machine in facts about commands and folders; by default the value of
+    ORCHESTRATOR_HOST, else its network name."""
+
+
+@attrs.frozen(kw_only=True)
+class Models:
+    """How an orchestrator finds, limits and prices models that agents name."""
+
+    providers: "Mapping[str, Provider]" = attrs.field(factory=dict[str, Any])
+    """Services that run models, by the names before the colon. They go before those of the file
+    `models.toml`, and before those that we know."""
+    limiters: "Mapping[str, Limiter]" = attrs.field(factory=dict[str, Any])
+    """Rate limits of providers, by name (`"openai"`)."""
+    prices: "PriceTable | None" = None
+    """The prices of models, instead of the table that we ship."""
+    answer_limits: "AnswerLimits | None" = None
+    """How much a provider may send for one answer."""
+
+
+@attrs.frozen(kw_only=True)
+class Workers:
+    """Which tools with a place run in this process, and how workers get the others."""
+
+    here: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_names)
+    )
+    """The places whose tools run in this process. By default those that ORCHESTRATOR_HERE names,
+    with commas between them."""
+    queue: "str | Callable[[], AbstractAsyncContextManager[Any]] | None" = None
+    """The work queue, where the journal is in Postgres: `"absurd"`, `"dbos"`, or a function that
+    connects to another one. By default the value of ORCHESTRATOR_QUEUE, else `"absurd"`."""
