@@ -21,7 +21,6 @@ import trio
 from orchestrator import (
     Agent,
     AssistantMessage,
-    ModelRequest,
     Rules,
     ScriptedModel,
     ToolCall,
@@ -29,6 +28,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.models import ModelRequest
 from orchestrator.products.server import Listening, Settings, open_server
 from tests.console.kit import wait
 from tests.report.browser import Browser, Page, open_browser

@@ -4,9 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from orchestrator import Journal, Orchestrator, open_orchestrator
+from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.delegation import Rules
+from orchestrator.journals import Journal
 
 ANY_NUMBER = Rules(children_per_call=1_000_000, depth=250, live_tasks=None, detached=None)
 

@@ -10,16 +10,8 @@ from collections import Counter
 import trio
 from models import NAMED
 
-from orchestrator import (
-    Agent,
-    Price,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    Tree,
-    budget,
-    open_orchestrator,
-)
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, Tree, budget, open_orchestrator
+from orchestrator.models import Price
 
 PRICE = Price(input=3, output=15)  # dollars for a million tokens
 CITIES = ["Athens", "Bergen", "Cairo", "Dakar", "Essen", "Fez", "Genoa", "Havana"]

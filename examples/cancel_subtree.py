@@ -10,7 +10,6 @@ from models import NAMED
 from orchestrator import (
     Agent,
     Orchestrator,
-    Price,
     ScriptedModel,
     ToolCall,
     Transcript,
@@ -19,6 +18,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.models import Price
 
 REGIONS = (("Alder", "Birch", "Cedar"), ("Downs", "Quay", "Elms"))
 CLOSED = "Quay"

@@ -16,7 +16,6 @@ from models import NAMED
 
 from orchestrator import (
     Agent,
-    Price,
     ScriptedModel,
     Transcript,
     budget,
@@ -24,6 +23,7 @@ from orchestrator import (
     open_orchestrator,
     usd,
 )
+from orchestrator.models import Price
 
 TOPICS = ["delivery", "delivery", "delivery", "price", "price", "quality", "manners"]
 LETTERS = [

@@ -12,7 +12,6 @@ from models import NAMED
 
 from orchestrator import (
     Agent,
-    Price,
     ScriptedModel,
     ToolCall,
     Transcript,
@@ -21,6 +20,7 @@ from orchestrator import (
     open_orchestrator,
     usd,
 )
+from orchestrator.models import Price
 
 # Dollars for a million tokens. What is read is free here, because there are times in it: so the
 # costs are the same each time.

@@ -10,7 +10,6 @@ from models import NAMED
 
 from orchestrator import (
     Agent,
-    Price,
     ScriptedModel,
     Session,
     ToolCall,
@@ -19,6 +18,7 @@ from orchestrator import (
     open_orchestrator,
     tool,
 )
+from orchestrator.models import Price
 
 PRICE = Price(input=3, output=15)  # dollars for a million tokens
 SHOPS = ("north", "south")

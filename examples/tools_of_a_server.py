@@ -12,15 +12,8 @@ from pathlib import Path
 import trio
 from models import NAMED
 
-from orchestrator import (
-    Agent,
-    McpCommand,
-    ScriptedModel,
-    ToolCall,
-    Transcript,
-    allow,
-    open_orchestrator,
-)
+from orchestrator import Agent, ScriptedModel, ToolCall, Transcript, allow, open_orchestrator
+from orchestrator.tools import McpCommand
 
 SERVER = Path(__file__).parent / "servers" / "folder.py"
 POEMS = {"rain.txt": "Rain on the roof.", "snow.txt": "Snow on the hill."}

@@ -1,7 +1,16 @@
-"""The orchestrator, and everything that a program needs: `from orchestrator import Agent, tool`.
+"""The library: `from orchestrator import Agent, tool`.
 
-It is the room of everything that waits, opens, sends or spawns. Each name is imported when it is
-first used: `import orchestrator` costs next to nothing.
+Its names form five groups, and each group is a page of the API reference:
+
+- agents: an agent, its tools, its limits and its approval rules (`Agent`, `tool`, `confirm`);
+- models: the model port, its settings, and the messages of a transcript (`Model`, `Usage`);
+- pipelines: agents that are programs, and their combinators (`agent`, `delegate`, `sequence`);
+- runs: the orchestrator, its sessions, stream events and trees (`open_orchestrator`, `run_sync`);
+- errors: every error that a program can meet (`OrchestratorError`, `AgentError`).
+
+The modules beside it are public, too: `models`, `tools`, `journals`, `history`, `simulation`,
+`schedule`, `chat`, `server`, `control`, `workers`, `session_context`, `asyncio` and `testing`.
+Each name is imported when it is first used: `import orchestrator` costs next to nothing.
 """
 
 import os.path
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
         AgentError,
         AssistantMessage,
         Budget,
-        CallDelta,
         CallKey,
         Compaction,
         DefinitionError,
@@ -27,24 +35,17 @@ if TYPE_CHECKING:
         InputError,
         LimitExceededError,
         Limits,
-        McpCommand,
-        McpUrl,
         Message,
         Model,
         ModelError,
-        ModelEvent,
-        ModelRequest,
         ModelSettings,
         OutputError,
         Part,
         Patience,
         Pipeline,
-        Price,
-        ReasoningDelta,
         Sandbox,
         ScriptedModel,
         TaskContext,
-        TextDelta,
         Tool,
         ToolCall,
         ToolError,
@@ -58,11 +59,9 @@ if TYPE_CHECKING:
         deny,
         tool,
     )
-    from orchestrator.agents.tools.mcp.server_file import McpServers
     from orchestrator.composition import open_orchestrator
     from orchestrator.delegation import (
         Cause,
-        DeliveryCapability,
         Ending,
         Mode,
         Outcome,
@@ -91,7 +90,6 @@ if TYPE_CHECKING:
     )
     from orchestrator.kernel.doors.session import Session
     from orchestrator.kernel.doors.streamed_run import StreamedRun
-    from orchestrator.kernel.engine.model_events import TaskModelEvent
     from orchestrator.kernel.errors import (
         ClosedError,
         EndedError,
@@ -107,7 +105,6 @@ if TYPE_CHECKING:
         UnknownIdError,
         WrongLoopError,
     )
-    from orchestrator.kernel.journal.journal import Journal
     from orchestrator.kernel.journal.memory import MemoryJournal
     from orchestrator.kernel.orchestrator import Orchestrator
     from orchestrator.kernel.pipelines.child import Child
@@ -133,7 +130,6 @@ __all__ = [
     "ApprovalNeeded",
     "AssistantMessage",
     "Budget",
-    "CallDelta",
     "CallKey",
     "Candidates",
     "Cause",
@@ -141,7 +137,6 @@ __all__ = [
     "ClosedError",
     "Compaction",
     "DefinitionError",
-    "DeliveryCapability",
     "EndedError",
     "Ending",
     "Failure",
@@ -149,22 +144,16 @@ __all__ = [
     "FanOutFailedError",
     "Hooks",
     "InputError",
-    "Journal",
     "JournalError",
     "JournalInUseError",
     "LimitExceededError",
     "Limits",
     "Machine",
-    "McpCommand",
-    "McpServers",
-    "McpUrl",
     "MemoryJournal",
     "Message",
     "Mode",
     "Model",
     "ModelError",
-    "ModelEvent",
-    "ModelRequest",
     "ModelRetried",
     "ModelSettings",
     "Models",
@@ -176,8 +165,6 @@ __all__ = [
     "Part",
     "Patience",
     "Pipeline",
-    "Price",
-    "ReasoningDelta",
     "ReasoningWritten",
     "Receipt",
     "Reply",
@@ -200,8 +187,6 @@ __all__ = [
     "TaskEnded",
     "TaskFailedError",
     "TaskId",
-    "TaskModelEvent",
-    "TextDelta",
     "TextReplaced",
     "TextWritten",
     "Tool",
@@ -244,16 +229,13 @@ __all__ = [
 
 _HOMES = {
     "orchestrator.agents": """
-        Agent AgentError AssistantMessage Budget CallDelta CallKey Compaction DefinitionError
-        Failure Hooks InputError LimitExceededError Limits McpCommand McpUrl
-        Message Model ModelError ModelEvent ModelRequest ModelSettings OutputError Part Patience
-        Pipeline Price ReasoningDelta Sandbox ScriptedModel TaskContext TextDelta Tool ToolCall
-        ToolError ToolMessage Transcript Usage UserMessage agent allow confirm deny tool
+        Agent AgentError AssistantMessage Budget CallKey Compaction DefinitionError Failure Hooks
+        InputError LimitExceededError Limits Message Model ModelError ModelSettings OutputError
+        Part Patience Pipeline Sandbox ScriptedModel TaskContext Tool ToolCall ToolError
+        ToolMessage Transcript Usage UserMessage agent allow confirm deny tool
     """,
-    "orchestrator.agents.tools.mcp.server_file": "McpServers",
     "orchestrator.delegation": """
-        Cause DeliveryCapability Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId
-        Tree usd
+        Cause Ending Mode Outcome Receipt Reply Rules SessionId Status TaskId Tree usd
     """,
     "orchestrator.products.agent_files.load": "load_agents",
     "orchestrator.kernel.budget_scope": "budget",
@@ -264,13 +246,11 @@ _HOMES = {
     """,
     "orchestrator.kernel.doors.session": "Session",
     "orchestrator.kernel.doors.streamed_run": "StreamedRun",
-    "orchestrator.kernel.engine.model_events": "TaskModelEvent",
     "orchestrator.kernel.errors": """
         ClosedError EndedError FanOutFailedError JournalError JournalInUseError
         NotInterruptedError OrchestratorError RunFailedError SessionOpenError SharedBudgetError
         TaskFailedError UnknownIdError WrongLoopError
     """,
-    "orchestrator.kernel.journal.journal": "Journal",
     "orchestrator.kernel.journal.memory": "MemoryJournal",
     "orchestrator.kernel.pipelines.child": "Child",
     "orchestrator.kernel.pipelines.combinators.choose": "Candidates best route vote",

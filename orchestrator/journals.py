@@ -1,6 +1,7 @@
 """Journals: the files and databases that keep facts, and how a program reads them."""
 
 from orchestrator.backends import journals_at, store_at
+from orchestrator.kernel.engine.model_events import TaskModelEvent
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.memory import MemoryJournal
@@ -15,6 +16,7 @@ __all__ = [
     "Journals",
     "MemoryJournal",
     "ReadApi",
+    "TaskModelEvent",
     "journals_at",
     "store_at",
 ]

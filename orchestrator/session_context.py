@@ -1,5 +1,6 @@
 """Session variables: the chat, the user and the folder of a message, as tools read them."""
 
+from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.session_context import (
     SessionVars,
     async_delivery_supported,
@@ -9,6 +10,7 @@ from orchestrator.delegation.session_context import (
 )
 
 __all__ = [
+    "DeliveryCapability",
     "SessionVars",
     "async_delivery_supported",
     "bind_session",

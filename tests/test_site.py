@@ -51,8 +51,9 @@ def test_the_site_needs_no_network(site: Path) -> None:
         assert imported.findall(style.read_text()) == []
 
 
-def test_every_name_of_the_library_has_one_place_in_the_reference() -> None:
-    text = "".join(it.read_text() for it in (DOCS / "api").glob("*.md"))
+def test_every_name_of_the_library_is_in_one_group_of_the_reference() -> None:
+    groups = ("agents", "models", "pipelines", "run", "errors")
+    text = "".join((DOCS / "api" / f"{it}.md").read_text() for it in groups)
     named = re.findall(r"^\.\. auto(?!module)\w+:: orchestrator\.(\w+)$", text, re.MULTILINE)
 
     assert sorted(named) == sorted(set(named))

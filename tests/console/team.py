@@ -15,12 +15,8 @@ from orchestrator import (
     AssistantMessage,
     Failure,
     ModelError,
-    ModelRequest,
     Part,
-    Price,
-    ReasoningDelta,
     ScriptedModel,
-    TextDelta,
     ToolCall,
     ToolMessage,
     Transcript,
@@ -34,6 +30,7 @@ from orchestrator import (
 from orchestrator.agents.models.wrappers.compaction import with_compaction
 from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.retry import with_retries
+from orchestrator.models import ModelRequest, Price, ReasoningDelta, TextDelta
 
 PRICE = Price(input=1.25, output=10)
 ANSWER = """\

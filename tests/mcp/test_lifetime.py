@@ -84,7 +84,8 @@ def test_an_agent_that_names_servers_is_defined_without_the_sdk() -> None:
     """It takes a second to import, and most commands only read the definition."""
     code = """
 import sys
-from orchestrator import Agent, McpCommand, McpUrl, ScriptedModel
+from orchestrator import Agent, ScriptedModel
+from orchestrator.tools import McpCommand, McpUrl
 servers = [McpCommand("a", ["b"]), McpUrl("c", "http://d/mcp")]
 agent = Agent("user", model=ScriptedModel([]), servers=servers)
 import orchestrator.composition

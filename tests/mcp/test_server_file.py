@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Machine, McpServers, load_agents
+from orchestrator import Machine, load_agents
 from orchestrator.agents import (
     Agent,
     DefinitionError,
@@ -18,6 +18,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.tools.files import FILES
 from orchestrator.products.agent_files.located import AgentFileError
+from orchestrator.tools import McpServers
 from tests.kit import run
 
 SERVERS = {

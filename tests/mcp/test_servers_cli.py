@@ -23,7 +23,8 @@ COMMAND = re.compile(r"^orchestrator mcp (?:login|list|test|logout) .*$", re.MUL
 BROWSER = "curl --silent --location --output /dev/null %s"
 TEAM = """
 import os
-from orchestrator import Agent, McpUrl, ScriptedModel
+from orchestrator import Agent, ScriptedModel
+from orchestrator.tools import McpUrl
 
 server = McpUrl("tracker", os.environ["TRACKER"])
 reader = Agent("reader", model=ScriptedModel([]), servers=[server])

@@ -19,7 +19,6 @@ from orchestrator import (
     DefinitionError,
     Limits,
     Machine,
-    ModelRequest,
     ModelSettings,
     ScriptedModel,
     ToolCall,
@@ -33,6 +32,7 @@ from orchestrator import (
 from orchestrator.agents.tools.files import own_code
 from orchestrator.cli.agent_file import load_team
 from orchestrator.cli.app import run_command
+from orchestrator.models import ModelRequest
 
 BARE = """
 import asyncio

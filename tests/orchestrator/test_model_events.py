@@ -2,8 +2,9 @@
 
 import trio
 
-from orchestrator import TaskModelEvent, open_orchestrator
+from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, TextDelta
+from orchestrator.journals import TaskModelEvent
 from orchestrator.kernel.engine.model_events import MAX_BUFFERED_EVENTS
 from orchestrator.testing import StreamingModel
 from tests.kit import hand_on, worker

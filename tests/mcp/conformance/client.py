@@ -20,7 +20,6 @@ import trio
 from orchestrator import (
     Agent,
     Machine,
-    McpUrl,
     Orchestrator,
     ScriptedModel,
     ToolCall,
@@ -30,6 +29,7 @@ from orchestrator import (
 )
 from orchestrator.products.mcp.client.login.file import logins_file
 from orchestrator.products.mcp.client.login.person import LoginRequest, log_in
+from orchestrator.tools import McpUrl
 
 SERVER: Final = "server"
 MOST_LOGINS: Final = 3
