@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import trio
 
-from orchestrator import load_agents, open_orchestrator
+from orchestrator import Machine, load_agents, open_orchestrator
 from orchestrator.agents import Agent, DefinitionError, McpCommand, ScriptedModel, ToolCall, allow
 from orchestrator.agents.sandbox.detection import detect
 from orchestrator.agents.sandbox.program_path import program_path
@@ -58,7 +58,7 @@ async def try_out(folder: Path, server: McpCommand, *commands: str, backend: str
     model = Caller(*[ToolCall("sh__run", {"command": it}) for it in commands])
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(folder / "home")}
     async with open_orchestrator(
-        ":memory:", workspace=folder / "work", sandbox=backend, environ=environ
+        ":memory:", machine=Machine(workspace=folder / "work", sandbox=backend), environ=environ
     ) as orchestrator:
         await orchestrator.run(user(model, server), "go")
     return [it.text for it in model.answers]
@@ -92,7 +92,7 @@ async def test_a_file_of_an_agent_is_imported_by_no_server(
     )
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path / "home")}
     async with open_orchestrator(
-        ":memory:", workspace=tmp_path / "work", sandbox=backend, environ=environ
+        ":memory:", machine=Machine(workspace=tmp_path / "work", sandbox=backend), environ=environ
     ) as orchestrator:
         await orchestrator.run(boss, "go", attended=False)
 
@@ -107,7 +107,9 @@ async def test_a_server_that_starts_in_the_workspace_imports_nothing_there(folde
     (folder / "work" / "mcp.py").write_text("raise SystemExit(1)")
     model = Caller()
     agent = user(model, McpCommand("calc", HONEST, cwd=Path()))
-    async with open_orchestrator(":memory:", workspace=folder / "work") as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(workspace=folder / "work")
+    ) as orchestrator:
         with pytest.warns(UserWarning, match="starts in .*work, where agents write"):
             await orchestrator.run(agent, "go")
 
@@ -230,7 +232,7 @@ async def test_a_server_that_fails_in_its_sandbox_says_what_that_allows(folder: 
     model = Caller()
     server = McpCommand("bad", ["/bin/sh", "-c", "exit 3"])
     async with open_orchestrator(
-        ":memory:", workspace=folder / "work", sandbox="bubblewrap"
+        ":memory:", machine=Machine(workspace=folder / "work", sandbox="bubblewrap")
     ) as orchestrator:
         await orchestrator.run(user(model, server), "go")
 

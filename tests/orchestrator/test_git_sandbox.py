@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import pytest
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.kernel.execution.workspace.git import Git, GitError, GitOn
@@ -279,7 +279,7 @@ async def test_a_command_in_a_sandbox_leaves_it_by_no_filter(
     )
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(house.folder / "home")}
     async with open_orchestrator(
-        ":memory:", workspace=workspace, sandbox=backend, environ=environ
+        ":memory:", machine=Machine(workspace=workspace, sandbox=backend), environ=environ
     ) as orchestrator:
         done = await orchestrator.run(boss, "go", attended=False)
 
