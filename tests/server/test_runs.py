@@ -420,7 +420,7 @@ async def test_a_deleted_run_cannot_be_read(tmp_path: Path) -> None:
     assert listed["data"] == []
 
 
-async def test_who_is_not_there_is_404() -> None:
+async def test_an_unknown_run_is_answered_with_404() -> None:
     async with serving(worker()) as served:
         answers = [
             await served.http.request(method, path)
