@@ -13,7 +13,7 @@ from orchestrator.agents import Agent, Failure, ModelError, Pipeline, ScriptedMo
 from orchestrator.agents.pipelines.pipeline import PipelineContext
 from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.events import DoorOpened, TaskRequested, TurnStarted
-from orchestrator.kernel import read_api
+from orchestrator.products.history import export_formats
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES
@@ -368,7 +368,7 @@ async def test_a_large_tree_is_drawn_in_a_thread_and_looks_the_same(
         run = await ended(served, (await started(served, "boss"))["id"])
         path = f"/v1/runs/{run['id']}/tree?format={wanted}"
         small = await served.http.get(path)
-        monkeypatch.setattr(read_api, "DRAWN_IN_LOOP", 0)
+        monkeypatch.setattr(export_formats, "DRAWN_IN_LOOP", 0)
         large = await served.http.get(path)
 
     assert large.status_code == 200
