@@ -123,7 +123,7 @@ def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None
             ]
 
 
-def test_tree_find_returns_matching_tasks() -> None:
+def test_a_tree_finds_tasks_by_ancestry_status_agent_and_path() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 1, 1, 5),
         ("b", "a", Mode.JOINED, 2, 2, 4),

@@ -827,7 +827,7 @@ async def test_however_a_task_ends_its_worktree_is_closed(
 
 
 @pytest.mark.parametrize("way", ["times out", "fails"])
-async def test_the_worktree_of_a_task_without_a_parent_is_closed(
+async def test_the_worktree_of_a_child_is_closed_when_its_parent_fails(
     house: Open, repo: Path, mock_clock: MockClock, way: str
 ) -> None:
     """The task ends with its parent, and is never resumed."""
