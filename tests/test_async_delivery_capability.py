@@ -50,7 +50,7 @@ def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class TestAsyncDeliverySupported:
     """The capability itself, as a tool asks for it."""
 
-    def test_who_was_never_told_can_be_told(self) -> None:
+    def test_delivery_is_supported_without_any_session(self) -> None:
         """A command line, cron, and programs that know nothing of all this."""
         assert async_delivery_supported() is True
 
@@ -138,7 +138,7 @@ class TestDoors:
         assert "capability" not in inspect.signature(orchestrator.run).parameters
         assert "async_delivery" not in inspect.signature(orchestrator.run).parameters
 
-    async def test_it_does_not_outlive_the_turn(self) -> None:
+    async def test_a_stateless_door_does_not_outlive_its_turn(self) -> None:
         """The same session behind a delivering door can be told: nothing stuck to it."""
         seen: list[tuple[bool, str]] = []
         agent = looking(seen)
@@ -181,7 +181,7 @@ class TestSenders:
         assert "not in the background" in now["note"]
         assert later["status"] == "dispatched"
 
-    async def test_its_tools_see_it_for_that_turn_only(self) -> None:
+    async def test_tools_see_the_capability_for_that_turn_only(self) -> None:
         seen: list[tuple[bool, str]] = []
         async with open_orchestrator(":memory:") as orchestrator:
             async with orchestrator.open_session(looking(seen)) as session:
@@ -219,7 +219,9 @@ class TestSenders:
         assert requested.mode is Mode.JOINED
 
     @pytest.mark.realtime
-    async def test_its_commands_end_with_the_turn_and_it_is_told_so(self, tmp_path: Path) -> None:
+    async def test_commands_of_a_stateless_turn_end_with_it_and_get_a_note(
+        self, tmp_path: Path
+    ) -> None:
         journal = MemoryJournal()
         with pipe(tmp_path / "gate"):
             async with in_a_session(tmp_path, journal) as talk:

@@ -96,7 +96,7 @@ LISTED: Final = {
 """By file, function and what starts the process."""
 
 
-def test_every_place_that_starts_a_process_is_listed_with_what_holds_it() -> None:
+def test_every_start_of_a_process_is_listed_with_its_confinement() -> None:
     found = {
         (str(file.relative_to(ROOT)), function, name)
         for package in PACKAGES

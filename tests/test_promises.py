@@ -37,7 +37,7 @@ def test_each_promise_of_security_is_called_a_wall_or_a_fence() -> None:
         assert re.search(r"\b(wall|fence)\b", kind), row
 
 
-def test_the_readme_leads_to_them() -> None:
+def test_the_readme_links_to_the_promises() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "(docs/promises.md)" in readme
     assert "(SECURITY.md)" in readme

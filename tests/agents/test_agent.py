@@ -57,7 +57,7 @@ def test_two_delegates_of_one_name_are_refused() -> None:
         Agent("editor", model=MODEL, delegates=helpers)
 
 
-def test_whoever_makes_an_agent_does_not_write_down_its_team() -> None:
+def test_making_an_agent_does_not_print_its_team() -> None:
     """The time would double with each level of two delegates."""
 
     class Unspeakable(Agent):
@@ -124,7 +124,7 @@ def test_the_parts_of_an_agent_are_immutable() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"seconds": -1}, {"seconds": math.nan}, {"tokens": -5}])
-def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="makes no sense"):
         Limits(**limits)
 

@@ -250,7 +250,7 @@ async def test_an_error_may_come_as_a_success(server: FakeProvider, model: Anthr
     assert caught.value.kind is Failure.OVERLOADED
 
 
-async def test_it_has_a_key_and_an_address_of_its_own(server: FakeProvider) -> None:
+async def test_anthropic_has_its_own_key_and_address(server: FakeProvider) -> None:
     name = "anthropic:claude-opus-5-5"
     with pytest.raises(DefinitionError, match="set ANTHROPIC_API_KEY"):
         model_named(name, {"OPENAI_API_KEY": "sk-secret"})

@@ -135,7 +135,7 @@ def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
     assert rule.reason == "never"
 
 
-def test_who_allows_the_shortest_time_to_think_decides_about_that() -> None:
+def test_the_shortest_approval_time_wins() -> None:
     policies = [[confirm("x", seconds=50)], [confirm("x", seconds=5)], [allow("x")]]
 
     rule = strictest_rule(policies, Subject(tool="x"))

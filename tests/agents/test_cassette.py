@@ -374,12 +374,12 @@ async def test_a_turn_continues_with_the_redacted_answer_of_a_cassette(file: Pat
     assert texts == ["42", "42"]
 
 
-async def test_a_cassette_that_is_not_there_says_so(file: Path) -> None:
+async def test_a_missing_cassette_is_an_error(file: Path) -> None:
     with pytest.raises(CassetteError, match=r"it cannot be read: .*No such file"):
         await ReplayModel(file).answer(REQUEST)
 
 
-async def test_an_empty_cassette_says_so(file: Path) -> None:
+async def test_an_empty_cassette_is_an_error(file: Path) -> None:
     add(file, b"")
 
     with pytest.raises(CassetteError, match="it is empty"):
@@ -403,7 +403,7 @@ async def test_a_broken_line_is_named(file: Path, line: bytes, problem: str) -> 
         await ReplayModel(file).answer(REQUEST)
 
 
-async def test_a_cassette_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+async def test_an_unwritable_cassette_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CassetteError, match="it cannot be written"):
         await record(tmp_path, "42")
 

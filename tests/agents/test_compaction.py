@@ -397,9 +397,7 @@ async def test_a_first_message_that_fills_the_window_ends_its_own_turn_only() ->
         pytest.param([GOAL, *step(9, "", thought="t" * 40_000)], id="a long thought"),
     ],
 )
-async def test_a_long_result_that_was_not_read_yet_is_cut_and_says_so(
-    transcript: list[Message],
-) -> None:
+async def test_a_long_unread_result_is_cut_with_a_note(transcript: list[Message]) -> None:
     model, events = spy(), list[ModelEvent]()
 
     await ask(with_compaction(model, window=WINDOW), transcript, events)
@@ -593,7 +591,7 @@ async def test_a_shorter_request_allows_as_long_an_answer_and_a_summary_any() ->
     assert {one.max_output for one in writer.requests} == {None}
 
 
-async def test_it_is_a_checkpoint() -> None:
+async def test_answering_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
         await ask(with_compaction(ScriptedModel(["42"]), window=WINDOW), [GOAL])
 
@@ -640,7 +638,7 @@ def check_paired(transcript: Sequence[Message]) -> None:
     summary=st.sampled_from(["", "short", "w" * 2_000, "w" * 9_000]),
     refuses_over=st.sampled_from([1_500, 3_000, 10**9]),
 )
-def test_whatever_the_transcript_the_request_is_whole_and_fits(
+def test_every_compacted_request_is_well_formed_and_fits(
     transcript: list[Message], window: int, keep_last: int, summary: str, refuses_over: int
 ) -> None:
     """Only a newest message that does not fit by itself is too long."""

@@ -105,7 +105,7 @@ CHAT = stream(
 
 
 @pytest.mark.parametrize(("kind", "reply"), [(ResponsesModel, RESPONSE), (OpenAIModel, CHAT)])
-async def test_the_text_of_a_call_is_read_as_it_is(
+async def test_the_text_of_a_custom_call_is_read_unchanged(
     kind: type[ResponsesModel | OpenAIModel], reply: Raw
 ) -> None:
     """It is no JSON, and no blank of it is lost."""

@@ -35,7 +35,7 @@ async def ask(model: Model, events: list[ModelEvent] | None = None) -> Assistant
     return await model.answer(ModelRequest(instructions="", transcript=(), tools=(), tell=tell))
 
 
-def test_it_is_called_by_all_its_names() -> None:
+def test_a_fallback_is_named_after_all_its_models() -> None:
     model = with_fallback(named("openai:a", ""), named("anthropic:b", ""))
 
     assert model.name == "openai:a | anthropic:b"
@@ -51,7 +51,7 @@ async def test_the_first_answer_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize("kind", MOVES)
-async def test_most_failures_move_on_and_say_so(kind: Failure) -> None:
+async def test_most_failures_switch_to_the_next_model(kind: Failure) -> None:
     events: list[ModelEvent] = []
 
     answer = await ask(with_fallback(named("a", kind), named("b", "two")), events)
@@ -123,7 +123,7 @@ async def test_an_answer_without_a_name_gets_one() -> None:
     assert (await ask(with_fallback(unsigned, named("a", "one")))).model == "b"
 
 
-async def test_a_model_that_asks_others_says_who_of_them_answered() -> None:
+async def test_an_answer_names_the_inner_model_that_gave_it() -> None:
     inner = with_fallback(named("b", Failure.AUTH), named("c", "three"))
 
     assert (await ask(with_fallback(named("a", Failure.AUTH), inner))).model == "c"

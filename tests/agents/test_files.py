@@ -39,7 +39,7 @@ def test_only_reading_file_tools_are_idempotent() -> None:
     ]
 
 
-async def test_tools_of_files_need_somebody_who_runs_an_agent() -> None:
+async def test_file_tools_need_a_tool_context() -> None:
     with pytest.raises(DefinitionError, match="need a ToolContext"):
         await read_file.run(ToolCall("read_file", {"path": "x"}, id=CallId("1")))
 
@@ -50,7 +50,7 @@ async def test_lines_are_numbered(tmp_path: Path, worker: Worker) -> None:
     assert await worker.use(read_file, path="a.txt") == ("     1\tone\n     2\t\n     3\tthree ä")
 
 
-async def test_an_empty_file_is_said_to_be(tmp_path: Path, worker: Worker) -> None:
+async def test_an_empty_file_is_reported_as_empty(tmp_path: Path, worker: Worker) -> None:
     (tmp_path / "empty").touch()
 
     assert await worker.use(read_file, path="empty") == "[the file is empty]"
@@ -119,7 +119,9 @@ async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
         assert "sk-" not in output
 
 
-async def test_bytes_that_are_no_text_are_said_to_be(tmp_path: Path, worker: Worker) -> None:
+async def test_undecodable_bytes_are_reported_and_survive_an_edit(
+    tmp_path: Path, worker: Worker
+) -> None:
     """Writing back what was read would lose them."""
     (tmp_path / "latin").write_bytes(b"caf\xe9\nplain\n")
 
@@ -274,7 +276,7 @@ async def test_a_read_only_file_is_not_replaced(tmp_path: Path, worker: Worker) 
     assert file.read_text() == "kept"
 
 
-async def test_who_reads_meanwhile_sees_the_old_file_or_the_new(
+async def test_a_concurrent_reader_sees_the_old_file_or_the_new_one(
     tmp_path: Path, worker: Worker
 ) -> None:
     file = tmp_path / "file"
@@ -434,7 +436,7 @@ SETTINGS = "[db]\nDB_USER=ann\nDB_PASSWORD=9f8e7d6c5b4a39281706\nDB_PORT=5432\n"
         pytest.param("17", "x", id="its end is guessed"),
     ],
 )
-async def test_a_line_with_a_secret_is_not_edited_and_a_guess_tells_nothing(
+async def test_a_line_with_a_secret_cannot_be_edited_or_guessed(
     tmp_path: Path, old: str, new: str
 ) -> None:
     file = tmp_path / "settings"

@@ -137,7 +137,7 @@ async def test_a_hostile_pattern_of_names_ends(tmp_path: Path, worker: Worker) -
     assert text == "a pattern has at most 1000 characters, in 30 names"
 
 
-def test_a_walk_looks_at_so_many_names_and_says_so(tmp_path: Path) -> None:
+def test_a_walk_stops_after_a_number_of_names_with_a_note(tmp_path: Path) -> None:
     """A folder of a million names is not sorted."""
     for number in range(30):
         (tmp_path / str(number)).touch()
@@ -238,7 +238,7 @@ async def test_a_hostile_expression_does_not_hang(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("path", [".", "src/app.py"])
-def test_a_search_ends_when_its_time_is_up_and_says_so(tmp_path: Path, path: str) -> None:
+def test_a_search_stops_at_its_time_limit_with_a_note(tmp_path: Path, path: str) -> None:
     search = Search(lambda _: True, FileAccess(), seconds=0)
 
     with Workspace(tmp_path).find(path) as entry:

@@ -283,7 +283,7 @@ def test_a_local_model_refuses_a_missing_or_invalid_file(tmp_path: Path) -> None
         local_model(str(text))
 
 
-async def test_the_team_delegates_first_whatever_the_model_says() -> None:
+async def test_the_local_team_delegates_first_with_any_model() -> None:
     model = ScriptedModel(['["What is it?", "Who says so?"]', '"A."', '"B."', '"C."'])
 
     async with open_orchestrator(":memory:") as orchestrator:

@@ -66,7 +66,7 @@ def test_a_fact_carries_them_and_tokens_spell_cut_characters() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, ["a"], ("a",), "a"])
-async def test_a_model_that_answers_with_others_is_said_to(wrong: Any) -> None:
+async def test_invalid_log_probabilities_of_a_model_are_refused(wrong: Any) -> None:
     model = Answers(AssistantMessage("x", usage=Usage(calls=1), logprobs=wrong))
     with pytest.raises(DefinitionError, match="log probabilities of tokens"):
         await take_turn(

@@ -262,7 +262,7 @@ async def test_an_effort_and_a_schema_share_their_field(server: FakeProvider) ->
         ({"extra": ["a"]}, "that JSON can carry"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(wrong: dict[str, Any], problem: str) -> None:
+def test_an_invalid_setting_is_refused(wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         ModelSettings(**wrong)
 

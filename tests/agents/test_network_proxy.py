@@ -183,7 +183,7 @@ async def test_the_proxy_refuses_an_unnamed_host_with_a_sentence(entry: str) -> 
 
 
 @pytest.mark.realtime
-async def test_who_asks_for_the_head_alone_is_refused_without_a_body() -> None:
+async def test_a_head_request_is_refused_without_a_body() -> None:
     async with open_site("example.com") as site:
         answer = await site.send(b"HEAD http://localhost:PORT/ HTTP/1.1\r\nHost: x\r\n\r\n")
 
@@ -349,7 +349,7 @@ async def test_the_length_of_a_body_is_no_option_of_a_connection() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_host_that_answers_before_it_has_read_all_is_heard() -> None:
+async def test_an_early_answer_of_a_host_is_forwarded() -> None:
     async def too_large(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.receive_some()

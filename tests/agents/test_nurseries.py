@@ -93,14 +93,14 @@ async def test_an_error_raised_from_a_group_keeps_its_own_cause_and_context() ->
     assert (error.__cause__, error.__context__) == (cause, context)
 
 
-async def test_an_error_without_a_story_gets_none() -> None:
+async def test_an_error_without_a_context_gets_no_context() -> None:
     with pytest.raises(ValueError, match="a") as caught:
         await raise_all(ValueError("a"))
 
     assert caught.value.__context__ is None
 
 
-async def test_a_group_that_somebody_made_is_kept() -> None:
+async def test_an_exception_group_of_the_program_is_kept() -> None:
     """Only the group of this nursery is ours to open."""
     mine = ExceptionGroup("mine", [ValueError("a"), KeyError("b")])
 

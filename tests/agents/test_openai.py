@@ -211,7 +211,7 @@ def piece(**call: object) -> dict[str, object]:
         [piece(index=0, id="same"), piece(index=1, id="same")],
     ],
 )
-async def test_calls_are_told_apart_whatever_the_server_does(
+async def test_calls_with_missing_or_equal_ids_get_distinct_ids(
     server: FakeProvider, model: OpenAIModel, calls: list[object]
 ) -> None:
     server.replies = [stream(chunk("tool_calls", tool_calls=calls), b"[DONE]")]
@@ -390,7 +390,7 @@ def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
         ("http://[", "max_tokens"),
     ],
 )
-def test_the_old_name_is_for_everybody_else(url: str, field: str) -> None:
+def test_the_output_limit_field_depends_on_the_provider(url: str, field: str) -> None:
     assert output_limit_field(url) == field
 
 

@@ -262,7 +262,7 @@ class TestLines:
         assert output.lines().total == 1
 
 
-def test_who_writes_byte_by_byte_costs_no_more() -> None:
+def test_writing_byte_by_byte_costs_no_more_memory() -> None:
     """A piece for each byte would cost fifty times what is kept."""
     output = OutputBuffer(head=1000, tail=30_000)
     euro = "€".encode()

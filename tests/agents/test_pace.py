@@ -149,7 +149,7 @@ async def test_a_provider_that_refuses_no_call_soon_gets_all_of_them() -> None:
     assert max(provider.asked_at) < 3 * 0.6
 
 
-async def test_a_model_that_thinks_for_minutes_holds_up_none() -> None:
+async def test_a_slow_model_delays_no_other_call() -> None:
     """A call that is not refused soon is accepted, though nothing of its answer has come."""
     provider = Provider(lambda _: False, first_sign=300)
 
@@ -188,7 +188,7 @@ async def test_waiting_calls_pass_in_the_order_of_their_arrival() -> None:
     assert "".join(provider.asked_by) == "1234561"
 
 
-async def test_a_call_that_waits_says_so() -> None:
+async def test_a_waiting_call_emits_events() -> None:
     emitted: list[ModelEvent] = []
     provider = Provider(storm(5))
     pace = Pace(first_calls=1)
@@ -201,7 +201,7 @@ async def test_a_call_that_waits_says_so() -> None:
     assert emitted == [Queued(True), Queued(False), TextDelta("so")]
 
 
-async def test_a_cancelled_wait_and_a_cancelled_trial_hold_up_none() -> None:
+async def test_a_cancelled_wait_and_a_cancelled_trial_delay_no_other_call() -> None:
     provider = Provider(storm(5), first_sign=100)
     pace = Pace(first_calls=1)
     model = with_pace(provider, pace)
@@ -225,7 +225,7 @@ async def test_a_cancelled_wait_and_a_cancelled_trial_hold_up_none() -> None:
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [(3600, None), (60, 30)])
-async def test_a_hold_that_is_too_long_to_wait_for_fails_at_once_and_asks_nothing(
+async def test_a_hold_that_is_too_long_fails_at_once_without_a_request(
     wait: float, seconds: float | None
 ) -> None:
     """So a fallback can go on, and a task does not wait for what its deadline forbids."""
@@ -280,7 +280,7 @@ async def test_a_failure_without_a_rate_limit_slows_no_other_call() -> None:
     assert told == []
 
 
-async def test_after_a_long_silence_it_starts_anew() -> None:
+async def test_a_long_silence_resets_the_pace() -> None:
     provider = Provider(lambda _: False, seconds=0)
     pace = Pace()
     await ask_together(asked(provider, pace), 100)

@@ -92,7 +92,7 @@ def test_options_are_those_of_any_agent() -> None:
     assert brief.team == (helper,)
 
 
-async def test_one_text_is_the_goal_as_it_is() -> None:
+async def test_a_single_text_parameter_takes_the_goal_unchanged() -> None:
     @agent
     async def echo(goal: str) -> str:
         return goal
@@ -139,7 +139,7 @@ async def test_a_word_that_is_taken_needs_no_quotes() -> None:
     assert await call(paint, "red") == "RED"
 
 
-async def test_json_that_somebody_has_written_is_not_written_once_more() -> None:
+async def test_a_goal_that_is_json_already_is_not_encoded_again() -> None:
     @agent
     async def count(topics: list[str]) -> int:
         return len(topics)

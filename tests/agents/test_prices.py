@@ -89,7 +89,7 @@ async def test_a_model_that_is_known_to_be_free_stays_free() -> None:
     assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
 
 
-async def test_who_answered_is_who_is_paid() -> None:
+async def test_the_answering_model_determines_the_price() -> None:
     broken = ScriptedModel.always(ModelError("down", kind=Failure.OVERLOADED))
 
     class Sender:
@@ -153,7 +153,7 @@ def test_a_price_is_not_guessed(name: str) -> None:
     assert PriceTable.shipped().price_of(name) is None
 
 
-def test_ones_own_price_goes_first() -> None:
+def test_a_price_of_the_program_wins_over_the_table() -> None:
     mine = Price(input=1, output=1)
     table = PriceTable.shipped().with_prices({"openai:gpt-5": mine})
 

@@ -149,7 +149,7 @@ class TestOutputAndExit:
         assert code == 127
         assert "no-such-program-anywhere" in printed
 
-    async def test_it_runs_in_its_folder_with_just_its_environment(
+    async def test_a_command_runs_in_its_folder_with_only_its_environment(
         self, commands: Commands
     ) -> None:
         environ = {"PATH": os.environ["PATH"], "A": "1"}
@@ -212,7 +212,7 @@ class TestEnding:
 
         assert [pid for pid in pids if is_alive(pid)] == []
 
-    async def test_who_is_asked_to_end_has_time_for_it(self, commands: Commands) -> None:
+    async def test_a_process_has_a_grace_period_to_end(self, commands: Commands) -> None:
         async with commands.run(
             "trap 'echo bye; exit 7' TERM; echo ready; sleep 1000 & wait", grace=60
         ) as process:
@@ -223,9 +223,7 @@ class TestEnding:
         assert process.output.text() == "ready\nbye\n"
 
     @only_on_linux
-    async def test_a_child_has_time_too_when_its_parent_needs_none(
-        self, commands: Commands
-    ) -> None:
+    async def test_a_child_process_has_the_grace_period_too(self, commands: Commands) -> None:
         async with commands.run(
             "(trap 'sleep 0.05; echo bye >said; exit' TERM; echo ready; exec >/dev/null 2>&1;"
             " sleep 1000 & wait) & wait",
@@ -236,7 +234,7 @@ class TestEnding:
 
         assert (commands.folder / "said").read_text() == "bye\n"
 
-    async def test_who_does_not_listen_is_killed(self, commands: Commands) -> None:
+    async def test_a_process_that_ignores_sigterm_is_killed(self, commands: Commands) -> None:
         deaf = "trap '' TERM; (echo $BASHPID; while :; do sleep 1000; done) & wait"
         async with commands.run(deaf, grace=0.1) as process:
             child = int(await commands.line())
@@ -245,7 +243,7 @@ class TestEnding:
             assert process.exit_code == -signal.SIGKILL
             assert not is_alive(child)
 
-    async def test_who_is_stopped_is_ended_too(self, commands: Commands) -> None:
+    async def test_a_stopped_process_is_ended_too(self, commands: Commands) -> None:
         stopped = "trap 'exit 5' TERM; echo ready; kill -STOP $$; sleep 1000"
         async with commands.run(stopped, grace=60) as process:
             await commands.line()
@@ -255,7 +253,7 @@ class TestEnding:
 
     @only_on_linux
     @pytest.mark.usefixtures("with_and_without_pidfd")
-    async def test_who_left_the_group_is_ended(self, commands: Commands) -> None:
+    async def test_a_process_that_left_the_group_is_ended(self, commands: Commands) -> None:
         async with commands.run(
             "setsid sleep 1000 & echo $!; (setsid sh -c 'sleep 1000 & echo $!') ;"
             "set -m; sleep 1000 & echo $!; wait"
@@ -290,7 +288,7 @@ class TestEnding:
                 async with commands.run("setsid sleep 1000 & sleep 1000"):
                     await trio.sleep_forever()
 
-    async def test_a_failing_listener_ends_it_and_is_told(self, commands: Commands) -> None:
+    async def test_a_failing_listener_ends_the_command_and_raises(self, commands: Commands) -> None:
         def fail(line: str) -> None:
             raise LookupError(line)
 
@@ -335,7 +333,9 @@ class TestEnding:
 @pytest.mark.realtime
 class TestLeftBehind:
     @pytest.mark.usefixtures("with_and_without_pidfd")
-    async def test_a_job_that_holds_the_pipe_keeps_nobody(self, commands: Commands) -> None:
+    async def test_a_background_job_that_holds_the_pipe_does_not_block(
+        self, commands: Commands
+    ) -> None:
         async with commands.run("sleep 1000 & echo $!; exit 6") as process:
             with trio.fail_after(10):
                 assert await process.wait() == 6
@@ -390,7 +390,9 @@ class TestStdin:
                 await process.close_stdin()
         assert process.output.text() == "end\n"
 
-    async def test_who_exits_while_it_is_written_to_is_no_crash(self, commands: Commands) -> None:
+    async def test_a_process_that_exits_during_a_write_is_a_tool_error(
+        self, commands: Commands
+    ) -> None:
         async with commands.run("head -c 1", stdin=True) as process:
             with pytest.raises(ToolError, match="closed its stdin"):
                 await process.write("x" * 10_000_000)
@@ -450,7 +452,7 @@ class TestMuch:
         assert [process.exit_code for process in processes] == [-signal.SIGTERM] * 200
 
     @only_on_linux
-    async def test_who_talks_much_costs_no_memory(self, commands: Commands) -> None:
+    async def test_long_output_costs_no_memory(self, commands: Commands) -> None:
         before = resident_bytes()
         async with commands.run("yes | head -c 50000000", on_line=None) as process:
             assert await process.wait() == 0
@@ -459,7 +461,9 @@ class TestMuch:
         assert process.output.dropped > 49_000_000
         assert resident_bytes() - before < 20_000_000
 
-    async def test_who_never_stops_talking_can_be_ended_at_once(self, commands: Commands) -> None:
+    async def test_a_process_with_endless_output_can_be_ended_at_once(
+        self, commands: Commands
+    ) -> None:
         async with commands.run("yes", on_line=None) as process:
             while process.output.total < 1_000_000:
                 await trio.lowlevel.checkpoint()
@@ -477,7 +481,7 @@ def resident_bytes() -> int:
 @pytest.mark.realtime
 class TestNotStarted:
     @pytest.mark.parametrize("name", ["missing", "a file"])
-    async def test_without_its_folder(self, commands: Commands, name: str) -> None:
+    async def test_a_missing_folder_is_a_tool_error(self, commands: Commands, name: str) -> None:
         (commands.folder / "a file").touch()
 
         with pytest.raises(ToolError, match=rf"its folder .*{name} cannot be entered"):
@@ -494,7 +498,7 @@ class TestNotStarted:
         with pytest.raises(ToolError, match="holds a character that none can hold"):
             await commands.result(f"echo {character}")
 
-    async def test_with_too_many_open_files(self, commands: Commands) -> None:
+    async def test_too_many_open_files_are_a_tool_error(self, commands: Commands) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
         try:
@@ -511,7 +515,7 @@ class TestNotStarted:
             (errno.EACCES, "Permission denied"),
         ],
     )
-    async def test_on_a_full_machine(
+    async def test_a_full_machine_is_a_tool_error(
         self, commands: Commands, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
     ) -> None:
         monkeypatch.setattr(subprocess, "Popen", failing(number))
@@ -519,7 +523,7 @@ class TestNotStarted:
         with pytest.raises(ToolError, match=f"was not started: .*{reason}"):
             await commands.result("true")
 
-    async def test_on_a_system_without_process_groups(
+    async def test_a_system_without_process_groups_is_a_tool_error(
         self, commands: Commands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patched:

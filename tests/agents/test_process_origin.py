@@ -69,7 +69,7 @@ def test_a_descendant_of_a_tagged_process_is_a_command_of_any_orchestrator() -> 
     assert judged.stdout.split() == ["COMMAND", "ELSEWHERE"]
 
 
-async def test_a_process_that_cannot_be_read_holds_up_nothing(
+async def test_an_unreadable_process_does_not_block_the_judge(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     reading, writing = os.pipe()

@@ -65,7 +65,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_who_left_group_session_and_parent_is_found_and_ended(start: Start) -> None:
+def test_a_process_that_left_group_session_and_parent_is_ended(start: Start) -> None:
     tag = new_tag()
     shell = start("setsid sh -c 'sleep 1000 & echo $!'; exit 0", tag)
     daemon = said_by(shell)
@@ -110,7 +110,7 @@ def test_a_tag_in_another_variable_is_no_tag(start: Start) -> None:
     assert tagged_processes(tag) == {tag: []}
 
 
-def test_who_runs_under_another_orchestrator_ends_with_it(start: Start) -> None:
+def test_killing_an_outer_tag_ends_inner_processes(start: Start) -> None:
     """Killed, that one has no time to end what it started in sessions of their own."""
     outer, inner = new_tag(), new_tag()
     process = start("exec sleep 1000", inner, with_tag(os.environ, outer))
@@ -120,7 +120,7 @@ def test_who_runs_under_another_orchestrator_ends_with_it(start: Start) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
-def test_who_becomes_another_program_all_the_time_is_found(start: Start, tmp_path: Path) -> None:
+def test_a_process_that_execs_all_the_time_is_found(start: Start, tmp_path: Path) -> None:
     """In the middle of that, a process shows no environment."""
     again = tmp_path / "again"
     again.write_text(f"#!/bin/sh\nexec {again}\n")
@@ -135,7 +135,7 @@ def test_who_becomes_another_program_all_the_time_is_found(start: Start, tmp_pat
     assert process.wait() == -signal.SIGKILL
 
 
-def test_who_has_no_environment_is_passed_over_at_once(
+def test_a_process_without_an_environment_is_skipped_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in the middle of an exec has none either, and is looked at again for a while."""
@@ -167,7 +167,7 @@ def test_a_process_does_not_kill_itself() -> None:
     assert done.stdout == b"[]\n"
 
 
-def test_who_has_ended_and_was_not_waited_for_is_not_left_over(start: Start) -> None:
+def test_a_zombie_is_not_reported_as_left(start: Start) -> None:
     tag = new_tag()
     process = start("exit 3", tag)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -177,7 +177,7 @@ def test_who_has_ended_and_was_not_waited_for_is_not_left_over(start: Start) -> 
     assert process.wait() == 3
 
 
-def test_those_who_come_and_go_meanwhile_do_no_harm(start: Start) -> None:
+def test_processes_that_come_and_go_do_not_disturb_the_search(start: Start) -> None:
     busy = start("while :; do (:) & wait; done", new_tag())
 
     for _ in range(30):
@@ -186,7 +186,7 @@ def test_those_who_come_and_go_meanwhile_do_no_harm(start: Start) -> None:
     assert busy.poll() is None
 
 
-def test_who_starts_others_as_fast_as_he_can_is_ended(start: Start) -> None:
+def test_a_fork_bomb_is_ended(start: Start) -> None:
     """What is started after the look at all processes is found by the next look."""
     tag = new_tag()
     start("while :; do setsid sleep 1000 & echo $!; done", tag)
@@ -197,7 +197,9 @@ def test_who_starts_others_as_fast_as_he_can_is_ended(start: Start) -> None:
     assert tagged_processes(tag) == {tag: []}
 
 
-def test_who_cannot_be_ended_is_told_in_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_killed_is_reported_in_time(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that waits in the kernel may do so for hours."""
     tag = new_tag()
     process = start("echo 1; exec sleep 1000", tag)
@@ -228,7 +230,7 @@ def test_kill_tagged_finds_no_process_without_a_process_folder(
 
 
 @pytest.mark.realtime
-async def test_many_who_look_at_once_look_together(
+async def test_concurrent_searches_share_one_look(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine with thousands of processes, a look takes long."""
@@ -257,7 +259,7 @@ async def test_many_who_look_at_once_look_together(
 
 
 @pytest.mark.realtime
-async def test_who_gives_up_looking_does_not_stop_the_others(start: Start) -> None:
+async def test_a_cancelled_search_does_not_stop_the_others(start: Start) -> None:
     tag = new_tag()
     process = start("echo 1; exec sleep 1000", tag)
     said_by(process)

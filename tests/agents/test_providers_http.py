@@ -292,7 +292,7 @@ async def test_a_provider_says_when_to_come_back(
     await model.aclose()
 
 
-async def test_of_a_long_error_the_beginning_is_told(
+async def test_a_long_error_is_shortened_to_its_beginning(
     server: FakeProvider, model: CloseableModel
 ) -> None:
     """A proxy may answer with a whole page."""
@@ -368,9 +368,7 @@ async def test_a_server_that_quotes_the_key_is_quoted_without_it(
     assert "wrong: **" in str(error)
 
 
-async def test_no_key_is_found_in_an_error_when_there_is_none(
-    server: FakeProvider, maker: Make
-) -> None:
+async def test_an_error_without_a_key_is_not_redacted(server: FakeProvider, maker: Make) -> None:
     """A server of one's own may need none, or one of a letter; its errors are to be read."""
     for key in ("", "n"):
         model = made(maker, server, key=key)
@@ -434,7 +432,7 @@ async def test_a_connection_is_used_again_until_the_model_is_closed(
         await ask(model)
 
 
-async def test_a_stream_that_never_ends_is_left_when_all_is_said(
+async def test_a_stream_that_never_ends_is_closed_after_the_answer(
     server: FakeProvider, model: CloseableModel
 ) -> None:
     server.replies = [Say(text="all", cut=1000, then=Then.SILENCE)]

@@ -77,7 +77,7 @@ async def test_a_bucket_holds_no_more_than_a_minute() -> None:
     assert worker.called_at == pytest.approx([3600, 3600, 3630, 3660])
 
 
-async def test_no_more_than_so_many_are_under_way() -> None:
+async def test_the_limiter_bounds_the_calls_in_flight() -> None:
     worker = worker_model(seconds=1)
     limiter = Limiter(in_flight=3)
 
@@ -99,7 +99,7 @@ async def test_one_limiter_is_shared_by_all_models_that_have_it() -> None:
     assert sorted(one.called_at + two.called_at) == [0, 1, 2, 3]
 
 
-async def test_who_comes_first_is_let_through_first() -> None:
+async def test_the_limiter_is_first_come_first_served() -> None:
     model = with_rate_limit(ScriptedModel.always("42", 1), Limiter(requests_per_minute=1))
     order: list[int] = []
 
@@ -134,7 +134,7 @@ async def test_a_small_request_does_not_overtake_a_large_one() -> None:
     assert order == ["a", "large", "small"]
 
 
-async def test_it_shows_how_many_wait() -> None:
+async def test_the_limiter_counts_waiting_calls() -> None:
     limiter = Limiter(in_flight=1)
 
     async with trio.open_nursery() as nursery:
@@ -224,7 +224,7 @@ async def test_tokens_that_a_call_used_beyond_its_estimate_are_owed() -> None:
     assert worker.called_at == pytest.approx([0, 270])
 
 
-async def test_a_debt_is_waited_for_by_who_waits_already() -> None:
+async def test_calls_that_wait_already_wait_for_a_debt_too() -> None:
     worker = worker_model(seconds=1, uses=3 * OUTPUT_ALLOWANCE)
 
     await ask_often(with_rate_limit(worker, Limiter(tokens_per_minute=OUTPUT_ALLOWANCE)), times=2)

@@ -164,7 +164,7 @@ trees = st.recursive(
 
 @given(texts)
 @example("password=Bearer abcdefgh")
-def test_taking_out_twice_changes_nothing(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     """What was written once compares equal to what would be written now."""
     once = redacted(text, ["swordfish"])
 
@@ -172,7 +172,7 @@ def test_taking_out_twice_changes_nothing(text: str) -> None:
 
 
 @given(trees)
-def test_a_tree_without_its_secrets_has_none(tree: object) -> None:
+def test_redaction_of_a_tree_is_idempotent(tree: object) -> None:
     once = redacted_tree(tree, ["swordfish"])
 
     assert redacted_tree(once, ["swordfish"]) == once

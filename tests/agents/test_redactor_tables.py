@@ -277,7 +277,7 @@ def test_source_code_and_prose_stay_as_they_are(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [text for text, _ in GO] + STAY)
-def test_of_json_is_left_json(text: str) -> None:
+def test_redacted_json_stays_json(text: str) -> None:
     """A text in JSON in JSON is as secret as one that is not, and still JSON without it."""
     for whole in (json.dumps({"x": text}), json.dumps({"x": json.dumps([text])})):
         json.loads(Redactor().redact(whole))

@@ -247,7 +247,7 @@ async def test_an_error_may_come_as_a_success(server: FakeProvider, model: Respo
     assert caught.value.kind is Failure.OVERLOADED
 
 
-async def test_it_has_a_name_of_its_own_and_the_key_of_openai() -> None:
+async def test_responses_have_their_own_name_and_the_key_of_openai() -> None:
     with pytest.raises(DefinitionError, match="set OPENAI_API_KEY"):
         model_named("openai-responses:gpt-5", {})
 

@@ -112,7 +112,7 @@ async def test_a_lone_surrogate_is_saved_as_a_question_mark(spill: Spill) -> Non
 
 
 @pytest.mark.parametrize("limit", [0, len(LONG)])
-async def test_an_answer_within_the_limit_is_as_it_is(limit: int, full_disk: Spill) -> None:
+async def test_an_answer_within_the_limit_is_unchanged(limit: int, full_disk: Spill) -> None:
     assert await use(answering(LONG, limit=limit, spill=full_disk)) == LONG
 
 
@@ -143,7 +143,7 @@ def test_the_same_text_is_kept_once(spill: Spill) -> None:
     assert sorted(first.parent.iterdir()) == sorted([first, other])
 
 
-def test_a_file_that_is_not_whole_is_written_anew(spill: Spill) -> None:
+def test_an_incomplete_saved_answer_is_written_again(spill: Spill) -> None:
     """The machine may have stopped before all of it was on the disk."""
     spill.save("whole").write_text("")
 

@@ -150,7 +150,7 @@ def test_a_wait_is_anything_up_to_its_longest(seed: int, attempts: int, base: fl
         assert 0 <= seconds <= min(30, base * 2**failures)
 
 
-async def test_it_waits_at_least_as_long_as_the_provider_asks() -> None:
+async def test_a_retry_waits_at_least_as_long_as_the_provider_asks() -> None:
     """And a little more, since the provider asks all clients for the same wait."""
     emitted = Told()
     model = ScriptedModel([overloaded(retry_after=100), "42"])
@@ -177,7 +177,7 @@ async def test_an_event_reports_the_failure_before_the_wait_begins() -> None:
 
 
 @pytest.mark.parametrize("retry_after", [60, 61, 3600])
-async def test_it_does_not_sleep_into_its_deadline(retry_after: float) -> None:
+async def test_a_retry_does_not_sleep_past_the_deadline(retry_after: float) -> None:
     """The caller learns now what it would learn at its deadline."""
     error = overloaded(retry_after)
     emitted = Told()
@@ -209,7 +209,7 @@ async def test_a_wait_can_be_cancelled() -> None:
     assert trio.current_time() == 5
 
 
-async def test_who_is_cancelled_while_the_model_fails_is_cancelled() -> None:
+async def test_a_cancelled_retry_is_cancelled_when_the_model_fails() -> None:
     emitted = Told()
     with trio.CancelScope() as scope:
 
@@ -262,12 +262,12 @@ def test_a_model_must_be_asked_at_least_once() -> None:
         with_retries(ScriptedModel([]), attempts=0)
 
 
-async def test_it_is_a_checkpoint() -> None:
+async def test_answering_is_a_checkpoint() -> None:
     with trio.testing.assert_checkpoints():
         await ask(with_retries(ScriptedModel(["42"])))
 
 
-async def test_who_asks_to_be_left_alone_for_too_long_is_not_waited_for() -> None:
+async def test_a_retry_does_not_wait_for_a_day() -> None:
     """A day's wait is a failure for now: a fallback may do better."""
     with pytest.raises(ModelError):
         await ask(with_retries(ScriptedModel([overloaded(86_400), "42"])))

@@ -86,9 +86,7 @@ async def run(command: str, folder: Path, backend: SandboxBackend, **more: Any) 
     return code, process.output.text()
 
 
-async def test_a_command_writes_where_it_may_and_nowhere_else(
-    folder: Path, wall: SandboxBackend
-) -> None:
+async def test_a_command_writes_only_in_allowed_folders(folder: Path, wall: SandboxBackend) -> None:
     (folder / "outside").write_text("whole")
     (folder / "named").mkdir()
     command = (
@@ -122,7 +120,7 @@ async def test_a_link_in_place_of_a_named_folder_leads_no_command_out(
     assert names_in(folder / "outside" / "inner") == set()
 
 
-async def test_a_link_in_place_of_a_readable_folder_shows_nothing(
+async def test_a_link_in_place_of_a_readable_folder_reveals_no_file(
     folder: Path, wall: SandboxBackend
 ) -> None:
     (folder / "outside").mkdir()
@@ -411,7 +409,7 @@ async def test_no_command_leads_git_to_settings_elsewhere(folder: Path) -> None:
     assert (git_folder / "config.worktree").read_text() == ""
 
 
-async def test_settings_that_are_a_pipe_hold_up_nothing(folder: Path) -> None:
+async def test_a_pipe_as_git_settings_does_not_block_a_command(folder: Path) -> None:
     """Those of a repository that a command has made."""
     bubblewrap = backend_named("bubblewrap")
 
@@ -422,7 +420,7 @@ async def test_settings_that_are_a_pipe_hold_up_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["core.worktree ../..", "core.bare true"])
-async def test_a_repository_that_git_would_see_differently_is_left_as_it_is(
+async def test_a_repository_with_other_git_settings_is_not_changed(
     folder: Path, setting: str
 ) -> None:
     work = folder / "work"
@@ -520,7 +518,7 @@ def test_an_unknown_sandbox_backend_is_refused() -> None:
         detect("sandbox-exec")
 
 
-async def test_a_task_without_tools_for_commands_starts_none(folder: Path) -> None:
+async def test_a_task_without_command_tools_starts_no_command(folder: Path) -> None:
     with pytest.raises(Exception, match="machine"):
         await run("true", folder, NO_COMMANDS)
 

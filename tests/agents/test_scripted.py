@@ -120,7 +120,7 @@ async def test_a_function_step_must_return_a_step() -> None:
 @pytest.mark.parametrize(
     ("steps", "counted"), [([], "0 steps,"), (["a"], "1 step,"), (["a"] * 2, "2 steps,")]
 )
-async def test_a_script_that_runs_out_says_so(steps: Sequence[str], counted: str) -> None:
+async def test_an_exhausted_script_is_an_error(steps: Sequence[str], counted: str) -> None:
     model = ScriptedModel(steps)
     for _ in steps:
         await ask(model)

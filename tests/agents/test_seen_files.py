@@ -225,7 +225,7 @@ async def test_no_change_of_many_siblings_is_lost(tmp_path: Path, file: Path, us
 
 
 @pytest.mark.realtime
-async def test_of_many_who_make_a_file_one_does(tmp_path: Path) -> None:
+async def test_one_of_many_concurrent_writers_creates_the_file(tmp_path: Path) -> None:
     registry = FileRegistry()
     made: list[int] = []
 
@@ -285,7 +285,7 @@ def test_without_a_digest_a_version_is_known_by_size_and_time() -> None:
     assert not fingerprint("abc").has_same_content(fingerprint("xyz"))
 
 
-def test_a_shelf_forgets_who_wrote_long_ago() -> None:
+def test_the_file_registry_forgets_old_writers() -> None:
     """The registry is bounded; a forgotten writer loses its name, not the change."""
     registry = FileRegistry()
     mine = SeenFiles(registry, "/mine")

@@ -194,7 +194,7 @@ async def test_a_default_is_not_shared_between_calls() -> None:
     assert [await use(collect), await use(collect)] == ["[1]", "[1]"]
 
 
-async def test_a_default_that_can_be_changed_is_made_anew_for_each_call() -> None:
+async def test_a_mutable_default_is_copied_for_each_call() -> None:
     @attrs.define
     class Basket:
         fruit: list[str] = attrs.Factory(lambda: ["apple"])
@@ -447,7 +447,7 @@ async def test_a_thread_that_takes_too_long_is_abandoned() -> None:
 
 
 @pytest.mark.realtime
-async def test_calls_that_hang_take_no_thread_from_anybody_else() -> None:
+async def test_hanging_calls_take_no_thread_from_other_calls() -> None:
     """The journal is written in a thread as well."""
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
 

@@ -28,7 +28,7 @@ def lengths(message: Message) -> int:
     return len(message.text)
 
 
-def test_it_is_a_sequence_and_equal_to_any_other_of_its_messages() -> None:
+def test_a_transcript_is_a_sequence_and_equals_its_messages() -> None:
     messages: list[Message] = [GO, ASKS, ToolMessage(A.id, "ok"), SAID]
 
     transcript = Transcript(messages)
@@ -51,7 +51,7 @@ def test_it_is_a_sequence_and_equal_to_any_other_of_its_messages() -> None:
         transcript[4]
 
 
-def test_it_does_not_change_with_the_list_it_was_made_of() -> None:
+def test_a_transcript_does_not_change_with_its_source_list() -> None:
     messages: list[Message] = [GO]
     transcript = Transcript(messages)
 
@@ -60,7 +60,7 @@ def test_it_does_not_change_with_the_list_it_was_made_of() -> None:
     assert transcript == [GO]
 
 
-def test_one_that_goes_on_leaves_the_one_before_as_it_was() -> None:
+def test_extending_a_transcript_leaves_the_original_unchanged() -> None:
     first = Transcript().followed_by(GO)
     second = first.followed_by(SAID)
     other = first.followed_by(ASKS)

@@ -222,7 +222,7 @@ async def test_an_error_of_the_model_ends_the_turn() -> None:
     assert turn.steps == []
 
 
-async def test_a_turn_has_so_many_model_calls_and_no_more() -> None:
+async def test_a_turn_is_limited_in_model_calls() -> None:
     model = ScriptedModel.always(ToolCall("double", {"number": 1}))
     turn = Turn(model, double, limits=Limits(model_calls=3))
 
@@ -254,7 +254,7 @@ async def test_a_resumed_turn_keeps_the_model_calls_it_has_used() -> None:
         assert [*before.steps[:kept], *resumed.steps] == before.steps
 
 
-async def test_the_next_turn_has_used_nothing() -> None:
+async def test_the_next_turn_starts_with_zero_usage() -> None:
     transcript: Sequence[Message] = [GO, AssistantMessage("a"), GO, AssistantMessage("b"), GO]
     turn = Turn(ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1))
 
@@ -486,7 +486,7 @@ async def test_a_call_that_an_earlier_turn_left_open_is_closed() -> None:
 @pytest.mark.parametrize(
     ("limits", "limit"), [(Limits(tokens=50), "50 tokens"), (Limits(usd=0.001), "$0.001")]
 )
-async def test_a_turn_has_so_many_tokens_and_so_much_money(limits: Limits, limit: str) -> None:
+async def test_a_turn_is_limited_in_tokens_and_money(limits: Limits, limit: str) -> None:
     price = Price(input=10, output=10)
     steps = [ToolCall("double", {"number": number}) for number in range(50)]
     turn = Turn(ScriptedModel(steps, price=price), double, limits=limits)
@@ -583,7 +583,7 @@ async def test_a_complaint_stands_while_the_repair_uses_tools() -> None:
     assert "could not be read" in model.requests[-1].transcript[-1].text
 
 
-async def test_a_call_that_whoever_asked_runs_ends_the_turn() -> None:
+async def test_a_call_for_the_client_ends_the_turn() -> None:
     """Its neighbours are run and answered first; the client answers it."""
     theirs = attrs.evolve(double, name="theirs", runs_at_caller=True)
     calls = [ToolCall("theirs", {"number": 1}), ToolCall("double", {"number": 21})]

@@ -88,7 +88,7 @@ def asked(*transcript: Any, **more: Any) -> ModelRequest:
     return attrs.evolve(EMPTY, transcript=transcript, **more)
 
 
-def test_a_quote_is_one_call_of_so_many_tokens_at_the_full_price() -> None:
+def test_a_quote_is_one_call_at_the_full_price() -> None:
     assert quote(Reader(), EMPTY, answer_tokens=100) == Usage(
         calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 15
     )
@@ -107,7 +107,7 @@ def test_a_free_model_is_quoted_as_free() -> None:
     assert (quoted.cost, quoted.unpriced) == (0, 0)
 
 
-def test_who_does_not_count_is_thought_to_read_a_token_for_three_bytes() -> None:
+def test_a_model_without_a_count_reads_a_token_per_three_bytes() -> None:
     frame = TOKENS_PER_MESSAGE
     said = AssistantMessage("x" * 300, (ToolCall("look", {"at": "x" * 300}),))
     requests = [

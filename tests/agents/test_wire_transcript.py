@@ -127,7 +127,7 @@ def request(
     st.sampled_from([(), (look,)]),
     st.sampled_from([None, {"type": "integer"}, {"type": "object"}]),
 )
-def test_whatever_the_history_the_request_is_valid(
+def test_every_history_makes_a_valid_request(
     transcript: list[Message],
     instructions: str,
     tools: tuple[Tool, ...],
@@ -149,7 +149,7 @@ def test_whatever_the_history_the_request_is_valid(
 
 @settings(deadline=None)
 @given(histories(parts))
-def test_whatever_is_attached_the_request_is_valid_or_refused(transcript: list[Message]) -> None:
+def test_every_attachment_makes_a_valid_request_or_is_refused(transcript: list[Message]) -> None:
     for build, check in PROTOCOLS:
         match built(build, transcript):
             case ModelError() as error:

@@ -272,7 +272,7 @@ async def test_pseudo_files_of_the_system_are_refused(path: str) -> None:
     assert "made up by the system" in answer or "is a device" in answer
 
 
-async def test_a_workspace_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+async def test_a_missing_workspace_is_reported(tmp_path: Path) -> None:
     answer = await Worker(tmp_path / "gone").refused(read_file, path="x")
 
     assert answer == "the workspace cannot be opened: No such file or directory"

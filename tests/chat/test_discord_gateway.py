@@ -116,9 +116,7 @@ async def test_an_event_that_was_not_durable_comes_again_after_a_loss() -> None:
 
 
 @pytest.mark.parametrize("how", ["forgotten", 4007, 4009])
-async def test_a_session_that_is_over_begins_anew_and_its_places_are_read_from_the_history(
-    how: str | int,
-) -> None:
+async def test_an_expired_session_restarts_and_reads_the_history(how: str | int) -> None:
     """Three places with a session: what was said there meanwhile is heard, once and in order."""
     async with connected() as chat:
         await _say_everywhere(chat, "before")

@@ -49,7 +49,7 @@ def test_any_text_is_split(text: str) -> None:
     assert length(plain(text)) <= LONGEST
 
 
-def test_a_short_text_stays_as_it_is() -> None:
+def test_a_short_text_is_unchanged() -> None:
     text = "# Title\n\nSome **bold** text with `code`.\n\n```python\nx = 1\n```\nand more"
     assert split(text) == [text]
 

@@ -60,7 +60,7 @@ async def test_a_thread_is_a_place_of_its_channel_and_all_of_it_is_read() -> Non
         assert len(asked) == 1, "a channel is asked for once"
 
 
-async def test_bots_webhooks_and_notices_are_not_heard() -> None:
+async def test_messages_of_bots_webhooks_and_notices_are_ignored() -> None:
     async with connected() as chat:
         await chat.fake.say("I am a bot", by=OTHER_BOT)
         await chat.fake.say("I am the bot", by=BOT)
@@ -97,7 +97,7 @@ async def test_a_message_without_text_is_described_in_words() -> None:
         ]
 
 
-async def test_an_edit_is_not_heard() -> None:
+async def test_an_edited_message_is_ignored() -> None:
     async with connected() as chat:
         said = await chat.fake.say("hello")
         for session in chat.fake._sessions.values():

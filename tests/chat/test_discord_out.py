@@ -66,7 +66,7 @@ async def test_a_deleted_anchor_is_left_out_by_discord() -> None:
         assert fake.sent()[0].reply_to == ""
 
 
-async def test_an_anchor_that_is_refused_is_left_out_and_that_is_told() -> None:
+async def test_a_refused_anchor_is_omitted_and_reported() -> None:
     async with open_platform() as (fake, platform):
         notice = fake.write("Ada has joined", type=7)
         sent = await send(platform, anchor=notice.id)
@@ -74,7 +74,7 @@ async def test_an_anchor_that_is_refused_is_left_out_and_that_is_told() -> None:
         assert len(fake.sent()) == 1
 
 
-async def test_a_thread_that_is_gone_is_left_out_and_that_is_told() -> None:
+async def test_a_missing_thread_is_omitted_and_reported() -> None:
     async with open_platform() as (fake, platform):
         del fake.channels[THREAD]
         sent = await send(platform, place=IN_THREAD, anchor="77")
@@ -107,7 +107,7 @@ async def test_a_revoked_token_is_told_as_such() -> None:
             await send(platform)
 
 
-async def test_a_lost_answer_doubles_nothing() -> None:
+async def test_a_lost_answer_does_not_duplicate_the_message() -> None:
     """Discord knows the message by its nonce. The mark of a repetition is not needed then."""
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, lost="after", times=2)

@@ -49,7 +49,7 @@ from tests.chat.gateway_kit import (
 # Who may talk.
 
 
-async def test_a_stranger_gets_nothing() -> None:
+async def test_a_stranger_gets_no_answer() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.say("Let me in", user=8)
         fake.say("/help", user=8)
@@ -102,7 +102,7 @@ async def test_a_code_is_void_after_an_hour_and_in_a_group() -> None:
     assert fake.sent == []
 
 
-async def test_who_guesses_is_locked_out_after_five_codes() -> None:
+async def test_five_wrong_pairing_codes_lock_a_person_out() -> None:
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, echoing())
         async with talk.open() as gateway:
@@ -128,7 +128,7 @@ async def test_only_people_of_the_list_invite_others() -> None:
     assert fake.texts(8)[-1] == "Only people of the operator's list may invite others."
 
 
-async def test_a_blocked_person_stays_out_whatever_else_says() -> None:
+async def test_a_block_wins_over_every_allow() -> None:
     settings = with_settings(allow=("telegram:*",), block=("telegram:8",))
     async with talking(echoing(), settings) as (_, fake):
         fake.say("Hello", user=8)
@@ -138,7 +138,7 @@ async def test_a_blocked_person_stays_out_whatever_else_says() -> None:
     assert [it["chat"]["id"] for it in fake.sent] == [9]
 
 
-async def test_a_blocked_person_uses_up_no_code_and_is_told_nothing() -> None:
+async def test_a_blocked_person_uses_no_code_and_gets_no_answer() -> None:
     settings = with_settings(allow=("telegram:7",), block=("telegram:8",))
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, echoing(), settings)
@@ -152,7 +152,7 @@ async def test_a_blocked_person_uses_up_no_code_and_is_told_nothing() -> None:
     assert [it["chat"]["id"] for it in fake.sent] == [9]
 
 
-async def test_a_person_has_so_many_messages_a_minute() -> None:
+async def test_the_messages_of_a_person_are_limited_per_minute() -> None:
     settings = with_settings(limits=Limits(messages_per_minute=2))
     async with talking(echoing(), settings, clock=trio.current_time) as (_, fake):
         for number in range(3):
@@ -318,7 +318,7 @@ class BreakingTelegram(Telegram):
         await super().run(inbox)
 
 
-async def test_a_platform_that_breaks_is_heard_again_and_ends_nothing() -> None:
+async def test_a_broken_platform_is_restarted_and_ends_no_other() -> None:
     reports: list[str] = []
     async with (
         FakeTelegram().open() as fake,
@@ -401,7 +401,7 @@ async def test_tree_and_cost_show_the_conversation() -> None:
     assert len(texts) == 4
 
 
-async def test_help_lists_commands_and_an_unknown_one_says_so() -> None:
+async def test_help_lists_commands_and_an_unknown_command_is_refused() -> None:
     async with talking(echoing()) as (_, fake):
         fake.say("/start")
         fake.say("/frobnicate now")
@@ -597,7 +597,7 @@ async def test_a_job_that_an_agent_sets_in_a_chat_answers_there_after_a_restart(
     talk.harness.assert_laws()
 
 
-async def test_a_person_who_may_not_talk_any_more_has_no_jobs() -> None:
+async def test_the_jobs_of_a_blocked_person_are_skipped() -> None:
     agent = Agent("helper", model=ScriptedModel.always(remind), schedules=True)
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, agent)
@@ -625,7 +625,7 @@ async def test_a_person_who_may_not_talk_any_more_has_no_jobs() -> None:
         ("allow = [", "Invalid value"),
     ],
 )
-def test_settings_that_are_wrong_are_told(text: str, problem: str, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused_with_the_file(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(text)
     with pytest.raises(DefinitionError) as raised:

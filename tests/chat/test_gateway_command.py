@@ -45,7 +45,7 @@ def test_a_usage_error_is_reported(
     assert "Traceback" not in said
 
 
-def test_a_webhook_that_telegram_would_not_take_is_said(
+def test_an_invalid_telegram_webhook_is_reported(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = "bot.example.org/telegram"
@@ -65,12 +65,12 @@ def test_a_token_that_is_missing_is_said_with_where_to_get_it(
     assert "TELEGRAM_BOT_TOKEN is not set: @BotFather" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["gateway", f"{file}.none", "--telegram"]) == 2
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_settings_that_are_wrong_are_said(
+def test_wrong_settings_are_reported(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = tmp_path / "gateway.toml"

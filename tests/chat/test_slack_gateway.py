@@ -132,7 +132,7 @@ async def test_a_command_in_a_channel_is_run_once(way: Way) -> None:
     assert "no conversation" in cost
 
 
-async def test_strangers_and_other_talk_get_nothing() -> None:
+async def test_strangers_and_unaddressed_messages_get_no_answer() -> None:
     async with talking(echoing()) as talk:
         talk.fake.say(f"{MENTION} let me in", user=BOB, channel=GENERAL)
         root = talk.fake.say("good morning", channel=GENERAL)
@@ -270,7 +270,7 @@ async def test_a_job_delivers_to_a_channel_and_is_answered_in_its_thread() -> No
         assert "And Milan?" in answer.shown
 
 
-async def test_a_job_delivers_to_a_person_who_answers_there() -> None:
+async def test_a_person_can_answer_where_a_job_delivers() -> None:
     writer = Agent("writer", model=ScriptedModel.always("Rome is sunny."))
     job = Job("every 2h", writer, "Write.", deliver=f"slack:{ADA}")
     async with talking(echoing(), jobs=[job], clock=trio.current_time) as talk:
@@ -335,7 +335,7 @@ async def test_a_gap_of_the_connection_is_read_again() -> None:
         assert await wait_replies(talk.fake, 2) == ["You said: one", "You said: two"]
 
 
-async def test_a_history_that_cannot_be_read_is_told() -> None:
+async def test_an_unreadable_history_is_reported() -> None:
     async with talking(echoing()) as talk:
         talk.fake.say("one")
         await wait_replies(talk.fake, 1)

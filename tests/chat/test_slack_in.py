@@ -188,7 +188,7 @@ async def test_the_address_of_the_app_is_verified() -> None:
         assert (answer.status_code, answer.text) == (200, "3eZbrw1a")
 
 
-async def test_a_request_with_a_wrong_signature_is_401_and_not_heard() -> None:
+async def test_a_request_with_a_wrong_signature_is_answered_with_401() -> None:
     async with bot_by_requests() as bot:
         body = json.dumps({"type": "url_verification", "challenge": "x"}).encode()
         wrong = await bot.fake.post_signed(body, secret="another")
@@ -303,7 +303,7 @@ async def test_a_token_that_slack_refuses_ends_the_run(code: str) -> None:
             await slack.run(KeptInbox())
 
 
-async def test_a_token_of_the_wrong_kind_ends_the_run_and_says_so() -> None:
+async def test_a_token_of_the_wrong_kind_ends_the_platform() -> None:
     async with (
         open_fake_slack() as fake,
         open_slack(BOT_TOKEN, app_token=BOT_TOKEN, url=fake.api_url) as slack,

@@ -66,7 +66,7 @@ async def test_a_mark_stands_before_the_text() -> None:
         assert sent.shown == "(Sent again.)\n\nthe answer"
 
 
-async def test_a_thread_that_is_gone_is_left_out_and_that_is_said() -> None:
+async def test_a_missing_slack_thread_is_omitted_and_reported() -> None:
     async with bot_by_requests() as bot:
         changed = await send(bot.slack, place=_thread("1.000001"))
         assert changed == "the thread"
@@ -75,7 +75,7 @@ async def test_a_thread_that_is_gone_is_left_out_and_that_is_said() -> None:
 
 
 @pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long"])
-async def test_formatting_that_is_refused_is_left_out_and_that_is_said(code: str) -> None:
+async def test_refused_formatting_is_omitted_and_reported(code: str) -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", error=code)
         assert await send(bot.slack, "**a** <b>") == "the formatting"
@@ -147,7 +147,7 @@ async def test_a_message_that_may_have_arrived_is_not_reported_as_unsent(
         assert len(bot.fake.replies()) == (fault.get("lost") == "after")
 
 
-async def test_a_slack_that_cannot_be_reached_has_taken_nothing() -> None:
+async def test_an_unreachable_slack_raises_not_sent() -> None:
     url = "http://127.0.0.1:9/api/"
     async with open_slack("xoxb-secret", url=url) as slack:
         with pytest.raises(NotSentError) as raised:
@@ -199,7 +199,7 @@ async def test_only_the_person_who_pressed_reads_the_answer() -> None:
         assert (told.only_for, told.text) == (BOB, "It was answered already.")
 
 
-async def test_typing_is_a_status_of_the_thread_and_fails_nothing() -> None:
+async def test_show_typing_sets_the_status_of_the_thread_and_never_fails() -> None:
     async with bot_by_requests() as bot:
         root = bot.fake.say("hello", channel=GENERAL)
         await bot.slack.show_typing(_thread(root.ts))

@@ -122,7 +122,7 @@ def test_an_empty_text_makes_no_message() -> None:
         max_size=60,
     )
 )
-def test_slack_takes_whatever_a_model_writes(pieces: list[str]) -> None:
+def test_every_text_of_a_model_makes_valid_blocks(pieces: list[str]) -> None:
     for message in rich_texts("".join(pieces)):
         check_blocks([message.block()])
         assert len(message.plain) <= LONGEST

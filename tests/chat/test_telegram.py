@@ -53,7 +53,7 @@ async def test_a_chain_of_replies_is_no_topic() -> None:
     assert all("message_thread_id" not in it for it in fake.sent)
 
 
-async def test_a_topic_that_is_gone_is_left_out_once_and_the_journal_says_so() -> None:
+async def test_a_missing_topic_is_omitted_once_and_recorded() -> None:
     gate = GatedModel("Here.")
     async with talking(Agent("helper", model=gate)) as (talk, fake):
         fake.say("@helper_bot one", chat=GROUP, topic=TOPIC)
@@ -89,7 +89,7 @@ async def test_formatting_that_is_refused_is_left_out_once() -> None:
     assert part.receipt.endswith("(without entities)")
 
 
-async def test_a_part_that_is_never_taken_leaves_a_gap_that_says_so() -> None:
+async def test_a_refused_part_leaves_a_marked_gap() -> None:
     async with talking(Agent("helper", model=ScriptedModel.always(LONG))) as (_, fake):
         fake.fail("sendMessage", Fault(400, "Bad Request: this is forbidden"))
         fake.say("one")
@@ -150,7 +150,7 @@ async def test_a_group_gets_no_more_than_twenty_messages_a_minute() -> None:
     assert refused == len(fake.sent), "Telegram had to refuse some"
 
 
-async def test_typing_is_shown_while_a_turn_runs_and_fails_nothing() -> None:
+async def test_typing_is_shown_during_a_turn_and_never_fails() -> None:
     gate = GatedModel("Done.")
     async with talking(Agent("helper", model=gate)) as (talk, fake):
         fake.fail("sendChatAction", Fault(429, retry_after=600), Fault(), Fault(403), Fault(500))
@@ -240,7 +240,7 @@ async def test_a_revoked_token_ends_the_platform_and_no_other_thing() -> None:
         assert TOKEN not in report
 
 
-async def test_a_user_who_blocks_us_is_left_alone_and_welcome_again() -> None:
+async def test_a_user_who_blocks_the_bot_is_answered_again_after_unblocking() -> None:
     gate = GatedModel(["one", "two"])
     settings = with_settings(allow=("telegram:*",))
     async with talking(Agent("helper", model=gate), settings) as (_, fake):
@@ -487,7 +487,7 @@ async def test_an_approval_is_asked_with_buttons_and_the_first_answer_holds() ->
     assert fake.texts()[-1] == "It says: launched there"
 
 
-async def test_a_press_of_a_button_elsewhere_answers_nothing() -> None:
+async def test_a_button_pressed_elsewhere_does_not_answer() -> None:
     async with talking(careful()) as (talk, fake):
         fake.say("go")
         await fake.wait_sent(1)
@@ -559,7 +559,7 @@ async def test_a_question_is_asked_and_closed_however_often_that_fails() -> None
     assert fake.texts()[-1] == "It says: launched there"
 
 
-async def test_a_question_that_reaches_no_person_is_said() -> None:
+async def test_a_question_that_reaches_no_person_is_reported() -> None:
     gate = GatedModel([ToolCall("launch", {"where": "there"})])
     agent = attrs.evolve(careful(), model=gate)
     async with talking(agent) as (talk, fake):

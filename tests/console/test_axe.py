@@ -55,7 +55,7 @@ def problems(page: Page) -> Any:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(page: Page, pages: dict[str, str], size: str, theme: str) -> None:
+def test_axe_reports_no_problem(page: Page, pages: dict[str, str], size: str, theme: str) -> None:
     page.resize(*SIZES[size])
     page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
     found = {}

@@ -72,9 +72,7 @@ def test_a_task_in_the_background_wakes_the_conversation_while_the_tab_is_closed
     assert page.run("document.querySelectorAll('.notice').length") == 1
 
 
-def test_a_server_that_is_killed_in_mid_chat_loses_nothing(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_killing_the_server_in_mid_chat_loses_no_message(page: Page, server: ConsoleServer) -> None:
     new_chat(page, "companion")
     say(page, "First question?")
     says(page, "I have handed that to the archivist")

@@ -347,7 +347,7 @@ def test_a_failed_task_is_retried_and_the_rest_is_kept(page: Page, server: Conso
     page.press("Escape")
 
 
-def test_a_page_that_crashes_ends_nothing(server: ConsoleServer) -> None:
+def test_a_crashed_page_ends_no_run(server: ConsoleServer) -> None:
     run = server.begin("sleeper")
     # A browser of its own: pages of one server may share a process.
     with open_browser() as browser:

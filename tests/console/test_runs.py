@@ -70,9 +70,7 @@ def listed(page: Page) -> list[str]:
     return found
 
 
-def test_runs_are_searched_and_filtered_and_the_address_says_so(
-    page: Page, runs: list[str]
-) -> None:
+def test_runs_are_searched_and_filtered_by_the_address(page: Page, runs: list[str]) -> None:
     assert listed(page) == runs[::-1]
 
     show(page, "#/runs?q=ANOTHER%20say")
@@ -188,7 +186,7 @@ def _heard(server: ConsoleServer, run: str) -> Any:
     return json.loads(shown["output"])
 
 
-def test_a_simulation_shows_time_price_and_bottleneck_and_begins_nothing(
+def test_a_simulation_shows_time_price_and_bottleneck_and_starts_no_run(
     page: Page, server: ConsoleServer
 ) -> None:
     def count() -> int:

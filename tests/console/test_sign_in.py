@@ -173,7 +173,7 @@ async def test_a_cookie_of_the_default_key_ends_with_its_token(tmp_path: Path) -
         assert await look(served, cookie) == 401
 
 
-async def test_two_servers_of_a_folder_know_who_has_signed_in_and_out(tmp_path: Path) -> None:
+async def test_two_servers_of_a_folder_share_sign_ins_and_sign_outs(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with (
         serving(worker(), settings=settings) as one,
@@ -239,7 +239,7 @@ async def test_signing_out_ends_the_stream_that_is_open_at_every_server(tmp_path
     assert sorted(ended) == ["ann here", "ann there"]
 
 
-async def test_who_signs_in_first_after_a_restart_signs_no_other_out(tmp_path: Path) -> None:
+async def test_the_first_sign_in_after_a_restart_keeps_other_sign_ins(tmp_path: Path) -> None:
     settings = Settings(token=TOKEN, console_keys=tmp_path / "keys" / "console")
     async with serving(worker(), settings=settings) as served:
         ann = await cookie_for(served, token=TOKEN)
@@ -251,7 +251,7 @@ async def test_who_signs_in_first_after_a_restart_signs_no_other_out(tmp_path: P
 VERBS = ("pause", "unpause", "retry", "fork", "cancel")
 
 
-async def test_where_people_may_only_look_the_cookie_changes_nothing() -> None:
+async def test_the_cookie_of_a_view_only_server_may_only_read() -> None:
     settings = Settings(token=TOKEN, is_view_only=True, may_default_approve=True)
     async with serving(worker(), settings=settings) as served:
         for shown in ({"code": served.server.state.sign_ins.new_link()}, {"token": TOKEN}):

@@ -273,7 +273,9 @@ def test_a_task_that_starts_afresh_has_no_questions(ledger: Ledger, tell: Tell) 
     assert status(ledger) == "running"
 
 
-def test_a_turn_that_begins_anew_has_asked_nobody(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+def test_a_turn_that_starts_afresh_has_no_questions(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
     begin(PUSH)
     tell(asks(ROOT), RESTART, DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH, afresh=True))
 
@@ -339,7 +341,7 @@ def test_a_detached_task_is_asked_about_again_when_an_interrupted_turn_ends(
 
 @pytest.mark.parametrize("attended", [False, True])
 @pytest.mark.parametrize("capability", DeliveryCapability)
-def test_who_is_told_later_or_attended_can_be_asked(
+def test_attended_and_delivering_sessions_can_ask_for_approval(
     ledger: Ledger, tell: Tell, requested: Asked, attended: bool, capability: DeliveryCapability
 ) -> None:
     tell(SessionOpened(S, "editor", attended=attended))
@@ -351,7 +353,7 @@ def test_who_is_told_later_or_attended_can_be_asked(
     assert [ledger.can_ask_approval(it) for it in (ROOT, A, B)] == [can_be] * 3
 
 
-def test_a_detached_task_and_all_below_it_can_ask_whatever_its_session_does(
+def test_detached_tasks_can_always_ask_for_approval(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     begin(PUSH)
@@ -432,7 +434,7 @@ def test_an_impossible_fact_is_refused_and_leaves_the_ledger_unchanged(
 
 
 @pytest.mark.usefixtures("working")
-def test_whoever_does_not_work_asks_for_nothing(ledger: Ledger, tell: Tell) -> None:
+def test_a_task_that_does_not_run_cannot_ask_for_approval(ledger: Ledger, tell: Tell) -> None:
     tell(RESTART)
 
     with pytest.raises(ImpossibleEventError, match="the task does not run"):

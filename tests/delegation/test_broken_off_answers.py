@@ -34,7 +34,7 @@ def texts(ledger: Ledger, task: str) -> list[tuple[str, bool]]:
     ]
 
 
-def test_it_is_a_message_of_the_transcript_named_by_its_fact(
+def test_a_broken_off_answer_is_a_message_named_by_its_fact(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     begin(PUSH)

@@ -176,7 +176,7 @@ def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
     return (len(usages), sum(usage.tokens for usage in usages), sum(usage.cost for usage in usages))
 
 
-def test_whatever_is_reserved_and_spent_no_budget_is_passed() -> None:
+def test_reservations_and_spending_never_pass_a_budget() -> None:
     """Whoever waits has something to wait for, and whoever is refused could never go on."""
     run_state_machine_as_test(Spending, settings=settings(stateful_step_count=40))
 

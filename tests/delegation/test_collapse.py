@@ -168,7 +168,7 @@ def test_shown_and_hidden_rows_add_up_to_the_tree(tree: Tree, rows: int) -> None
 
 
 @given(trees(most=200), st.integers(1, 40), st.sets(st.integers(0, 200)), st.booleans())
-def test_whatever_is_opened_and_closed_all_is_counted(
+def test_opened_and_closed_rows_count_every_task(
     tree: Tree, rows: int, chosen: set[int], opened: bool
 ) -> None:
     keys = [*tree, *(f"{task}/coder" for task in tree)]

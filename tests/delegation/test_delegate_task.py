@@ -321,7 +321,7 @@ async def test_a_delegate_can_be_named_where_copies_are_the_usual(memory: Memory
     assert asked.assignments == [Assignment("find it", agent="researcher")]
 
 
-async def test_who_has_only_copies_to_ask_is_told_to_name_nobody(memory: Memory) -> None:
+async def test_an_agent_with_only_copies_must_omit_the_name(memory: Memory) -> None:
     """An empty list of names would help no model."""
     with pytest.raises(ToolError, match="copies of yourself only: leave it out"):
         await use(tool_of(COPIES, memory), goal="find it", agent="researcher")

@@ -73,7 +73,7 @@ def test_a_dependency_may_have_succeeded_before(
     assert "which this needs:\n42" in ledger.tasks[B].transcript[0].text
 
 
-def test_who_names_a_need_twice_needs_it_once(
+def test_a_dependency_named_twice_counts_once(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """A model may repeat itself; the task is told once, and takes one place."""
@@ -148,7 +148,7 @@ def test_an_unmet_dependency_stays_unmet_after_a_crash(
 
 
 @pytest.mark.parametrize("rules", [Rules(detached=1)])
-def test_who_waits_for_room_waits_once_however_often_the_door_opens(
+def test_a_queued_task_waits_once_after_several_door_openings(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """After a restart each waits again, when its session is back, and not for every door."""

@@ -207,7 +207,7 @@ def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
     assert re.fullmatch(r'flowchart TD\n  n0\["[^"<>\n\\]*(<br/>x)?"\]', exports[4])
 
 
-def test_charts_of_large_trees_are_folded_and_say_so() -> None:
+def test_charts_of_large_trees_are_folded_with_a_note() -> None:
     """No viewer draws thousands of boxes, and nobody could read them."""
     tree = wide(5_000)
     said = "tasks are shown; the rest is folded"
@@ -245,7 +245,7 @@ def test_a_trace_holds_the_words_of_agents_as_plain_values(words: str) -> None:
     assert phases == ["M", "M", "M", "X", "X", "i"]
 
 
-def test_an_arrow_leads_to_who_was_asked_on_another_lane() -> None:
+def test_an_arrow_leads_to_a_child_on_another_lane() -> None:
     """What lies inside who asked needs none."""
     tree = saying("x")
     tree.end(TaskId("a"), 9.0, "")

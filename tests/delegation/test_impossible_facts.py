@@ -216,7 +216,7 @@ def life(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> None:
 
 @pytest.mark.usefixtures("life")
 @pytest.mark.parametrize("fact", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_a_fact_that_contradicts_the_others_is_refused_and_changes_nothing(
+def test_a_contradicting_fact_is_refused_and_leaves_the_ledger_unchanged(
     fact: Event, refuses: Refuses
 ) -> None:
     """The ledger is the one place where a bug of ours cannot become the truth."""
@@ -225,7 +225,7 @@ def test_a_fact_that_contradicts_the_others_is_refused_and_changes_nothing(
 
 @pytest.mark.usefixtures("life")
 @pytest.mark.parametrize("fact", SILENT.values(), ids=SILENT)
-def test_who_does_not_act_hears_nothing(fact: Event, refuses: Refuses) -> None:
+def test_answers_for_a_task_that_does_not_act_are_refused(fact: Event, refuses: Refuses) -> None:
     """A model or a tool can only answer somebody who asked it."""
     assert refuses(fact)
 

@@ -33,7 +33,7 @@ def test_calls_that_failed_and_were_made_again_are_before_the_answer(
     ]
 
 
-def test_a_failure_that_ends_the_task_and_a_summary_are_none(
+def test_a_final_failure_and_a_summary_are_no_incidents(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     begin(PUSH)
@@ -53,7 +53,7 @@ def test_a_turn_that_starts_afresh_forgets_its_incidents(
     assert ledger.tasks[ROOT].incidents == []
 
 
-def test_a_task_that_has_ended_keeps_none(
+def test_an_ended_task_keeps_no_incidents(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     begin(PUSH)

@@ -253,7 +253,7 @@ def test_a_new_turn_does_not_show_the_error_of_the_last(
     assert (node.started, node.ended, node.error) == (4.0, None, "")
 
 
-def test_a_detached_task_is_due_until_somebody_runs_it(
+def test_a_detached_task_is_startable_until_it_starts(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Whoever asked for a joined one runs it; one that has ended needs nobody."""
@@ -508,7 +508,7 @@ def test_a_task_that_starts_afresh_knows_only_its_brief(
     assert ledger.tasks[ROOT].children.by_call == {f"call of {A}~": A}
 
 
-def test_a_task_that_never_asked_for_anything_begins_anew_too(
+def test_a_task_without_children_can_start_afresh(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """There is nothing below it to rename."""

@@ -295,7 +295,7 @@ class CheckedFacts(Facts):
         assert self.snapshot(again) == self.snapshot(self.ledger)
 
 
-def test_whatever_can_happen_happens_and_replay_agrees(snapshot: Snapshot) -> None:
+def test_replay_agrees_for_every_order_of_facts(snapshot: Snapshot) -> None:
     """The rules hold in every order of facts, and a restart needs no code of its own."""
 
     class Machine(CheckedFacts):

@@ -187,7 +187,7 @@ FULL = [
 
 
 @pytest.mark.parametrize("rules", FULL)
-def test_without_a_queue_who_finds_no_room_is_refused(
+def test_without_a_queue_a_task_without_a_slot_is_refused(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -212,7 +212,7 @@ def test_without_a_queue_who_finds_no_room_is_refused(
 
 
 @pytest.mark.parametrize("rules", [Rules(detached=1, queue=0)])
-def test_who_is_waited_for_takes_no_place_in_the_background(
+def test_a_joined_task_takes_no_detached_slot(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -273,7 +273,7 @@ def test_as_many_wait_as_the_queue_holds(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=0)])
-def test_who_waits_for_its_child_lends_it_its_place(
+def test_a_waiting_parent_lends_its_slot_to_its_child(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -293,7 +293,7 @@ def test_who_waits_for_its_child_lends_it_its_place(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=0)])
-def test_who_needs_another_does_not_count_as_waiting_for_room(
+def test_a_task_with_dependencies_does_not_count_as_queued(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest]
 ) -> None:
     """A chain is let in as a whole: one of it runs, and the next has its place."""
@@ -394,7 +394,7 @@ def test_a_budget_of_depth_counts_from_where_it_was_set(
         )
 
 
-def test_a_budget_of_no_tasks_means_none(
+def test_a_budget_of_zero_tasks_refuses_every_task(
     ledger: Ledger, tell: Tell, request_of: Callable[..., TaskRequest]
 ) -> None:
     """0 means none at all, for a session as for anybody else."""
@@ -453,7 +453,7 @@ def test_a_cancelled_task_delegates_no_task(
     assert "was asked to end" in refused.reason
 
 
-def test_deciding_changes_nothing(
+def test_deciding_leaves_the_ledger_unchanged(
     ledger: Ledger,
     begin: Tell,
     request_of: Callable[..., TaskRequest],

@@ -93,7 +93,9 @@ class TestRunning:
         tell(ProcessEnded(ROOT, P, "exit code 0"))
         assert session.processes == {}
 
-    def test_it_outlives_the_turn_that_started_it(self, session: SessionRecord, tell: Tell) -> None:
+    def test_a_process_outlives_the_turn_that_started_it(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
 
         assert list(session.processes) == [P]
@@ -107,7 +109,7 @@ class TestRunning:
 
         assert ledger.sessions[S].processes == {}
 
-    def test_it_ends_with_the_task_that_started_it_and_with_no_other(
+    def test_a_process_ends_only_with_the_task_that_started_it(
         self, session: SessionRecord, tell: Tell, requested: Asked
     ) -> None:
         tell(requested(CHILD), TaskStarted(CHILD))
@@ -157,7 +159,7 @@ class TestRunning:
         assert session.processes == {}
         assert only_news(session).ended == "nobody knows"
 
-    def test_its_end_is_a_fact_also_when_its_task_was_interrupted(
+    def test_the_end_of_a_process_is_a_fact_even_for_an_interrupted_task(
         self, session: SessionRecord, tell: Tell, requested: Asked
     ) -> None:
         tell(requested(CHILD, mode=Mode.DETACHED), TaskStarted(CHILD))
@@ -187,7 +189,7 @@ class TestElsewhere:
         with pytest.raises(ImpossibleEventError, match="is known"):
             tell(ProcessUnreachable(ROOT, P, "host-c"))
 
-    def test_it_stays_known_after_its_task_until_it_is_ended_where_it_runs(
+    def test_an_unreachable_process_stays_known_after_its_task(
         self, session: SessionRecord, tell: Tell, requested: Asked
     ) -> None:
         tell(requested(CHILD), TaskStarted(CHILD))
@@ -217,7 +219,7 @@ class TestElsewhere:
 
 
 class TestNews:
-    def test_its_end_wakes_the_session_that_wants_to_know(
+    def test_the_end_of_a_process_wakes_its_session(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
@@ -235,7 +237,7 @@ class TestNews:
         )
         assert session.mail == {}
 
-    def test_it_does_not_disturb_the_turn_that_runs(
+    def test_a_process_notice_does_not_disturb_the_running_turn(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True))
@@ -306,7 +308,7 @@ class TestNews:
 
         assert last_read(session).endswith("output:\n" + 197 * "." + "end")
 
-    def test_a_session_that_was_closed_is_told_nothing(
+    def test_a_closed_session_gets_no_process_notice(
         self, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
@@ -347,7 +349,7 @@ class TestToldByATool:
         assert not session.envelopes
         assert not ledger.wakeable
 
-    def test_a_turn_that_begins_anew_is_told_again(
+    def test_a_turn_that_starts_afresh_gets_its_notices_again(
         self, session: SessionRecord, tell: Tell
     ) -> None:
         """It knows nothing of the answer that told it."""
@@ -359,7 +361,7 @@ class TestToldByATool:
 
         assert only_news(session).process == P
 
-    def test_whoever_knows_the_end_is_not_woken_for_a_line_before_it(
+    def test_a_read_end_of_a_process_cancels_its_earlier_notices(
         self, ledger: Ledger, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "serve", notify=True))
@@ -472,13 +474,13 @@ IMPOSSIBLE: dict[str, tuple[Event, str]] = {
 
 @pytest.mark.usefixtures("life")
 @pytest.mark.parametrize(("fact", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_a_fact_that_contradicts_the_others_is_refused_and_changes_nothing(
+def test_a_contradicting_fact_is_refused_and_leaves_the_ledger_unchanged(
     fact: Event, why: str, refuses: Callable[[Event], str]
 ) -> None:
     assert why in refuses(fact)
 
 
-def test_a_session_between_two_turns_starts_nothing(
+def test_a_session_between_two_turns_cannot_start_a_process(
     begin: Tell, tell: Tell, refuses: Callable[[Event], str]
 ) -> None:
     begin(PUSH)

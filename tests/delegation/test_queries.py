@@ -123,7 +123,7 @@ def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None
             ]
 
 
-def test_a_tree_is_asked_for_those_who_fit() -> None:
+def test_a_tree_finds_tasks_by_ancestry_status_agent_and_path() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 1, 1, 5),
         ("b", "a", Mode.JOINED, 2, 2, 4),
@@ -154,7 +154,7 @@ def test_an_unknown_price_marks_the_totals_of_all_ancestors() -> None:
     assert tree.tally().usage.unpriced == 1
 
 
-def test_who_waits_and_who_is_waited_for_count_as_one() -> None:
+def test_a_waiting_parent_and_its_child_count_as_one_worker() -> None:
     """The parent works for 2, then a and b work at once, then the parent again."""
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 3, 6), ("b", "s", Mode.JOINED, 2, 3, 8), turns=[(0, 9)]
@@ -213,7 +213,7 @@ def test_parallelism_agrees_with_the_work_intervals(tree: Tree) -> None:
         assert step.at_work == sum(begin <= step.at < end for begin, end in own)
 
 
-def test_the_critical_path_goes_through_who_was_waited_for() -> None:
+def test_the_critical_path_goes_through_the_awaited_child() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 2, 4),
         ("b", "s", Mode.JOINED, 2, 3, 9),
@@ -311,7 +311,7 @@ def test_a_detached_task_that_ends_last_is_on_the_critical_path() -> None:
     assert tree.slack() == {"s": 15, "d": 0}
 
 
-def test_a_turn_begins_because_of_news_or_because_somebody_wrote() -> None:
+def test_a_turn_begins_with_a_notice_or_a_message() -> None:
     tree = planned(
         ("d", "s", Mode.DETACHED, 2, 2, 8),
         ("e", "s", Mode.DETACHED, 2, 2, 6),
@@ -370,7 +370,7 @@ def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
 
 
 @given(trees(whole=True))
-def test_whoever_ends_on_the_critical_path_has_no_slack(tree: Tree) -> None:
+def test_tasks_on_the_critical_path_have_no_slack(tree: Tree) -> None:
     """And nobody has less than none, or more than until the last end."""
     slack, path = tree.slack(), tree.critical_path()
     last = last_moment(tree, tree)

@@ -178,7 +178,7 @@ def test_a_receipt_names_interrupted_tasks_too(
 
 
 @pytest.mark.parametrize("rules", [Rules(detached=1)])
-def test_who_waits_again_after_a_crash_has_a_position_again(
+def test_a_requeued_task_has_a_position_after_a_crash(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Whoever waits for room has a visible position."""

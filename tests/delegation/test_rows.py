@@ -77,7 +77,7 @@ def test_a_tree_is_one_line_a_task(tree: Tree) -> None:
     assert tree.to_text() == TEXT
 
 
-def test_the_columns_stay_columns_whatever_they_say(tree: Tree, tell: Tell) -> None:
+def test_columns_stay_aligned_for_every_status_and_price(tree: Tree, tell: Tell) -> None:
     """The longest status and a price that nobody knows fit in like any other."""
     unpriced = AssistantMessage(usage=Usage(calls=1, unpriced=1))
     tell(TaskStarted(D), ModelAnswered(D, unpriced))
@@ -174,7 +174,7 @@ def test_mermaid_tells_joined_from_detached(tree: Tree) -> None:
     assert tree.to_mermaid() == MERMAID
 
 
-def test_mermaid_draws_who_needs_whom(
+def test_mermaid_draws_dependencies(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Thick arrows go from what has to succeed to what then starts."""
@@ -218,7 +218,7 @@ def test_the_words_of_agents_are_never_markup(tree: Tree, tell: Tell) -> None:
     assert "\x1b" not in tree.to_mermaid() + tree.to_text()
 
 
-def test_a_large_chart_is_folded_and_says_so(
+def test_a_large_chart_is_folded_with_a_note(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Viewers refuse large charts, and nobody could read them."""

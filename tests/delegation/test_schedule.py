@@ -112,7 +112,7 @@ def test_the_last_time_and_the_next_time_are_neighbours(
 
 
 @given(st.floats(60, 10 * DAY), st.floats(0, NOON), st.integers(0, 10_000))
-def test_every_finds_its_own_times_whatever_the_rounding(
+def test_every_interval_finds_its_own_times_despite_rounding(
     seconds: float, since: float, number: int
 ) -> None:
     times = times_of(f"every {seconds:.2f}s", "UTC", since)

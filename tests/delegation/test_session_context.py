@@ -275,7 +275,7 @@ def test_an_exception_restores_and_goes_on(error: type[BaseException]) -> None:
         assert async_delivery_supported()
 
 
-def test_a_binding_undoes_whatever_was_set_inside() -> None:
+def test_a_binding_undoes_every_change_inside() -> None:
     """A tool that sets, clears or resets does so for its own call."""
     with bind_session(platform="telegram", async_delivery=False):
         with bind_session(chat_id="42"):
@@ -396,7 +396,7 @@ async def test_a_task_keeps_the_values_of_its_start() -> None:
     assert seen == [{"chat_id": "42"}, False]
 
 
-async def test_a_task_that_is_started_unbound_inherits_from_nobody() -> None:
+async def test_a_task_started_unbound_inherits_no_values() -> None:
     """It does not matter who is bound at that time, not even in the same nursery."""
     bound, seen = trio.Event(), trio.Event()
 

@@ -359,7 +359,7 @@ def ask_for(model: SlotModel, parent: Parent, number: int) -> None:
     parent.children += [model.ask(parent.task, Mode.JOINED) for _ in range(number)]
 
 
-def test_who_asks_for_a_thousand_delays_who_asks_for_two_by_one_round() -> None:
+def test_a_large_batch_delays_a_small_one_by_one_round() -> None:
     """Parents take turns, however long their lines are."""
     model = SlotModel(Rules(live_tasks=4))
     greedy, modest = two_parents(model)

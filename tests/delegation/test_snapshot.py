@@ -165,7 +165,7 @@ def test_a_session_goes_on_while_its_snapshot_is_encoded(
     assert take(ledger, S) != before
 
 
-def test_it_has_the_states_that_ended_tasks_were_in(
+def test_a_snapshot_keeps_the_states_of_ended_tasks(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
 ) -> None:
     """Most have the same ones, and one that was steered has more to tell."""
@@ -188,7 +188,7 @@ def test_it_has_the_states_that_ended_tasks_were_in(
         )
 
 
-def test_it_has_the_deadlines_as_they_were_postponed(ledger: Ledger, tell: Tell) -> None:
+def test_a_snapshot_keeps_postponed_deadlines(ledger: Ledger, tell: Tell) -> None:
     """Those of the seconds for which the run was interrupted, before or after it was taken."""
     root = root_of(S)
     tell(SessionOpened(S, "editor", Budget(seconds=60)), TurnStarted(S, 1, NONE, ()))
@@ -205,7 +205,7 @@ def test_it_has_the_deadlines_as_they_were_postponed(ledger: Ledger, tell: Tell)
     assert [it.deadline for it in together.tasks[root].accounts] == [deadline]
 
 
-def test_one_that_is_damaged_is_an_error(ledger: Ledger, begin: Tell) -> None:
+def test_a_damaged_snapshot_is_an_error(ledger: Ledger, begin: Tell) -> None:
     begin(NONE)
     whole = take(ledger, S)
 
@@ -215,9 +215,7 @@ def test_one_that_is_damaged_is_an_error(ledger: Ledger, begin: Tell) -> None:
             restore_snapshot(attrs.evolve(whole, state=state))
 
 
-def test_one_that_contradicts_itself_is_an_error_of_the_same_kind(
-    ledger: Ledger, begin: Tell
-) -> None:
+def test_a_contradictory_snapshot_is_the_same_error(ledger: Ledger, begin: Tell) -> None:
     begin(NONE)
     whole = take(ledger, S)
     state = decode_state(whole.state)
@@ -227,9 +225,7 @@ def test_one_that_contradicts_itself_is_an_error_of_the_same_kind(
         restore_snapshot(attrs.evolve(whole, state=encode_state(state)))
 
 
-def test_a_state_that_cannot_be_stored_is_an_error_that_says_so(
-    ledger: Ledger, begin: Tell
-) -> None:
+def test_a_state_that_cannot_be_stored_is_an_error(ledger: Ledger, begin: Tell) -> None:
     begin(NONE)
     ledger.sessions[S].labels = {"lone": "\ud800"}
 
@@ -237,7 +233,7 @@ def test_a_state_that_cannot_be_stored_is_an_error_that_says_so(
         take(ledger, S)
 
 
-def test_it_is_for_the_rules_that_it_was_made_under(ledger: Ledger) -> None:
+def test_a_snapshot_depends_on_the_rules_for_slots(ledger: Ledger) -> None:
     """Which tasks have a slot is part of the state, and depends on them."""
     layout = snapshot_layout(ledger.rules)
 
@@ -247,9 +243,7 @@ def test_it_is_for_the_rules_that_it_was_made_under(ledger: Ledger) -> None:
     assert layout != snapshot_layout(Rules(detached=3))
 
 
-def test_it_is_due_when_many_facts_have_come_since_the_last(
-    ledger: Ledger, begin: Tell, tell: Tell
-) -> None:
+def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell, tell: Tell) -> None:
     begin(PUSH)
     session = ledger.sessions[S]
     assert session.facts == 4

@@ -172,7 +172,7 @@ def test_the_name_of_the_tool_is_taken(tool_of: ToolOf) -> None:
         pytest.param(B, C, id="the child of its parent"),
     ],
 )
-async def test_whoever_is_not_below_is_nobody(
+async def test_a_task_outside_of_the_subtree_is_unknown(
     tool_of: ToolOf, house: House, *, action: str, caller: str, other: str
 ) -> None:
     """Whether there is such a task elsewhere is nobody's business, and nothing is done."""
@@ -193,7 +193,7 @@ async def test_an_unknown_id_fails_the_whole_call(tool_of: ToolOf, house: House)
 
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("action", ["result", "steer", "cancel"])
-async def test_who_is_meant_has_to_be_said(tool_of: ToolOf, action: str) -> None:
+async def test_an_action_without_ids_is_refused(tool_of: ToolOf, action: str) -> None:
     """Nobody cancels all by leaving something out."""
     with pytest.raises(ToolError, match=f"{action}: say which tasks are meant"):
         await use(tool_of(), action=action, message="faster")
@@ -241,7 +241,7 @@ async def test_a_list_shows_the_state_and_the_steering_of_each_task(
     }
 
 
-async def test_a_long_list_is_cut_and_says_so(
+async def test_a_long_list_is_cut_with_a_note(
     tool_of: ToolOf, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Never in silence."""
@@ -380,7 +380,7 @@ def split(output: str) -> tuple[str, int | None]:
 
 
 @given(text=st.text(max_size=60), share=st.integers(1, 20))
-def test_whatever_the_size_of_a_page_all_pages_are_the_text(text: str, share: int) -> None:
+def test_pages_of_any_size_make_up_the_text(text: str, share: int) -> None:
     """Nothing is lost, whatever the text and however little can be read at once."""
     pages, offset = "", 0
     while True:

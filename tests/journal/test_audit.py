@@ -128,7 +128,7 @@ def test_an_audit_without_a_head_is_wrong(
     assert "the head of its audit is missing" in out
 
 
-def test_a_head_that_was_kept_tells_a_chain_that_was_written_anew(
+def test_a_kept_head_detects_a_rewritten_chain(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["audit", "--head", "--journal", str(journal)]) == 0

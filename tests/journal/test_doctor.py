@@ -46,7 +46,9 @@ def examined(path: Path, capsys: pytest.CaptureFixture[str], *, code: int) -> st
     return out
 
 
-def test_a_healthy_journal_is_called_so(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_journal_passes_every_check(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = journal.read_bytes()
     out = examined(journal, capsys, code=0)
 
@@ -101,7 +103,7 @@ def test_a_finding_is_a_line_and_sets_the_exit_code(
     assert out.splitlines()[-1].endswith(" wrong")
 
 
-def test_of_many_alike_only_some_are_told(
+def test_only_some_of_many_equal_findings_are_listed(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite(journal, "UPDATE entries SET body = '{' WHERE session != ''")

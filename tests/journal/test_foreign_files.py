@@ -127,7 +127,7 @@ def make_secret(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_private_folder, make_secret])
-def test_the_state_folder_is_private_whatever_the_umask_says(
+def test_the_state_folder_is_private_under_any_umask(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "state" / "orchestrator"

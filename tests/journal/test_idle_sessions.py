@@ -237,9 +237,7 @@ async def test_a_budget_of_its_own_goes_on_counting_after_a_session_was_idle(
     assert endings == [Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.OVER_BUDGET]
 
 
-async def test_a_session_is_listed_as_idle_with_the_very_fact_that_makes_it_so(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_becomes_idle_with_its_last_fact(tmp_path: Path) -> None:
     """A reader never sees an ended run that is listed as active, or the other way round."""
     path = tmp_path / "journal.db"
     async with open_sqlite_journal(path) as journal:

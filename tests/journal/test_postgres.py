@@ -158,7 +158,7 @@ async def test_a_writer_that_lost_its_journal_stops_writing(
     assert (writer.process, writer.host, writer.epoch) == (7, "other", 2)
 
 
-async def test_pruning_and_snapshots_of_a_fenced_writer_change_nothing(
+async def test_a_fenced_writer_neither_prunes_nor_stores_snapshots(
     journal_url: str, postgres_server: PostgresServer
 ) -> None:
     async with open_orchestrator(journal_url) as orchestrator:
@@ -249,7 +249,7 @@ async def test_many_that_want_a_journal_at_once_get_it_one_at_a_time(journal_url
     assert refused < 4
 
 
-async def test_a_process_that_stood_still_past_its_lease_writes_nothing(
+async def test_a_process_stopped_past_its_lease_writes_no_entry(
     postgres: str, postgres_server: PostgresServer
 ) -> None:
     """SIGSTOP, another process takes over, SIGCONT: one error, and not one statement."""

@@ -99,7 +99,7 @@ def test_no_such_database(server: PostgresServer, refused: Refused) -> None:
         "postgresql://ann:correct-horse@127.0.0.1/x?lease=-1",
     ],
 )
-def test_an_address_that_is_none(address: str, refused: Refused) -> None:
+def test_an_invalid_address_is_refused(address: str, refused: Refused) -> None:
     assert "its address" in refused(address)
 
 

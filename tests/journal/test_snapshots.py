@@ -121,7 +121,7 @@ async def test_without_snapshots_the_same_is_read(path: Path, session: SessionId
         "UPDATE snapshots SET layout = '0.0 ' || layout",
     ],
 )
-async def test_one_that_does_not_fit_is_not_read(
+async def test_a_snapshot_that_does_not_fit_is_not_read(
     path: Path, session: SessionId, damage: str
 ) -> None:
     before = await state_of(path, session)
@@ -160,7 +160,9 @@ async def test_one_with_the_checksum_of_layout_1_is_of_another_version(
     assert is_same_state(await state_of(path, session), was)
 
 
-async def test_a_state_that_cannot_be_stored_ends_nothing(path: Path, session: SessionId) -> None:
+async def test_a_state_that_cannot_be_stored_ends_no_session(
+    path: Path, session: SessionId
+) -> None:
     assert change(path, "DELETE FROM snapshots") == 1
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
@@ -199,9 +201,7 @@ async def test_a_snapshot_of_another_version_is_not_read(path: Path, session: Se
     )
 
 
-async def test_it_is_not_stored_before_the_entries_that_it_was_made_of(
-    path: Path, session: SessionId
-) -> None:
+async def test_a_snapshot_is_stored_after_its_entries(path: Path, session: SessionId) -> None:
     """Else a crash between two commits would leave facts that never were durable."""
     assert change(path, "DELETE FROM snapshots") == 1
     async with SQLiteStore(path).open_writer() as journal:

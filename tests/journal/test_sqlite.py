@@ -268,7 +268,7 @@ def ask(path: Path, question: str) -> list[tuple[object, ...]]:
         connection.close()
 
 
-async def test_reading_a_journal_that_is_not_there_creates_none(tmp_path: Path) -> None:
+async def test_reading_a_missing_journal_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no such file"):
         await read_sqlite_journal(tmp_path / "none.db")
     assert not await trio.Path(tmp_path / "none.db").exists()

@@ -150,7 +150,7 @@ def wrong(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "says"), [("full", "(is full|disk I/O error)"), ("fsync", "I/O error")]
 )
-def test_a_disk_that_fails_ends_everything_and_loses_nothing(
+def test_a_failing_disk_ends_the_process_without_loss(
     tmp_path: Path, fault: str, says: str
 ) -> None:
     """Full is a limit on the size of files; fsync fails in the kernel, by a filter."""
@@ -365,7 +365,7 @@ def test_a_writer_that_was_suspended_for_a_while_goes_on(tmp_path: Path) -> None
     require_all_there(path, [1, 2, 3, 4])
 
 
-async def test_a_clock_that_was_set_back_breaks_nothing(
+async def test_a_clock_set_back_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "journal.db"

@@ -100,7 +100,7 @@ async def pauses_of(attempts: Attempts, times: int) -> list[float]:
     return attempts.pauses
 
 
-async def test_it_is_tried_for_ever_after_longer_and_longer_pauses() -> None:
+async def test_a_connection_is_retried_with_growing_pauses() -> None:
     pauses = await pauses_of(Attempts(), 12)
 
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]

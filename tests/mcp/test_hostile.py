@@ -262,7 +262,7 @@ async def test_a_swarm_of_changes_is_one_listing(tmp_path: Path) -> None:
     assert log.count("tools/list") <= 3
 
 
-async def test_a_slow_call_fails_alone_and_the_server_is_told(tmp_path: Path) -> None:
+async def test_a_slow_call_fails_alone_and_is_cancelled_at_the_server(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     model = await use(
         hostile(timeout=0.7, env={"HOSTILE_LOG": log.path}),

@@ -57,7 +57,7 @@ async def test_the_next_start_ends_the_servers_of_a_killed_process(tmp_path: Pat
 
 
 @pytest.mark.realtime
-async def test_a_replay_connects_to_nothing() -> None:
+async def test_a_replay_connects_to_no_server() -> None:
     harness = Harness()
     unknown = ToolCall("bad__no_such_tool")
     model = Caller(HELLO, unknown)
@@ -70,7 +70,7 @@ async def test_a_replay_connects_to_nothing() -> None:
     assert result.is_same, result
 
 
-def test_a_simulation_connects_to_nothing() -> None:
+def test_a_simulation_connects_to_no_server() -> None:
     away = McpCommand("bad", ["/no/such/program"], env={"A": "${NOT_SET_ANYWHERE}"})
     agent = Agent("user", model=ScriptedModel([]), servers=[away])
 

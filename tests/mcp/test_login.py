@@ -98,7 +98,7 @@ async def test_an_agent_says_how_to_log_in_and_has_the_tools_after_that(
     assert server.log == ["register", f"authorize {SCOPE}", "authorization_code"]
 
 
-async def test_a_server_that_wants_no_login_gets_none(server: LoginServer, file: Path) -> None:
+async def test_a_server_without_login_gets_no_login(server: LoginServer, file: Path) -> None:
     server.wants_login = False
 
     assert await log_in(LoginRequest(url=server.mcp), file, show_link=agree) is None
@@ -295,7 +295,7 @@ async def test_a_page_of_others_can_neither_bring_a_code_nor_end_the_wait() -> N
     assert (thanks.status_code, again.status_code, found.code) == (200, 200, "good")
 
 
-async def test_the_port_of_a_registration_is_taken_again_or_we_register_anew(
+async def test_the_port_of_a_registration_is_reused_or_registered_again(
     server: LoginServer, file: Path
 ) -> None:
     made = await make_login(server, file)

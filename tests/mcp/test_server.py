@@ -262,7 +262,7 @@ async def test_hanging_up_on_a_joined_call_cancels_its_tree() -> None:
     assert [it.outcome.ending for it in settled] == [Ending.CANCELLED]
 
 
-async def test_hanging_up_after_a_task_was_made_cancels_nothing() -> None:
+async def test_hanging_up_after_a_task_was_made_leaves_it_running() -> None:
     boss, gate = slow_team()
     async with serving(boss) as served:
         client = rpc_of(served)

@@ -102,7 +102,7 @@ async def test_a_file_of_an_agent_is_imported_by_no_server(
 
 
 @realtime
-async def test_a_server_that_starts_in_the_workspace_imports_nothing_there(folder: Path) -> None:
+async def test_a_server_that_starts_in_the_workspace_imports_no_module_there(folder: Path) -> None:
     """Its author wants it so, and is warned: other programs than Python do not ask."""
     (folder / "work" / "mcp.py").write_text("raise SystemExit(1)")
     model = Caller()
@@ -137,7 +137,7 @@ async def test_a_server_writes_its_own_folder_alone(folder: Path, backend: str) 
 
 @realtime
 @pytest.mark.parametrize("backend", WALLS)
-async def test_a_server_writes_what_its_author_names(folder: Path, backend: str) -> None:
+async def test_a_server_writes_only_the_named_paths(folder: Path, backend: str) -> None:
     """A relative path is inside the workspace."""
     (folder / "named").mkdir()
     server = shell(write=[".", folder / "named"])
@@ -215,9 +215,7 @@ async def test_a_server_reaches_the_hosts_that_its_author_names(folder: Path) ->
 
 @realtime
 @pytest.mark.parametrize("backend", WALLS)
-async def test_no_sandbox_holds_a_server_whose_author_wants_none(
-    folder: Path, backend: str
-) -> None:
+async def test_a_server_may_opt_out_of_the_sandbox(folder: Path, backend: str) -> None:
     answers = await try_out(
         folder, shell(sandbox=False), f"touch {folder}/new; pwd", backend=backend
     )
@@ -227,7 +225,7 @@ async def test_no_sandbox_holds_a_server_whose_author_wants_none(
 
 
 @realtime
-async def test_a_server_that_fails_in_its_sandbox_says_what_that_allows(folder: Path) -> None:
+async def test_a_server_that_fails_in_its_sandbox_reports_the_allowed_paths(folder: Path) -> None:
     require_backend("bubblewrap")
     model = Caller()
     server = McpCommand("bad", ["/bin/sh", "-c", "exit 3"])
@@ -241,7 +239,7 @@ async def test_a_server_that_fails_in_its_sandbox_says_what_that_allows(folder: 
     assert "in a sandbox with no network" in said
 
 
-def test_a_file_says_what_the_sandbox_of_a_server_allows() -> None:
+def test_a_server_file_configures_the_sandbox_of_a_server() -> None:
     written = {
         "command": "npx",
         "args": ["-y", "server"],
@@ -261,7 +259,7 @@ def test_a_file_says_what_the_sandbox_of_a_server_allows() -> None:
     assert not plain.sandbox
 
 
-def test_an_agent_file_says_what_the_sandbox_of_a_server_allows(tmp_path: Path) -> None:
+def test_an_agent_file_configures_the_sandbox_of_a_server(tmp_path: Path) -> None:
     (tmp_path / "helper.md").write_text(
         "---\nname: helper\ndescription: Helps.\nmodel: openai:gpt-5\ntools: []\n"
         "servers:\n  files:\n    command: npx\n    write: ['.']\n    network: [npm]\n---\nHelp.\n"

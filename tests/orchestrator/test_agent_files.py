@@ -314,7 +314,7 @@ def test_a_rule_means_the_same_tool_as_the_list_of_tools(tmp_path: Path) -> None
     assert agent.approve == (confirm("Bash"),)
 
 
-def test_a_file_that_names_no_tools_is_told_that_it_has_none(tmp_path: Path) -> None:
+def test_a_file_without_tools_gets_a_warning(tmp_path: Path) -> None:
     """In Claude Code it has all of them."""
     folder = folder_of(tmp_path, a="---\nname: a\n---\nx")
 
@@ -690,7 +690,7 @@ def test_a_program_is_not_run_by_the_command_that_loads_it(
 
 
 @given(edits=st.lists(st.tuples(st.integers(0, 200), st.text(max_size=4)), max_size=6))
-def test_whatever_a_file_says_is_agents_or_a_sentence(
+def test_every_file_makes_agents_or_a_definition_error(
     edits: list[tuple[int, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     text = RESEARCHER + "approve: [{allow: Read}]\n"

@@ -37,7 +37,7 @@ async def test_once_is_once() -> None:
     assert shell.ran == ["a"]
 
 
-async def test_a_denial_tells_the_model_who_and_why() -> None:
+async def test_a_denial_tells_the_model_the_person_and_the_reason() -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("make"), tool_texts, rules=ASKS)) as turn:
@@ -47,7 +47,7 @@ async def test_a_denial_tells_the_model_who_and_why() -> None:
     assert shell.ran == []
 
 
-async def test_a_rule_that_denies_asks_nobody() -> None:
+async def test_a_deny_rule_asks_no_person() -> None:
     shell = Shell()
     rules = [deny("terminal", command="rm *", reason="it is not yours"), *ASKS]
 
@@ -148,7 +148,7 @@ async def test_a_second_answer_is_refused() -> None:
     assert shell.ran == []
 
 
-async def test_of_two_who_answer_at_once_the_first_is_heard() -> None:
+async def test_the_first_of_two_concurrent_answers_wins() -> None:
     shell = Shell()
     journal = MemoryJournal()
     refused: list[str] = []
@@ -228,7 +228,7 @@ async def test_an_answer_to_a_task_that_has_ended_is_refused() -> None:
     assert shell.ran == []
 
 
-async def test_a_door_that_is_closed_answers_nothing() -> None:
+async def test_a_closed_door_leaves_questions_open() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent("main", model=stepwise(hand_on("go", background=True), "end"), delegates=[child])

@@ -108,9 +108,7 @@ async def test_a_path_that_leads_nowhere_is_no_reason_to_fail(workspace: Path, p
         assert (await orchestrator.run(agent, "go")).outcome.succeeded
 
 
-async def test_a_link_that_turns_elsewhere_while_somebody_thinks_is_not_followed(
-    workspace: Path,
-) -> None:
+async def test_a_link_redirected_during_approval_is_not_followed(workspace: Path) -> None:
     """Approved was the file that it led to."""
     link = workspace / "link"
     link.symlink_to("notes")

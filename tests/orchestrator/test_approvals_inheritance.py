@@ -46,7 +46,7 @@ async def test_a_joined_child_of_an_unattended_run_is_denied_too() -> None:
 
 @pytest.mark.memory_only
 @pytest.mark.parametrize("deep", [False, True])
-async def test_an_attended_run_asks_also_for_those_who_work_in_it(deep: bool) -> None:
+async def test_an_attended_run_asks_for_its_children_too(deep: bool) -> None:
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     if deep:
@@ -95,7 +95,7 @@ async def test_a_child_of_a_detached_task_asks_the_session() -> None:
     assert shell.ran == ["x"]
 
 
-async def test_a_detached_task_waits_for_whoever_opens_the_session_next() -> None:
+async def test_a_question_of_a_detached_task_waits_for_the_next_door() -> None:
     """No client is attached when it asks, and one may come in time."""
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
@@ -239,7 +239,7 @@ async def test_an_approval_for_the_turn_of_a_session_covers_its_children() -> No
     assert shell.ran == ["x", "x"]
 
 
-async def test_for_this_session_covers_everybody_in_it() -> None:
+async def test_an_approval_for_the_session_covers_all_its_tasks() -> None:
     shell = Shell()
     child = shell.agent(run("x"), tool_texts, name="child")
     main = shell.agent(

@@ -90,7 +90,7 @@ def test_a_run_with_a_denied_delegation_replays_identically() -> None:
         assert replayed.difference is None, replayed.difference
 
 
-def test_whoever_waited_long_for_an_approval_is_not_stalled_when_it_is_done_again() -> None:
+def test_a_replayed_wait_for_approval_does_not_stall() -> None:
     shell = Shell(seconds=20)
     child = shell.agent(
         run("x"), "end", name="child", patience=Patience(quiet=5, stalled=30, stalled_in_tool=30)

@@ -12,7 +12,7 @@ from tests.orchestrator.approvals_kit import ASKS, Shell, run, stepwise, tool_te
 
 
 @pytest.mark.parametrize("background", [False, True])
-async def test_who_waits_for_an_approval_is_seen_to_wait(background: bool) -> None:
+async def test_a_task_that_waits_for_approval_is_shown_as_waiting(background: bool) -> None:
     shell = Shell(seconds=5)
     child = shell.agent(run("x"), tool_texts, rules=ASKS, name="child")
     lead = Agent(
@@ -44,7 +44,7 @@ async def test_a_session_that_waits_for_an_approval_is_seen_to_wait() -> None:
         assert turn.status("/main") == "succeeded"
 
 
-async def test_whoever_waits_for_an_approval_is_neither_quiet_nor_stalled() -> None:
+async def test_a_task_that_waits_for_approval_is_neither_quiet_nor_stalled() -> None:
     shell = Shell()
     child = shell.agent(
         run("x"),

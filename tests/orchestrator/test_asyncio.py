@@ -220,7 +220,7 @@ async def test_a_budget_around_the_call_counts() -> None:
 
 
 @on_asyncio
-async def test_it_is_open_until_it_is_closed() -> None:
+async def test_an_orchestrator_without_a_block_is_open_until_aclose() -> None:
     """In a notebook no block is around the cells."""
     orchestrator = await open_orchestrator(":memory:")
     session = await orchestrator.open_session(worker(says="Hello."))
@@ -734,7 +734,7 @@ async def test_cancelling_an_opening_cancels_the_resource() -> None:
 
 
 @on_asyncio
-async def test_an_opening_that_is_cancelled_before_trio_runs_opens_nothing() -> None:
+async def test_an_opening_cancelled_before_trio_runs_is_closed() -> None:
     resource = Resource()
     resource.gate.set()
     opening = asyncio.create_task(TrioThread(resource.open).open())

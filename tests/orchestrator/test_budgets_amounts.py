@@ -124,7 +124,7 @@ async def test_a_waiting_call_learns_that_the_budget_is_used_up() -> None:
     assert trio.current_time() == pytest.approx(10)
 
 
-async def test_whoever_waits_for_a_budget_can_be_cancelled_and_the_others_go_on() -> None:
+async def test_a_call_that_waits_for_a_budget_can_be_cancelled() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:

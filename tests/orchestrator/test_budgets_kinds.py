@@ -201,7 +201,7 @@ async def test_a_budget_of_no_tasks_leaves_an_agent_to_work_alone(kind: str) -> 
 
 @pytest.mark.parametrize("amount", [-1, math.nan])
 @pytest.mark.parametrize("kind", BudgetKind)
-def test_an_amount_that_makes_no_sense_is_refused(kind: str, amount: float) -> None:
+def test_an_invalid_amount_is_refused(kind: str, amount: float) -> None:
     with pytest.raises(DefinitionError, match=kind):
         with budget(**{kind: amount}):  # type: ignore[arg-type]
             pass

@@ -184,7 +184,7 @@ async def test_a_crash_while_a_session_closes_leaves_every_task_settled() -> Non
     assert statuses == ["cancelled", "refused"]
 
 
-async def test_a_budget_around_the_house_is_not_for_those_who_come_from_outside() -> None:
+async def test_a_budget_around_the_orchestrator_does_not_bind_its_callers() -> None:
     lead = Agent(
         "lead",
         model=ScriptedModel([hand_on(*"abcd", background=True), "ok", *["heard"] * 4]),

@@ -65,7 +65,7 @@ async def test_an_answer_is_sent_back_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])
-async def test_it_is_sent_back_so_often_and_no_more(repairs: int) -> None:
+async def test_a_failed_check_is_sent_back_up_to_the_repair_limit(repairs: int) -> None:
     kind = Kind()
     limits = Limits(repairs=repairs)
     ended = (await run(critic(1, 2, 1, 2, 5, checks=[kind], limits=limits))).outcome

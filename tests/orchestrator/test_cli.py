@@ -209,7 +209,7 @@ def test_no_arguments_give_help(shell: Shell) -> None:
     assert shell.run("--help")[0] == out
 
 
-def test_the_version_is_told(shell: Shell) -> None:
+def test_the_version_is_printed(shell: Shell) -> None:
     with shell.start("--version") as process:
         assert process.communicate() == ("0.1.0\n", "")
     assert process.returncode == 0
@@ -279,7 +279,7 @@ def test_two_processes_cannot_write_one_journal(shell: Shell) -> None:
     assert "--journal runs/" in err
 
 
-def test_ctrl_c_ends_a_run_and_the_journal_says_so(shell: Shell) -> None:
+def test_ctrl_c_ends_a_run_and_records_the_cancel(shell: Shell) -> None:
     file = shell.write("slow.py", SLOW)
     with shell.start("run", file, "go") as process:
         _wait_for_line(process, "/slow running")

@@ -285,7 +285,7 @@ async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(shell: Shell)
         await provider.was_left.wait()
 
 
-async def test_a_retry_is_told_and_the_answer_begins_anew(shell: Shell) -> None:
+async def test_a_retry_is_printed_and_the_answer_starts_over(shell: Shell) -> None:
     async with open_provider(Say(text="the whole answer")) as provider:
         provider.replies += [
             failure(429, "slow down", **{"retry-after": "0"}),
@@ -303,7 +303,7 @@ async def test_a_retry_is_told_and_the_answer_begins_anew(shell: Shell) -> None:
     assert summary.startswith("openai:x: ")
 
 
-async def test_the_next_model_is_asked_and_the_last_line_says_who_answered(shell: Shell) -> None:
+async def test_the_next_model_is_asked_and_the_last_line_names_it(shell: Shell) -> None:
     async with open_provider(Say(text="I can.")) as provider:
         provider.replies += [failure(401, "no such key")]
         shell.knows(provider)

@@ -118,7 +118,7 @@ def test_limits_that_make_no_sense_are_mistakes(shell: Shell) -> None:
     )
 
 
-def test_a_goal_that_does_not_fit_says_so(shell: Shell) -> None:
+def test_a_goal_of_the_wrong_type_is_reported(shell: Shell) -> None:
     _, err = shell.run("run", f"{shell.write('f.py', PIPELINE)}:each", "x", code=1)
 
     assert "the goal is not the list[Any] that map_each takes" in err

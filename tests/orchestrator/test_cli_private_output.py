@@ -46,7 +46,7 @@ def test_only_its_owner_may_read_a_report_with_transcripts(journal: Path, tmp_pa
     assert mode_of(tmp_path / "none.html") == 0o666
 
 
-def test_a_file_that_the_user_names_stays_as_open_as_it_is(journal: Path, tmp_path: Path) -> None:
+def test_a_file_named_by_the_user_keeps_its_mode(journal: Path, tmp_path: Path) -> None:
     (tmp_path / "shared.html").touch(0o644)
     report(journal, "--transcripts", "all", "-o", "shared.html")
 

@@ -275,7 +275,7 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(
     [(KILLED, 1), (SET_BY_AGENT, 3)],
     ids=["file", "agent"],
 )
-def test_a_process_that_is_killed_after_any_write_begins_each_run_once_and_loses_none(
+def test_killing_the_scheduler_after_any_write_loses_and_repeats_no_run(
     folder: Path, python: list[str], text: str, step: int
 ) -> None:
     program = folder / "killed.py"

@@ -98,7 +98,7 @@ def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
         assert run.is_as_before()
 
 
-def test_the_one_who_runs_it_answers_below_the_picture(home: Path) -> None:
+def test_the_running_terminal_answers_below_the_picture(home: Path) -> None:
     """What is typed is part of the picture, and what was answered stays above it."""
     with terminal(home, "run", "team.py:boss", "go", columns=80) as run:
         run.wait_for("approve? ", anywhere=True)
@@ -208,7 +208,7 @@ def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
         _check_left(watch)
 
 
-def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
+def test_ctrl_z_restores_the_terminal_and_fg_redraws(home: Path) -> None:
     with terminal(home, "demo", "--seconds", "0.01") as demo:
         assert demo.wait() == 0
     with terminal(home, "watch") as watch:
@@ -226,7 +226,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_draws_anew(home: Path) -> None:
         _check_left(watch)
 
 
-def test_ctrl_z_stops_also_who_runs_it(home: Path) -> None:
+def test_ctrl_z_stops_the_run_too(home: Path) -> None:
     """The picture goes with it, and comes back with the work."""
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", "approve? ", anywhere=True)

@@ -189,7 +189,7 @@ async def test_map_each_asks_in_the_order_of_the_list(limit: int | None) -> None
     assert goals == [str(at) for at in range(50)]
 
 
-async def test_one_failure_cancels_the_rest_and_every_failure_is_told() -> None:
+async def test_one_failure_cancels_the_rest_and_every_failure_is_reported() -> None:
     """All: what had succeeded by then is on the error, in the tree and in the journal."""
 
     @agent
@@ -517,7 +517,7 @@ async def test_fan_outs_that_fail_are_retried_and_fallen_back_from() -> None:
     assert done.output == ("a", "b")
 
 
-async def test_whoever_is_cancelled_is_not_replaced() -> None:
+async def test_a_cancelled_candidate_is_not_replaced() -> None:
     slow = echo("slow", 60)
     async with open_orchestrator(":memory:") as house:
         runs: list[Any] = []

@@ -92,7 +92,7 @@ def told_once(journal: MemoryJournal) -> bool:
 
 
 class TestTheEnd:
-    async def test_it_is_told_once_in_a_turn_of_its_own(
+    async def test_the_end_of_a_command_is_reported_once_in_its_own_turn(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -117,7 +117,7 @@ class TestTheEnd:
         assert told_once(journal)
         assert turns(journal) == 2
 
-    async def test_it_does_not_disturb_the_turn_that_runs(
+    async def test_a_process_notice_does_not_disturb_the_running_turn(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -134,7 +134,7 @@ class TestTheEnd:
         assert told_once(journal)
         assert turns(journal) == 2
 
-    async def test_who_does_not_want_to_know_is_not_told(
+    async def test_a_command_without_notify_sends_no_notice(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -148,7 +148,7 @@ class TestTheEnd:
         assert command_mail(journal.entries) == []
         assert turns(journal) == 1
 
-    async def test_only_the_end_of_long_output_is_told(
+    async def test_a_notice_holds_only_the_end_of_long_output(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -182,7 +182,7 @@ class TestTheEnd:
 
     @pytest.mark.parametrize("action", ["wait", "log", "kill"])
     @pytest.mark.parametrize("has_ended_before", [True, False])
-    async def test_whoever_has_read_how_it_ended_is_not_told_again(
+    async def test_a_read_ending_sends_no_notice(
         self,
         tmp_path: Path,
         gate: Pipe,
@@ -208,7 +208,7 @@ class TestTheEnd:
         assert told_once(journal)
         assert turns(journal) == 1
 
-    async def test_three_who_read_it_at_once_have_read_it_once(
+    async def test_three_concurrent_reads_of_an_ending_count_as_one(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -303,7 +303,7 @@ class TestTheEnd:
         assert secret[:5] not in log
         assert secret[:5] not in listed[-1]["command"]
 
-    async def test_no_secret_is_told(self, tmp_path: Path, journal: MemoryJournal) -> None:
+    async def test_a_notice_holds_no_secret(self, tmp_path: Path, journal: MemoryJournal) -> None:
         secret = "7h15-15-50-53cr37"
         (tmp_path / "file").write_text(f"ready {secret}\n")
         async with in_a_session(
@@ -349,7 +349,7 @@ class TestWatching:
         assert turns(journal) == 3
 
     @pytest.mark.parametrize("action", ["wait", "log", "kill"])
-    async def test_whoever_has_read_how_it_ended_is_not_woken_for_a_line_before_it(
+    async def test_a_read_ending_cancels_notices_of_watched_lines(
         self, tmp_path: Path, journal: MemoryJournal, action: str
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -436,7 +436,7 @@ WANTS_NEWS = pytest.mark.parametrize(
 
 class TestNobodyToTell:
     @WANTS_NEWS
-    async def test_a_run_is_promised_nothing(
+    async def test_a_run_is_told_that_it_gets_no_notice(
         self, tmp_path: Path, journal: MemoryJournal, wanted: Any
     ) -> None:
         async with in_a_run(tmp_path, journal) as manual:
@@ -448,7 +448,7 @@ class TestNobodyToTell:
 
     @WANTS_NEWS
     @pytest.mark.parametrize("in_background", [True, False], ids=["detached", "joined"])
-    async def test_a_child_is_promised_nothing(
+    async def test_a_child_is_told_that_it_gets_no_notice(
         self, tmp_path: Path, journal: MemoryJournal, wanted: Any, in_background: bool
     ) -> None:
         """It ends with its one turn, whatever the door of its session can do."""
@@ -549,7 +549,7 @@ class TestNobodyToTell:
 
 
 class TestWhileNobodyTalks:
-    async def test_it_goes_on_behind_a_closed_door_and_is_told_when_that_opens(
+    async def test_a_command_outlives_its_door_and_reports_at_the_next_one(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
         async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
@@ -574,7 +574,7 @@ class TestWhileNobodyTalks:
         assert told_once(journal)
 
     @pytest.mark.parametrize("notify", [True, False])
-    async def test_its_session_is_not_forgotten_while_it_runs(
+    async def test_a_session_with_a_running_command_is_not_evicted(
         self,
         tmp_path: Path,
         gate: Pipe,
@@ -615,7 +615,7 @@ class TestWhileNobodyTalks:
                 root_of(other.session.id)
             ]
 
-    async def test_a_session_that_is_closed_for_good_ends_it_and_is_told_nothing(
+    async def test_closing_a_session_for_good_ends_its_command_without_a_notice(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:

@@ -163,7 +163,7 @@ class TestForeground:
 
         assert [it["output"] for it in answers] == ["b\n", "a\n"]
 
-    async def test_long_output_is_cut_in_the_middle_and_says_so(self, tmp_path: Path) -> None:
+    async def test_long_output_is_cut_in_the_middle_with_a_note(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("seq 100000; echo end")
 
@@ -179,7 +179,7 @@ class TestForeground:
 
         assert answer["output"] == "a\ufffd\ufffdbc\n"
 
-    async def test_it_starts_in_the_folder_that_is_named(self, tmp_path: Path) -> None:
+    async def test_a_command_starts_in_the_named_folder(self, tmp_path: Path) -> None:
         (tmp_path / "a" / "b").mkdir(parents=True)
         async with in_a_run(tmp_path) as manual:
             inside = [
@@ -202,7 +202,7 @@ class TestForeground:
         ],
     )
     @pytest.mark.parametrize("in_background", [False, True])
-    async def test_it_starts_nowhere_else(
+    async def test_a_command_cannot_start_outside_of_the_workspace(
         self, tmp_path: Path, workdir: str, why: str, in_background: bool
     ) -> None:
         journal = MemoryJournal()
@@ -239,7 +239,7 @@ class TestForeground:
 
         assert why in str(refused.value)
 
-    async def test_it_knows_its_session_and_no_secrets(self, tmp_path: Path) -> None:
+    async def test_a_command_knows_its_session_and_no_secrets(self, tmp_path: Path) -> None:
         environ = {
             "PATH": os.environ["PATH"],
             "OPENAI_API_KEY": "sk-proj-0123456789abcdefghijklmnop",
@@ -288,7 +288,9 @@ class TestForeground:
 
 
 class TestBackground:
-    async def test_it_runs_while_the_model_goes_on(self, tmp_path: Path, gate: Pipe) -> None:
+    async def test_a_background_command_runs_while_the_model_continues(
+        self, tmp_path: Path, gate: Pipe
+    ) -> None:
         async with in_a_session(tmp_path) as talk:
             manual = await talk.begin()
             started = await manual.start("echo one; read _ <gate; echo two; exit 4")
@@ -418,7 +420,7 @@ class TestBackground:
         assert "[120008 of these 150008 characters are left out here]" in log
         assert 1_000 <= len(wait) <= 2_000
 
-    async def test_wait_gives_up_in_time_and_says_so(
+    async def test_wait_gives_up_after_its_timeout_with_a_note(
         self, tmp_path: Path, gate: Pipe, clock: trio.testing.MockClock
     ) -> None:
         async with in_a_session(tmp_path) as talk:
@@ -472,7 +474,7 @@ class TestBackground:
             with pytest.raises(RefusedError, match="has ended, and reads nothing"):
                 await manual.look(action, started, data="x")
 
-    async def test_who_does_not_listen_is_not_written_to_for_ever(
+    async def test_a_write_to_a_command_that_does_not_read_times_out(
         self, tmp_path: Path, gate: Pipe, clock: trio.testing.MockClock
     ) -> None:
         async with in_a_session(tmp_path) as talk:
@@ -586,7 +588,9 @@ class TestBackground:
                         await stranger.look("kill", started)
                 assert is_alive(started["pid"])
 
-    async def test_only_so_many_run_at_once(self, tmp_path: Path, gate: Pipe) -> None:
+    async def test_the_background_commands_of_a_session_are_limited(
+        self, tmp_path: Path, gate: Pipe
+    ) -> None:
         """It is the session's limit, whichever of its tasks runs them."""
         child = ManualModel()
         rules = Rules(processes=2)
@@ -643,7 +647,9 @@ class TestBackground:
 
 class TestItsEndWithOthers:
     @pytest.mark.parametrize("is_cancelled", [True, False])
-    async def test_it_ends_with_a_run(self, tmp_path: Path, gate: Pipe, is_cancelled: bool) -> None:
+    async def test_a_background_command_ends_with_its_run(
+        self, tmp_path: Path, gate: Pipe, is_cancelled: bool
+    ) -> None:
         journal = MemoryJournal()
         async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             manual = ManualModel()
@@ -662,7 +668,7 @@ class TestItsEndWithOthers:
         assert isinstance(journal.entries[-1].event, TurnEnded)
 
     @pytest.mark.parametrize("in_background", [True, False])
-    async def test_it_ends_with_the_task_of_a_child(
+    async def test_a_background_command_ends_with_its_child_task(
         self, tmp_path: Path, gate: Pipe, in_background: bool
     ) -> None:
         journal = MemoryJournal()
@@ -735,7 +741,7 @@ class Slow(MemoryJournal):
 
 
 class TestDurable:
-    async def test_it_begins_when_the_journal_knows_of_it(self, tmp_path: Path) -> None:
+    async def test_a_command_starts_after_its_fact_is_durable(self, tmp_path: Path) -> None:
         """Otherwise a crash would leave a process that is not recorded and cannot be ended."""
         journal = Slow()
         async with in_a_session(tmp_path, journal) as talk:
@@ -752,7 +758,7 @@ class TestDurable:
 
         assert (tmp_path / "ran").exists()
 
-    async def test_one_that_is_cancelled_before_it_begins_has_ended(self, tmp_path: Path) -> None:
+    async def test_a_command_cancelled_before_its_start_has_ended(self, tmp_path: Path) -> None:
         """Closing the orchestrator would otherwise wait for its end for ever."""
         journal = Slow()
         async with in_a_session(tmp_path, journal) as talk:

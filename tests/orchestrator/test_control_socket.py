@@ -406,7 +406,7 @@ async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> No
         (b"\0" * 200_000 + b"\n", "65536 bytes"),
     ],
 )
-async def test_a_bad_line_is_answered_and_hurts_nobody(
+async def test_a_malformed_line_is_answered_and_ends_no_connection(
     tmp_path: Path, said: bytes, answer: str
 ) -> None:
     async with running(tmp_path) as it:
@@ -423,7 +423,7 @@ async def test_a_bad_line_is_answered_and_hurts_nobody(
             assert done == {"id": "x", "ok": True}
 
 
-async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) -> None:
+async def test_too_many_requests_at_once_are_refused(tmp_path: Path) -> None:
     """A cancellation that takes its time does not let others pile up without end."""
     async with running(tmp_path) as it:
         stream = await trio.open_unix_socket(str(it.path))
@@ -435,7 +435,7 @@ async def test_whoever_wants_too_much_at_once_is_told_to_wait(tmp_path: Path) ->
     assert sum("error" in line for line in lines) >= MOST_REQUESTS - 1
 
 
-async def test_a_process_has_room_for_so_many_connections(tmp_path: Path) -> None:
+async def test_the_connections_of_a_process_are_limited(tmp_path: Path) -> None:
     async with running(tmp_path) as it, trio.open_nursery() as nursery:
         streams = [await trio.open_unix_socket(str(it.path)) for _ in range(MOST_OF_PROCESS)]
         for stream in streams:
@@ -448,7 +448,7 @@ async def test_a_process_has_room_for_so_many_connections(tmp_path: Path) -> Non
     assert refused == {"error": "too many are connected"}
 
 
-async def test_whoever_leaves_in_the_midst_has_still_been_heard(tmp_path: Path) -> None:
+async def test_a_request_of_a_disconnected_client_is_still_done(tmp_path: Path) -> None:
     async with running(tmp_path) as it:
         stream = await trio.open_unix_socket(str(it.path))
         line = json.dumps({"do": "cancel", "task": it.task("slow")}).encode()
@@ -479,7 +479,7 @@ async def test_the_socket_of_a_killed_process_is_replaced(tmp_path: Path) -> Non
         assert client is not None
 
 
-async def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+async def test_a_foreign_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
     """A run does without a socket, and goes on."""
     journal, theirs = tmp_path / "journal.db", tmp_path / "journal.db.sock"
     theirs.write_text("mine")

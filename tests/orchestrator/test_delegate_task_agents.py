@@ -91,7 +91,7 @@ async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() ->
     assert len(finished.tree) == 2
 
 
-async def test_whoever_may_not_hand_on_has_no_tool_for_it() -> None:
+async def test_an_agent_without_delegates_has_no_delegate_tool() -> None:
     model = SpyModel(["x"])
 
     await run(Agent("solo", model=model, tools=[own]))

@@ -145,7 +145,7 @@ def test_a_depth_that_a_cancel_could_not_cross_is_refused(depth: int) -> None:
         Rules(depth=depth)
 
 
-def test_a_negative_limit_makes_no_sense() -> None:
+def test_negative_rules_are_refused() -> None:
     for rule in ("depth", "children_per_call", "live_children", "live_tasks", "queue"):
         negative: dict[str, Any] = {rule: -1}
         with pytest.raises(DefinitionError, match=rf"Rules\({rule}=-1\)"):

@@ -53,7 +53,7 @@ async def test_the_notice_of_a_failure_holds_the_error() -> None:
     assert "Output:" not in news.text
 
 
-async def test_only_the_news_that_is_cut_says_so() -> None:
+async def test_only_a_cut_notice_says_that_it_is_cut() -> None:
     told: list[str] = []
 
     def hear(transcript: Transcript) -> str:

@@ -156,7 +156,7 @@ async def test_an_agent_that_promises_a_type_keeps_the_schema_as_well() -> None:
     assert len(model.requests) == 2
 
 
-async def test_an_agent_that_promises_a_type_breaks_it_whatever_the_schema() -> None:
+async def test_the_promised_type_applies_beside_the_schema() -> None:
     model = SpyModel(['{"title": "Trio"}', '{"title": "Trio"}'])
 
     answer = await answer_to(
@@ -169,7 +169,7 @@ async def test_an_agent_that_promises_a_type_breaks_it_whatever_the_schema() -> 
     assert any("pages" in problem for problem in result["schema_errors"])
 
 
-async def test_a_schema_holds_in_the_background_and_is_told() -> None:
+async def test_a_schema_applies_to_background_tasks_too() -> None:
     model = ScriptedModel.always('{"pages": 0}')
     call = handed("count", output_schema=SCHEMA, background=True)
     agent = editor(call, "ok", last_text, delegates=[Agent("worker", model=model)])

@@ -119,7 +119,7 @@ async def test_replies_come_in_order_also_from_a_door_that_fails() -> None:
     assert [reply.turn for reply in door.got] == sorted(reply.turn for reply in door.got)
 
 
-async def test_a_session_that_is_closed_for_good_drops_its_mail_and_says_so() -> None:
+async def test_a_session_closed_for_good_drops_its_mail_with_a_fact() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(reporter("on its way", "never")) as session:
@@ -139,7 +139,7 @@ async def test_a_session_that_is_closed_for_good_drops_its_mail_and_says_so() ->
     assert len(facts(journal.entries, TurnStarted)) == 1
 
 
-async def test_closing_a_session_lets_go_of_who_waits_for_an_answer() -> None:
+async def test_closing_a_session_releases_its_waiting_callers() -> None:
     slow = Agent("slow", model=ScriptedModel.always("late", 100))
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(slow) as session:

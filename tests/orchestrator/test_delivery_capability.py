@@ -134,7 +134,7 @@ def watched(seen: list[Look]) -> Agent:
 # What the door of a turn can do decides who owns the work.
 
 
-async def test_whoever_cannot_be_told_later_gets_the_result_with_a_note() -> None:
+async def test_a_caller_without_delivery_gets_the_result_with_a_note() -> None:
     journal = MemoryJournal()
     agent = Agent(
         "lead",
@@ -150,7 +150,7 @@ async def test_whoever_cannot_be_told_later_gets_the_result_with_a_note() -> Non
 
 
 @pytest.mark.parametrize("background", [None, True])
-async def test_whoever_can_be_told_later_gets_a_receipt(background: bool | None) -> None:
+async def test_a_caller_with_delivery_gets_a_receipt(background: bool | None) -> None:
     agent = Agent(
         "lead",
         model=turns([hand_on("a", background=background)], []),
@@ -164,7 +164,7 @@ async def test_whoever_can_be_told_later_gets_a_receipt(background: bool | None)
     assert answer["status"] == "dispatched"
 
 
-async def test_whoever_asks_to_wait_waits_behind_any_door() -> None:
+async def test_background_false_waits_behind_every_door() -> None:
     agent = Agent(
         "lead", model=turns([hand_on("a", background=False)], []), delegates=[worker(seconds=60)]
     )
@@ -193,7 +193,7 @@ class Mailbox:
         pass
 
 
-async def test_whoever_will_come_and_ask_gets_a_receipt() -> None:
+async def test_a_polling_caller_gets_a_receipt() -> None:
     seen: list[Look] = []
     agent = Agent(
         "lead",
@@ -394,7 +394,7 @@ async def test_a_run_leaves_its_caller_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("how", ["bind", "set"])
-async def test_whoever_names_a_session_of_their_own_still_gets_ours(how: str) -> None:
+async def test_a_session_id_bound_by_the_caller_is_replaced(how: str) -> None:
     """Callers may have bound a session id of their own: inside, ours is the one that holds."""
     seen: list[Look] = []
     agent = watched(seen)
@@ -619,7 +619,7 @@ async def test_concurrent_sessions_never_see_each_others_values() -> None:
         assert {(look.platform, look.chat) for look in looks} == {(platform, chat)}
 
 
-async def test_whoever_opened_the_orchestrator_does_not_speak_for_those_who_ask() -> None:
+async def test_values_bound_around_the_orchestrator_do_not_reach_its_turns() -> None:
     """Its loops run in the opener's context; the turns belong to the client that asks."""
     seen: list[Look] = []
     with bind_session(platform="opener", chat_id="opener"):
@@ -797,7 +797,7 @@ def test_every_door_declares_its_capability_as_a_constant(door: Path) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
-def test_no_door_takes_a_capability_from_anybody(door: Path) -> None:
+def test_no_door_takes_a_capability_as_a_parameter(door: Path) -> None:
     """One chokepoint for each, and no parameter that could override it."""
     parameters = [
         argument

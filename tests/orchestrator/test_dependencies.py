@@ -227,7 +227,7 @@ async def test_refusals_pass_on_and_each_names_the_one_before(background: bool) 
     assert list(model.briefs) == ["a"]
 
 
-async def test_the_model_reads_who_was_refused_and_why() -> None:
+async def test_the_model_reads_the_refused_task_and_the_reason() -> None:
     model = Recorder(a=ModelError("no such model"))
 
     reply, _ = await finish(batch(task("a"), task("b", "a"), background=False), model)
@@ -238,7 +238,7 @@ async def test_the_model_reads_who_was_refused_and_why() -> None:
     assert (refused["output"], refused["tokens"]) == ("", 0)
 
 
-async def test_a_refused_task_in_the_background_is_told() -> None:
+async def test_a_refused_background_task_sends_a_notice() -> None:
     heard: list[str] = []
 
     def note(transcript: Transcript) -> str:
@@ -282,7 +282,7 @@ async def test_one_need_that_failed_is_enough_and_refuses_at_once() -> None:
         ("much", {"limits": Limits(model_calls=0)}, "over_budget"),
     ],
 )
-async def test_whatever_is_no_success_refuses_those_who_need_it(
+async def test_every_unsuccessful_ending_refuses_the_dependents(
     says: Any, options: dict[str, Any], ending: str
 ) -> None:
     call = batch(task("a"), task("b", "a"), background=False)
@@ -314,7 +314,7 @@ async def test_cancelling_a_dependency_refuses_its_dependents(background: bool) 
 
 
 @MODES
-async def test_cancelling_who_waits_for_another_spares_the_other(background: bool) -> None:
+async def test_cancelling_a_dependent_spares_its_dependency(background: bool) -> None:
     model = Recorder(100)
     call = batch(task("a"), task("b", "a"), background=background)
     async with open_orchestrator(":memory:") as orchestrator:

@@ -163,7 +163,7 @@ def test_a_value_is_no_type_of_dependencies(value: Any) -> None:
         Annotated[Shop, "ours"],
     ],
 )
-def test_whatever_is_a_type_is_one_of_dependencies(type_: Any) -> None:
+def test_every_type_may_be_a_dependency_type(type_: Any) -> None:
     assert Agent("a", model="m", deps=type_).deps == type_
 
 
@@ -253,7 +253,7 @@ async def test_a_session_that_is_opened_again_is_given_them_again() -> None:
     assert shop.sold == ["tea"]
 
 
-def test_a_replay_needs_none() -> None:
+def test_a_replay_needs_no_dependencies() -> None:
     """Its tools have no effect, so nothing uses them."""
 
     @tool

@@ -112,7 +112,7 @@ async def two_at_work(journal: MemoryJournal, agent: Agent) -> AsyncGenerator[Or
 
 
 @pytest.mark.parametrize("acknowledged", KINDS)
-async def test_it_is_acknowledged_when_it_is_durable(acknowledged: Acknowledged) -> None:
+async def test_an_action_is_acknowledged_when_it_is_durable(acknowledged: Acknowledged) -> None:
     journal = HeldJournal()
     async with two_at_work(journal, team()) as orchestrator:
         before = len(facts(journal.entries, KINDS[acknowledged]))

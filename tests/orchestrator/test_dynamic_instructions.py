@@ -119,7 +119,7 @@ async def test_a_run_resumes_with_its_recorded_instructions_after_any_crash() ->
             assert {text[:2] for text in heard} <= {"1:"}
 
 
-async def test_an_agent_that_begins_anew_makes_them_anew() -> None:
+async def test_an_agent_that_restarts_makes_its_instructions_again() -> None:
     whole = MemoryJournal()
     agent, _ = looker(Counting())
     async with open_orchestrator(whole) as orchestrator:

@@ -220,7 +220,7 @@ async def test_a_closed_orchestrator_says_that_it_is_closed() -> None:
             pass
 
 
-async def test_whoever_waits_is_let_go_when_the_orchestrator_closes() -> None:
+async def test_closing_the_orchestrator_releases_waiting_callers() -> None:
     async with trio.open_nursery() as nursery:
         closed: list[str] = []
 

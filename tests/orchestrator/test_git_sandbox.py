@@ -179,7 +179,7 @@ async def test_closing_an_unchanged_worktree_runs_no_filter(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_opening_a_worktree_whose_folder_is_gone_runs_no_filter(
+async def test_opening_a_worktree_without_its_folder_runs_no_filter(
     house: House, backend: str, kind: str
 ) -> None:
     require_backend(backend)

@@ -183,7 +183,7 @@ async def test_an_impossible_handoff_is_refused(call: ToolCall, problem: str) ->
     assert problem in heard[0]
 
 
-async def test_it_must_be_the_only_call() -> None:
+async def test_a_handoff_must_be_the_only_call() -> None:
     """The other call has its effect; which answer would be the last is not left to chance."""
     heard: list[Any] = []
 
@@ -199,7 +199,7 @@ async def test_it_must_be_the_only_call() -> None:
     assert sum("must be your only call" in str(it) for it in heard) == 1
 
 
-async def test_one_of_several_agents_is_named_and_a_program_is_none() -> None:
+async def test_a_handoff_names_one_of_several_agents_and_no_pipeline() -> None:
     @agent
     async def form(text: str) -> str:
         await trio.lowlevel.checkpoint()
@@ -267,7 +267,7 @@ class Refund:
     euros: int
 
 
-async def test_it_fits_the_type_that_the_parent_promises() -> None:
+async def test_the_output_of_a_handoff_has_the_promised_type() -> None:
     right = worker("billing", says='{"euros": 3}')
     typed = desk(give(), output=Refund, delegates=[right])
 
@@ -287,7 +287,7 @@ async def test_the_parent_repairs_a_handed_off_output_of_the_wrong_type() -> Non
     assert heard[0].startswith("Your answer could not be read")
 
 
-async def test_it_is_given_again_so_often_and_no_more() -> None:
+async def test_a_handoff_is_repeated_up_to_the_repair_limit() -> None:
     typed = desk(*[give(f"{n}") for n in range(9)], output=Refund)
     ended = await run(typed)
 
@@ -371,7 +371,7 @@ async def test_a_crash_after_any_entry_ends_the_turn_in_the_same_way(fits: bool)
         harness.assert_laws()
 
 
-async def test_a_child_that_starts_anew_has_the_conversation_again() -> None:
+async def test_a_restarted_handoff_has_the_conversation_again() -> None:
     billing = attrs.evolve(worker("billing", says="Refunded."), on_restart="restart")
     harness = Harness()
     whole = Harness()
@@ -411,7 +411,7 @@ def test_show_says_that_it_was_handed_off() -> None:
     assert "the user: go" in shown
 
 
-def test_the_argument_is_there_for_those_who_may_alone() -> None:
+def test_only_agents_with_handoff_have_the_argument() -> None:
     def arguments(agent: Agent[Any]) -> set[str]:
         found: list[set[str]] = []
 

@@ -239,7 +239,7 @@ async def test_an_invalid_job_call_returns_an_error_that_the_model_can_fix(
     assert harness.facts(JobSet) == []
 
 
-async def test_a_session_has_so_many_jobs_at_most_also_by_calls_of_one_answer() -> None:
+async def test_the_jobs_of_a_session_are_limited_even_in_one_answer() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
     calls = [job(**{**SOON, "name": f"tea-{it}"}) for it in range(MOST_JOBS + 3)]
     model = ScriptedModel([calls, "Done."])
@@ -286,7 +286,7 @@ async def test_a_job_of_a_conversation_of_the_program_is_told_there() -> None:
             assert (await session.replies.receive()).text == "Your tea!"
 
 
-async def test_an_agent_that_the_scheduler_does_not_have_sets_nothing() -> None:
+async def test_an_agent_unknown_to_the_scheduler_cannot_set_jobs() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
     agent = attrs.evolve(script(job(**SOON)), name="stranger")
     async with house(harness, host(), clock) as it:
@@ -298,7 +298,7 @@ async def test_an_agent_that_the_scheduler_does_not_have_sets_nothing() -> None:
 
 
 @pytest.mark.parametrize("may_schedule", [False, True])
-async def test_a_run_of_a_job_sets_jobs_only_if_its_job_says_so(may_schedule: bool) -> None:
+async def test_a_run_of_a_job_sets_jobs_only_with_permission(may_schedule: bool) -> None:
     def answer(transcript: Transcript) -> ToolCall | str:
         first, last = transcript[0].text, transcript[-1]
         if isinstance(last, ToolMessage):
@@ -346,7 +346,7 @@ async def test_removing_a_job_of_the_program_removes_the_jobs_that_its_runs_set(
         assert [it.spec.id for it in scheduler.jobs()] == ["other"]
 
 
-async def test_a_crash_after_every_entry_sets_each_job_once_and_loses_none() -> None:
+async def test_a_crash_after_any_entry_sets_each_job_once() -> None:
     agent = host()
 
     async def live(harness: Harness, crash_after: int | None) -> list[str]:
@@ -380,7 +380,7 @@ async def test_a_crash_after_every_entry_sets_each_job_once_and_loses_none() -> 
         assert len(harness.facts(JobOccurred)) == 1, crash_after
 
 
-async def test_a_call_that_is_made_again_after_its_job_is_over_sets_nothing() -> None:
+async def test_a_repeated_call_for_an_ended_job_sets_no_job() -> None:
     """The process dies between the job and the answer of the call, and sleeps over its time."""
     agent, harness = host(), Harness()
     clock = WallClock("2026-11-17T12:00")
@@ -475,7 +475,7 @@ def test_a_replay_answers_from_the_record() -> None:
     assert replay_sync(harness.entries, agent).difference is None
 
 
-def test_a_simulation_sets_nothing() -> None:
+def test_a_simulation_sets_no_job() -> None:
     agent = Agent("host", model=ScriptedModel.always(job(**SOON)), schedules=True)
     settings = SimulationSettings(seeds=3, tool_calls=2)
     assert simulate(agent, settings=settings).runs

@@ -317,7 +317,7 @@ def test_a_limiter_may_be_used_in_one_run_of_trio_after_the_other() -> None:
     assert [trio.run(ask) for _ in range(6)] == ["x"] * 6
 
 
-async def test_whoever_closes_the_ears_early_disturbs_nobody() -> None:
+async def test_closing_the_event_stream_early_does_not_disturb_the_run() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with orchestrator.listen() as events:
             await events.aclose()

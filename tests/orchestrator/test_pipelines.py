@@ -353,7 +353,7 @@ async def test_a_child_that_is_cancelled_has_ended_with_all_below_it() -> None:
 
 
 @pytest.mark.parametrize("in_background", [False, True])
-async def test_whoever_stops_waiting_ends_the_child_before_going_on(in_background: bool) -> None:
+async def test_a_cancelled_wait_ends_the_child_before_it_returns(in_background: bool) -> None:
     """Law 10, also for a scope of the function: also where all of it could go on after a crash."""
     slow = echo("slow", seconds=60)
     seen: list[str] = []
@@ -406,7 +406,7 @@ async def test_cancelling_the_pipeline_cancels_all_below_it() -> None:
         assert len(ended(orchestrator, run)) == 5
 
 
-async def test_a_child_that_somebody_else_cancels_is_a_failure() -> None:
+async def test_a_child_cancelled_from_outside_is_a_failure() -> None:
     slow = echo("slow", seconds=60)
 
     @agent
@@ -725,7 +725,7 @@ async def test_the_models_of_all_agents_in_a_function_are_resolved_first() -> No
         await run_once(brief)
 
 
-async def test_whoever_has_no_model_is_not_even_asked() -> None:
+async def test_an_agent_without_a_model_is_not_delegated_to() -> None:
     """An agent that was not known before: nothing begins that cannot be run."""
 
     @agent
@@ -810,7 +810,7 @@ async def test_a_pipeline_is_replayed_and_forked() -> None:
     assert replayed.tasks == len(facts(entries, TaskRequested)) + 1
 
 
-async def test_a_replay_shows_where_a_function_does_something_else() -> None:
+async def test_a_replay_shows_where_a_function_differs() -> None:
     helper = echo()
     words = ["once"]
 

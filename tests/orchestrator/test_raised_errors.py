@@ -159,7 +159,7 @@ async def test_most_outcomes_have_no_traceback_to_store() -> None:
     assert b"traceback" not in encode(settled).body + encode(ended).body
 
 
-async def test_after_a_restart_the_recorded_traceback_is_told() -> None:
+async def test_an_earlier_traceback_is_a_note_after_a_restart() -> None:
     ended = await run(finder("wait_for"))
     again = RunFailedError("/finder", ended.outcome)
 

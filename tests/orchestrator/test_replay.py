@@ -247,7 +247,7 @@ def test_runs_that_share_a_budget_are_the_same_each_of_them() -> None:
         assert replay_sync(entries, muted(agent), run=opened.session).is_same
 
 
-def test_who_is_steered_cancelled_and_waited_for_is_so_again() -> None:
+def test_steering_cancelling_and_waiting_replay_identically() -> None:
     """From inside, by `task`, and from outside."""
 
     def lead(transcript: Transcript) -> Any:

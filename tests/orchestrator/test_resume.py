@@ -132,7 +132,7 @@ async def test_a_conversation_goes_on_when_it_is_opened_and_not_by_resume() -> N
             await orchestrator.resume(worker(), session.id)
 
 
-async def test_the_agent_of_another_run_resumes_nothing() -> None:
+async def test_resuming_with_another_agent_is_refused() -> None:
     harness = Harness()
     async with harness.open(crash_after=8) as orchestrator:
         await orchestrator.run(team(), "go")
@@ -147,7 +147,7 @@ async def test_the_agent_of_another_run_resumes_nothing() -> None:
     ("on_restart", "ending", "cause"),
     [("restart", Ending.SUCCEEDED, Cause.NONE), ("lose", Ending.LOST, Cause.PROCESS_DIED)],
 )
-async def test_an_agent_may_begin_anew_or_be_lost(
+async def test_on_restart_applies_to_a_resumed_run(
     on_restart: str, ending: Ending, cause: Cause
 ) -> None:
     def one_step() -> Agent:

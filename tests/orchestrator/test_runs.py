@@ -313,7 +313,7 @@ async def test_a_model_that_cannot_be_had_is_an_error_before_anything_starts() -
         assert len(journal.entries) == before
 
 
-async def test_an_error_of_the_caller_comes_out_as_it_is() -> None:
+async def test_an_error_of_the_caller_is_raised_unchanged() -> None:
     """The nurseries inside do not show outside."""
     with pytest.raises(KeyError, match="mine"):
         async with open_orchestrator(":memory:"):

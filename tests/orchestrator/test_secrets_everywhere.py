@@ -569,7 +569,7 @@ boss = Agent("boss", model=ScriptedModel([call, SAID, SAID]), delegates=[child])
 """
 
 
-def test_the_command_line_shows_none(field: Field, python: list[str]) -> None:
+def test_the_command_line_shows_no_secret(field: Field, python: list[str]) -> None:
     """Neither as it happens nor of what was; a terminal is logged, and a pipe is a file."""
     file = field.plant_file("the command line")
     (field.elsewhere / "agents.py").write_text(SHOWN)
@@ -746,7 +746,7 @@ def test_a_repeated_answer_does_not_hide_secrets_beside_it(field: str) -> None:
     assert "password=***" in encoded.body.decode()
 
 
-def test_a_secret_is_found_in_whatever_a_call_is_made_with() -> None:
+def test_a_secret_is_found_in_arguments_of_any_type() -> None:
     """A model that users write is not bound to lists and mappings."""
     said = UserMessage("password=hunter2X9zQ")
     arguments = {
@@ -781,7 +781,7 @@ def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
     assert kept is event
 
 
-async def test_a_weak_password_stops_nobody(field: Field) -> None:
+async def test_a_weak_password_does_not_redact_names_of_agents(field: Field) -> None:
     """An orchestrator whose environment has `PGPASSWORD=postgres` can have such an agent."""
     child = Agent("postgres", model=ScriptedModel(["postgres runs"]))
     call = hand_on("look", agent="postgres")

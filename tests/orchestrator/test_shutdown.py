@@ -78,7 +78,7 @@ async def test_drain_lets_running_work_finish_and_returns_true() -> None:
         assert runs[0].output == "done"
 
 
-async def test_whoever_needs_longer_is_cancelled_when_the_orchestrator_closes() -> None:
+async def test_closing_the_orchestrator_cancels_unfinished_runs() -> None:
     journal = MemoryJournal()
     with trio.CancelScope() as scope:
         async with open_orchestrator(journal) as orchestrator:

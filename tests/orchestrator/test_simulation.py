@@ -391,7 +391,7 @@ def test_a_pause_before_the_next_attempt_is_no_call_in_flight() -> None:
     assert run.peak == 2
 
 
-def test_who_fails_always_fails_in_the_end() -> None:
+def test_a_failure_rate_of_one_fails_every_run() -> None:
     report = simulate(team(), "go", SimulationSettings(failure_rate=1, seeds=2))
 
     assert report.runs == {"failed": 2}
@@ -399,7 +399,7 @@ def test_who_fails_always_fails_in_the_end() -> None:
     assert sum(report.failures.values()) == 8
 
 
-def test_budgets_around_whoever_simulates_do_not_count() -> None:
+def test_budgets_around_a_simulation_do_not_apply() -> None:
     from orchestrator import budget
 
     with budget(calls=0):
@@ -422,7 +422,7 @@ async def test_a_simulation_runs_in_a_thread_beside_an_event_loop() -> None:
 
 
 @pytest.mark.parametrize("fan_out", ["", "x", "3-", "5-2", "1,,2", "-1"])
-def test_a_fan_out_that_makes_no_sense_is_refused(fan_out: str) -> None:
+def test_an_invalid_fan_out_is_refused(fan_out: str) -> None:
     with pytest.raises(DefinitionError, match="a fan-out cannot be"):
         Breadth.parse(fan_out)
 

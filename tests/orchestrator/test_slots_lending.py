@@ -85,7 +85,7 @@ async def test_two_calls_of_one_parent_share_the_place_that_it_lends() -> None:
     assert counter.most_at_once == 1
 
 
-async def test_who_fails_or_is_stopped_gives_its_place_back() -> None:
+async def test_a_failed_or_stopped_task_gives_its_slot_back() -> None:
     """A place that is lost would make the rest wait for ever."""
     counter = counting(10)
 

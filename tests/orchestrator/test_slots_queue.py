@@ -16,7 +16,7 @@ from tests.orchestrator.slots_kit import LIST, counting, goals, going_on, run_un
 ANY = ToolCall("task", {"action": "wait", "mode": "any"})
 
 
-async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_on() -> None:
+async def test_without_a_queue_a_task_without_a_slot_is_refused_and_the_model_continues() -> None:
     read: list[str] = []
 
     def fewer(transcript: Transcript) -> ToolCall:
@@ -35,7 +35,7 @@ async def test_without_a_queue_who_finds_no_room_is_refused_and_the_model_goes_o
     assert sorted(counter.goals) == goals(2)
 
 
-async def test_a_queue_holds_so_many_and_no_more() -> None:
+async def test_the_queue_holds_only_its_limit() -> None:
     counter = counting()
     agent = editor(hand_on(*goals(5)), hand_on(*goals(4)), "end", delegates=[worker_on(counter)])
 

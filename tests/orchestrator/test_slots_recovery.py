@@ -143,7 +143,7 @@ async def interrupted_in_line(journal: MemoryJournal, rules: Rules) -> SessionId
     return facts(journal.entries, SessionOpened)[0].session
 
 
-async def test_after_a_restart_a_list_shows_who_waits_and_where() -> None:
+async def test_after_a_restart_a_list_shows_queued_tasks_and_positions() -> None:
     journal = MemoryJournal()
     rules = Rules(detached=1)
     session_id = await interrupted_in_line(journal, rules)

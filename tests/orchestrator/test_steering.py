@@ -184,7 +184,7 @@ async def test_a_task_that_has_ended_is_gone() -> None:
     assert facts(journal.entries, Steered) == []
 
 
-async def test_who_does_not_wait_is_told_that_it_was_not_seen_yet() -> None:
+async def test_steering_without_waiting_returns_not_seen_yet() -> None:
     child = StepwiseModel(2)
     lead = Lead(background("a"), pause(5), steer("use the sea", seconds=0))
     await hold(lead, working(child))
@@ -263,7 +263,7 @@ async def test_several_tasks_at_once_have_a_receipt_each() -> None:
     assert [len(model.steering[-1]) for model in (quick, late, slow)] == [0, 0, 1]
 
 
-async def test_a_grandchild_can_be_told_and_its_parent_hears_nothing() -> None:
+async def test_a_grandchild_can_be_steered_past_its_parent() -> None:
     leaf = StepwiseModel(3)
     middle_heard: list[list[str]] = []
 
@@ -288,7 +288,7 @@ async def test_a_grandchild_can_be_told_and_its_parent_hears_nothing() -> None:
     assert middle_heard == [[], []]
 
 
-async def test_who_waits_for_its_children_sees_it_when_they_have_ended() -> None:
+async def test_a_task_that_waits_for_children_sees_steering_after_they_end() -> None:
     shown: list[list[str]] = []
 
     def manage(transcript: Transcript) -> Any:
@@ -331,7 +331,7 @@ async def test_something_must_be_said(message: str) -> None:
     assert facts(journal.entries, Steered) == []
 
 
-async def test_a_foreign_sessions_child_hears_nothing() -> None:
+async def test_a_child_of_another_session_cannot_be_steered() -> None:
     journal = MemoryJournal()
     child = StepwiseModel(3)
     victim = Agent("lead", model=Lead(background("a")), delegates=[working(child)])
@@ -410,7 +410,7 @@ async def steered_run(
         (5, 1, Receipt("waiting")),
     ],
 )
-async def test_whoever_steers_from_python_has_a_receipt(
+async def test_steering_from_python_returns_a_receipt(
     at: float, seconds: float, receipt: Receipt
 ) -> None:
     child = StepwiseModel(3)
@@ -742,7 +742,7 @@ async def test_a_crash_after_any_entry_keeps_the_one_repair_of_a_steered_task() 
         assert len(answered) == 2, length
 
 
-async def test_a_task_that_begins_anew_is_told_anew() -> None:
+async def test_a_task_that_starts_afresh_sees_its_steering_again() -> None:
     """It has forgotten all that it did, but not what it was told to do."""
     whole = MemoryJournal()
     child = StepwiseModel(3)
@@ -760,7 +760,7 @@ async def test_a_task_that_begins_anew_is_told_anew() -> None:
 
 
 @pytest.mark.realtime
-async def test_after_a_restart_whoever_has_ended_is_gone(tmp_path: Path) -> None:
+async def test_an_ended_task_is_gone_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     model = ScriptedModel([hand_on("a"), "end"])
     async with open_orchestrator(path) as orchestrator:
@@ -773,7 +773,7 @@ async def test_after_a_restart_whoever_has_ended_is_gone(tmp_path: Path) -> None
     assert before == after == [Receipt("gone")] * 2
 
 
-async def test_the_orchestrator_can_be_closed_while_somebody_waits_for_a_receipt() -> None:
+async def test_the_orchestrator_can_close_during_a_wait_for_a_receipt() -> None:
     child = StepwiseModel(2, 1_000)
     journal = MemoryJournal()
     agent = Agent("lead", model=Lead(background("a")), delegates=[working(child)])

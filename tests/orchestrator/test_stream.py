@@ -251,7 +251,7 @@ async def test_leaving_the_block_cancels_the_tree_and_joins_it() -> None:
     assert [event async for event in run][-1] == TaskEnded(done.tree.root, "/boss", done.outcome)
 
 
-async def test_an_error_in_the_block_ends_the_run_and_is_raised_as_it_is() -> None:
+async def test_an_error_in_the_block_ends_the_run_and_is_raised_unchanged() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(KeyError, match="mine"):
             async with orchestrator.stream(worker(seconds=60), "go") as run:
@@ -259,7 +259,7 @@ async def test_an_error_in_the_block_ends_the_run_and_is_raised_as_it_is() -> No
         assert (await run.wait()).outcome.cause is Cause.CALLER_GONE
 
 
-async def test_an_answer_that_begins_again_says_so() -> None:
+async def test_a_retried_answer_emits_model_retried() -> None:
     model = StreamingModel(
         [["Onc", Retrying(Failure.OVERLOADED, "the provider is busy", 1), "Once."]]
     )

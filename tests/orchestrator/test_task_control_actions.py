@@ -159,7 +159,7 @@ async def test_a_result_is_read_on_page_by_page_without_loss() -> None:
     assert f"of {len(text)} characters are left out here" in json.dumps(lead.answers[1])
 
 
-async def test_reading_behind_the_end_of_a_result_gives_nothing() -> None:
+async def test_reading_past_the_end_of_a_result_returns_an_empty_text() -> None:
     lead = Lead(background("a"), on_each("wait"), on_each("result", offset=999))
     await hold(Agent("lead", model=lead, delegates=[worker()]))
 
@@ -242,7 +242,7 @@ async def test_a_result_of_a_turn_long_ago_can_still_be_read() -> None:
 
 
 @pytest.mark.parametrize("action", ["result", "steer", "cancel"])
-async def test_who_is_meant_must_be_said(action: str) -> None:
+async def test_an_action_without_ids_is_an_error(action: str) -> None:
     lead = Lead(background("10"), control(action, message="hello"), "sorry")
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
 

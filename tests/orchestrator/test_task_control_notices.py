@@ -101,7 +101,7 @@ async def test_two_calls_at_once_may_ask_for_the_same_result() -> None:
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_a_wait_that_is_cancelled_has_told_nothing() -> None:
+async def test_a_cancelled_wait_keeps_its_notices() -> None:
     journal = MemoryJournal()
     lead = Lead(background("10", "100"), on_each("wait"), "news")
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
@@ -207,7 +207,7 @@ async def test_crash_upon_crash_tells_each_end_exactly_once() -> None:
         assert mail_read(entries) == mail_in(entries), length
 
 
-async def test_a_turn_that_begins_anew_is_told_anew() -> None:
+async def test_a_turn_that_starts_afresh_reads_its_results_again() -> None:
     """A result that was read by a forgotten turn has not been read."""
 
     def lead(shown: list[str]) -> Agent:

@@ -134,7 +134,7 @@ async def test_a_session_reaches_its_grandchildren() -> None:
 
 
 @pytest.mark.realtime
-async def test_after_a_restart_everybody_reaches_the_same_tasks(tmp_path: Path) -> None:
+async def test_after_a_restart_a_session_reaches_the_same_tasks(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     helper = Agent("worker", model=GatedModel())
 

@@ -309,7 +309,7 @@ def told(transcript: Transcript) -> str:
     return str(result_of(transcript[-1].text)["output"])
 
 
-async def test_tools_work_where_the_process_is_unless_somebody_says_otherwise(
+async def test_tools_work_in_the_folder_of_the_process_by_default(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And stay there: a process may change its folder meanwhile."""
@@ -827,7 +827,7 @@ async def test_however_a_task_ends_its_worktree_is_closed(
 
 
 @pytest.mark.parametrize("way", ["times out", "fails"])
-async def test_a_worktree_is_closed_when_whoever_waited_for_its_task_is_gone(
+async def test_the_worktree_of_a_child_is_closed_when_its_parent_fails(
     house: Open, repo: Path, mock_clock: MockClock, way: str
 ) -> None:
     """The task ends with its parent, and is never resumed."""

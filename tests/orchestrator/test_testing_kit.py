@@ -101,7 +101,7 @@ async def test_a_fault_ends_a_task_as_the_provider_s_would(
     assert again.output == "fine"
 
 
-async def test_faults_are_retried_where_somebody_retries(harness: Harness) -> None:
+async def test_injected_faults_are_retried(harness: Harness) -> None:
     model = faulty(ScriptedModel(["fine"]), [429, None, 500, "timeout"], retry_after=100)
     run = await harness.run(Agent("a", model=with_retries(model)), "go")
 
@@ -120,7 +120,7 @@ async def test_garbage_is_repaired_once_and_then_a_failure(harness: Harness) -> 
     assert run.outcome.schema_errors
 
 
-async def test_an_error_can_be_a_fault_as_it_is(harness: Harness) -> None:
+async def test_an_error_instance_can_be_a_fault(harness: Harness) -> None:
     model = faulty(ScriptedModel([]), [RuntimeError("out of cheese")])
     run = await harness.run(Agent("a", model=model), "go")
 
@@ -270,7 +270,7 @@ async def test_a_process_can_really_be_killed_after_an_entry(tmp_path: Path) -> 
 # Trees
 
 
-async def test_a_tree_is_compared_with_as_much_as_is_said(harness: Harness) -> None:
+async def test_assert_tree_compares_only_the_given_fields(harness: Harness) -> None:
     run = await harness.run(team(), "go")
 
     for expected in (
@@ -376,7 +376,7 @@ async def test_a_child_that_outlives_its_parent_is_found() -> None:
     assert any("TurnEnded" in law and "joined children" in law for law in laws)
 
 
-async def test_who_acts_without_running_is_found() -> None:
+async def test_laws_report_a_task_that_acts_without_running() -> None:
     entries = await entries_of(team())
     started = [entry for entry in entries if isinstance(entry.event, TaskStarted)]
 

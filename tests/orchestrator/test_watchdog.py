@@ -130,7 +130,7 @@ async def settled(child: Agent) -> tuple[TaskSettled, list[Entry]]:
 # Quiet.
 
 
-async def test_who_shows_no_sign_of_life_for_a_minute_is_quiet_and_harmed_by_nobody() -> None:
+async def test_a_task_silent_for_a_minute_is_quiet_and_continues() -> None:
     child = Agent("child", model=ScriptedModel.always("late", 500))
     seen, entries = await statuses_at(child, 1, 59, 61, 499, 501)
 
@@ -162,14 +162,14 @@ async def test_quiet_ends_with_the_next_word() -> None:
     assert seen == ["quiet", "running"]
 
 
-async def test_who_falls_silent_again_is_quiet_again_after_as_long() -> None:
+async def test_a_task_that_falls_silent_again_is_quiet_again() -> None:
     child = Agent("child", model=streaming(4, every=100))
     seen, _ = await statuses_at(child, 61, 101, 159, 161, 201, 259, 261)
 
     assert seen == ["quiet", "running", "running", "quiet", "running", "running", "quiet"]
 
 
-async def test_who_is_never_stopped_is_still_quiet_again() -> None:
+async def test_a_task_that_is_never_stopped_can_be_quiet_again() -> None:
     patience = Patience(quiet=60, stalled=None, stalled_in_tool=None)
     child = Agent("child", model=streaming(3, every=1_000), patience=patience)
     seen, entries = await statuses_at(child, 61, 1_001, 1_061, 2_001, 2_061)
@@ -179,7 +179,7 @@ async def test_who_is_never_stopped_is_still_quiet_again() -> None:
 
 
 @pytest.mark.parametrize("event", [TextDelta("word "), ReasoningDelta("hmm ")])
-async def test_who_streams_is_never_quiet_and_never_stalled(event: ModelEvent) -> None:
+async def test_a_streaming_task_is_never_quiet_and_never_stalled(event: ModelEvent) -> None:
     child = Agent("child", model=streaming(100, every=50, event=event))
     fact, entries = await settled(child)
 
@@ -188,7 +188,7 @@ async def test_who_streams_is_never_quiet_and_never_stalled(event: ModelEvent) -
     assert trio.current_time() == pytest.approx(5_000)
 
 
-async def test_a_list_shows_who_is_quiet() -> None:
+async def test_a_list_shows_quiet_tasks() -> None:
     read: list[Any] = []
 
     def say(transcript: Transcript) -> Any:
@@ -213,7 +213,7 @@ async def test_a_list_shows_who_is_quiet() -> None:
     assert read[3]["results"][0]["status"] == "succeeded"
 
 
-async def test_the_drawn_tree_shows_who_is_quiet() -> None:
+async def test_the_drawn_tree_shows_quiet_tasks() -> None:
     child = Agent("child", model=ScriptedModel.always("late", 100))
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -230,7 +230,7 @@ async def test_the_drawn_tree_shows_who_is_quiet() -> None:
 # Who is not watched, or not for long.
 
 
-async def test_who_waits_for_its_children_is_never_quiet() -> None:
+async def test_a_task_that_waits_for_its_children_is_never_quiet() -> None:
     leaf = Agent("leaf", model=streaming(100, every=50))
     middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf])
     fact, entries = await settled_of(middle, "/top/middle[1]")
@@ -248,7 +248,7 @@ async def settled_of(child: Agent, path: str) -> tuple[TaskSettled, list[Entry]]
     return fact, journal.entries
 
 
-async def test_who_waits_for_children_that_wait_in_line_is_never_quiet() -> None:
+async def test_a_task_that_waits_for_queued_children_is_never_quiet() -> None:
     leaf = Agent("leaf", model=streaming(30, every=49))
     middle = Agent("middle", model=steps(hand_on("x", "y", "z"), "up"), delegates=[leaf])
     journal = MemoryJournal()
@@ -262,7 +262,7 @@ async def test_who_waits_for_children_that_wait_in_line_is_never_quiet() -> None
 
 
 @pytest.mark.parametrize("attempt", range(8))
-async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(attempt: int) -> None:
+async def test_a_task_checked_when_its_last_child_ends_is_not_quiet(attempt: int) -> None:
     """It is looked at every minute, and its child ends in the second one."""
     leaf = Agent("leaf", model=streaming(4, every=30))
     middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf])
@@ -272,7 +272,7 @@ async def test_who_is_looked_at_when_its_last_child_ends_is_not_quiet(attempt: i
 
 
 @pytest.mark.parametrize("attempt", range(8))
-async def test_who_is_looked_at_when_its_last_child_ends_is_not_stalled(attempt: int) -> None:
+async def test_a_task_checked_when_its_last_child_ends_is_not_stalled(attempt: int) -> None:
     patience = Patience(quiet=None, stalled=60, stalled_in_tool=60)
     leaf = Agent("leaf", model=streaming(4, every=30))
     middle = Agent("middle", model=steps(hand_on("x"), "up"), delegates=[leaf], patience=patience)
@@ -301,7 +301,7 @@ async def test_a_quiet_child_does_not_make_its_parent_quiet() -> None:
     assert tree.counts() == {"succeeded": 3}
 
 
-async def test_who_is_silent_after_its_children_have_ended_is_stopped_in_time() -> None:
+async def test_a_task_silent_after_its_children_is_stopped_in_time() -> None:
     """From the end of the last child on, its silence is its own."""
     leaf = Agent("leaf", model=streaming(25, every=50))
     model = late(steps(hand_on("x"), "late"), 100_000)
@@ -332,7 +332,7 @@ async def test_endless_patience_never_ends() -> None:
     assert quiet_changes(entries) == []
 
 
-async def test_who_is_never_quiet_can_still_be_stalled() -> None:
+async def test_a_task_that_is_never_quiet_can_still_stall() -> None:
     patience = Patience(quiet=None, stalled=100)
     child = Agent("child", model=ScriptedModel.always("late", 500), patience=patience)
     fact, entries = await settled(child)
@@ -520,7 +520,7 @@ async def test_a_quiet_task_can_be_cancelled() -> None:
     assert quiet_changes(journal.entries) == [True]
 
 
-async def test_who_waits_for_a_budget_is_not_stalled() -> None:
+async def test_a_task_that_waits_for_a_budget_is_not_stalled() -> None:
     """Its sibling has what it needs, and will give it back."""
     child = Agent("child", model=streaming(40, every=50))
     top = Agent("top", model=steps(hand_on("a", "b"), "end"), delegates=[child])
@@ -537,7 +537,7 @@ async def test_who_waits_for_a_budget_is_not_stalled() -> None:
 # Signs that come too late.
 
 
-async def test_a_word_after_the_end_is_heard_by_nobody() -> None:
+async def test_an_event_after_the_end_of_a_task_is_ignored() -> None:
     """An event that is emitted after the end of a task reaches no subscriber, and does no harm."""
     spy = SpyModel(ScriptedModel.always("done", 100))
     journal = MemoryJournal()

@@ -466,7 +466,7 @@ async def test_a_worktree_is_not_remade_while_an_earlier_git_works_in_it(
 
 
 @realtime
-async def test_a_cancelled_opening_leaves_nothing(
+async def test_a_cancelled_opening_leaves_no_worktree(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """Neither a folder nor a branch, nor a process that goes on with it."""
@@ -486,7 +486,7 @@ async def test_a_cancelled_opening_leaves_nothing(
 
 
 @realtime
-async def test_a_checkout_that_fails_leaves_nothing(
+async def test_a_failed_checkout_leaves_no_worktree(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     replace_checkout(environ, repo, "echo the disk is full >&2; exit 1")
@@ -548,7 +548,7 @@ async def test_a_folder_in_the_repository_does_not_look_like_work(
 
 
 @realtime
-async def test_the_surroundings_lead_git_nowhere_else(
+async def test_variables_of_a_git_hook_do_not_redirect_git(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     """A process in a git hook has these variables."""
@@ -674,7 +674,7 @@ async def test_work_in_a_submodule_alone_is_kept(repo: Path, trees: Worktrees) -
 
 
 @realtime
-async def test_a_folder_that_only_looks_like_a_repository_is_none(
+async def test_a_folder_that_imitates_a_repository_is_refused(
     repo: Path, trees: Worktrees, tmp_path: Path
 ) -> None:
     """It came with an innocent project, and its settings name a command."""

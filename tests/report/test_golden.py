@@ -169,7 +169,7 @@ def _prefixes(text: str) -> Iterable[str]:
     yield "\n".join(facts)
 
 
-def test_both_folds_know_the_same_whatever_happens(page: Page) -> None:
+def test_both_folds_agree_for_every_order_of_facts(page: Page) -> None:
     """All facts that can be, in any order: what the ledger's own machine comes up with."""
     journals: list[Sequence[Entry]] = []
 

@@ -14,7 +14,7 @@ from orchestrator.kernel.journal.task_history import read_task_transcript
 from tests.delegation.fact_strategies import Facts
 
 
-def test_whatever_happens_it_is_the_transcript_of_the_whole_run() -> None:
+def test_the_history_of_a_task_equals_the_one_of_the_whole_run() -> None:
     """Those that depend on other tasks are read with them, and few others."""
     journals: list[Sequence[Entry]] = []
 

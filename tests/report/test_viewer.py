@@ -512,7 +512,7 @@ def test_a_recording_is_marked_and_has_no_changing_actions(few: Written, opened:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(theme: str, some: Written, opened: Opened) -> None:
+def test_axe_reports_no_problem(theme: str, some: Written, opened: Opened) -> None:
     page = opened(some)
     page.prefer(prefers_color_scheme=theme)
     page.run(f"{AXE}; 0")
@@ -548,7 +548,7 @@ def test_every_status_has_a_sign_and_a_word(some: Written, opened: Opened) -> No
         )
 
 
-def test_who_wants_no_motion_gets_none(some: Written, opened: Opened) -> None:
+def test_reduced_motion_stops_all_animations(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.prefer(prefers_reduced_motion="reduce")
     page.click("[data-group=failed]")
@@ -589,7 +589,7 @@ def test_a_narrow_screen_keeps_the_tree(width: int, some: Written, opened: Opene
 # Hostile words
 
 
-def test_whatever_an_agent_says_is_text(folder: Path, opened: Opened) -> None:
+def test_the_words_of_an_agent_are_shown_as_text(folder: Path, opened: Opened) -> None:
     report = write(folder / "hostile.html", hostile().entries, run=S, is_written=False)
     page = opened(report)
     for number in range(len(HOSTILE)):
@@ -609,7 +609,7 @@ def test_whatever_an_agent_says_is_text(folder: Path, opened: Opened) -> None:
     assert not set("\u202e\u2066\u200f\x1b") & set(shown_text)
 
 
-def test_a_line_of_a_megabyte_is_cut_and_that_is_said(folder: Path, opened: Opened) -> None:
+def test_a_line_of_a_megabyte_is_cut_with_a_note(folder: Path, opened: Opened) -> None:
     report = write(folder / "long.html", hostile().entries, run=S, is_written=False)
     page = opened(report)
     page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('long'))")
@@ -645,7 +645,7 @@ def test_without_a_script_there_is_the_summary(some: Written, browser: Browser) 
         assert words in text
 
 
-def test_a_click_in_the_flame_selects_who_is_there(some: Written, opened: Opened) -> None:
+def test_a_click_in_the_flame_selects_its_task(some: Written, opened: Opened) -> None:
     page = opened(some)
     page.run(f"{VIEWER}.showTab('flame')")
     page.settle()

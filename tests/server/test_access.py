@@ -115,7 +115,7 @@ async def test_a_foreign_page_does_not_reach_the_server_under_its_own_name(serve
         assert answer.error["code"] == "wrong_host"
 
 
-async def test_it_answers_to_its_own_names(served: Served) -> None:
+async def test_the_server_answers_to_its_own_host_names(served: Served) -> None:
     for host in OURS:
         assert (await ask(served, "/v1/models", f"Host: {host}", BEARER)).status == 200
 
@@ -189,7 +189,7 @@ async def test_a_method_that_a_path_does_not_take_is_refused(served: Served) -> 
         assert answer.headers["allow"]
 
 
-async def test_a_browser_that_asks_whether_it_may_is_told_nothing(served: Served) -> None:
+async def test_a_preflight_request_gets_no_cors_headers(served: Served) -> None:
     """No foreign page may read a response, so there is nothing to allow."""
     preflight = ("Origin: https://evil.example", "Access-Control-Request-Method: POST")
 

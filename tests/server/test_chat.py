@@ -181,7 +181,7 @@ async def test_an_empty_answer_is_an_answer() -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_whatever_can_be_written_can_be_said() -> None:
+async def test_every_text_survives_a_chat_completion() -> None:
     text = 'Grüße, 世界 👩‍🚀 \u2028 \x00 "quoted" \\ \r\n data: [DONE]\n\nend'
     model = ScriptedModel.always(lambda said: said[-1].text)
     async with serving(Agent("echo", model=model)) as served:

@@ -256,7 +256,7 @@ async def test_an_invalid_header_is_refused() -> None:
     assert caught.value.param == "x-session-workspace"
 
 
-async def test_a_conversation_with_tools_may_go_on_with_something_else() -> None:
+async def test_a_conversation_with_tools_may_continue_with_a_message() -> None:
     async with serving(HELPER) as served:
         answer = await served.openai.chat.completions.create(
             model="helper", messages=[*HELLO, CALLS, ANSWER, ASSISTANT, *HELLO]

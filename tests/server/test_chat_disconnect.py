@@ -122,7 +122,7 @@ async def test_ending_the_request_ends_its_tree(stream: bool, tmp_path: Path) ->
         await assert_all_was_cancelled(chat)
 
 
-async def test_one_who_only_asks_again_under_the_same_key_ends_nothing(tmp_path: Path) -> None:
+async def test_a_second_request_under_the_same_key_ends_no_run(tmp_path: Path) -> None:
     async with busy(tmp_path) as chat:
         body = {"model": "parent", "messages": HELLO}
         state = chat.served.server.state

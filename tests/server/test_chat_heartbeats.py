@@ -35,7 +35,7 @@ async def test_a_stream_begins_before_the_client_gives_up_and_sends_heartbeats()
     assert client.sent.endswith(b"data: [DONE]\n\n")
 
 
-async def test_who_fails_after_the_stream_had_to_begin_ends_it_with_the_error() -> None:
+async def test_a_failure_after_the_stream_began_ends_it_with_the_error() -> None:
     waits = trio.Event()
     model = streaming(waits, ModelError("no money", kind=Failure.QUOTA))
     async with serving(Agent("helper", model=model)) as served:

@@ -31,7 +31,7 @@ def team(go: trio.Event) -> Agent:
     return Agent("boss", model=model, delegates=[reader])
 
 
-async def test_reasoning_and_delegations_are_streamed_to_who_asks() -> None:
+async def test_reasoning_and_delegations_are_streamed_on_request() -> None:
     go = trio.Event()
     shown: list[str] = []
     content = ""
@@ -57,7 +57,7 @@ async def test_reasoning_and_delegations_are_streamed_to_who_asks() -> None:
     assert "succeeded" in told
 
 
-async def test_who_does_not_ask_gets_the_answer_only() -> None:
+async def test_the_answer_alone_is_streamed_by_default() -> None:
     go = trio.Event()
     go.set()
     async with serving(team(go)) as served:
@@ -69,7 +69,7 @@ async def test_who_does_not_ask_gets_the_answer_only() -> None:
     assert not [it for it in deltas if "reasoning_content" in it]
 
 
-async def test_the_message_of_a_plain_answer_has_the_reasoning_for_who_asks() -> None:
+async def test_a_plain_answer_holds_reasoning_on_request() -> None:
     go = trio.Event()
     go.set()
     async with serving(team(go)) as served:

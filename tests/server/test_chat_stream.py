@@ -182,7 +182,7 @@ async def test_an_empty_answer_is_a_whole_stream() -> None:
     assert [it.choices[0].finish_reason for it in read] == [None, "stop"]
 
 
-async def test_whatever_can_be_written_can_be_streamed() -> None:
+async def test_every_text_survives_a_chat_stream() -> None:
     text = 'Grüße, 世界 👩‍🚀 \u2028\u0085 \x00 "quoted" \\ \r\n data: [DONE]\n\n: end'
     model = ScriptedModel.always(lambda said: said[-1].text)
     async with serving(Agent("echo", model=model)) as served:

@@ -342,7 +342,7 @@ async def test_only_the_allowed_tools_are_there() -> None:
     assert len(response.tools) == 3
 
 
-async def test_a_client_may_call_its_tools_as_ours_where_the_agent_delegates_nothing() -> None:
+async def test_a_client_tool_may_use_our_names_unless_the_agent_delegates() -> None:
     """An agent that delegates keeps its names, and the error says so."""
     model = speaker("1")
     task: Any = {"type": "function", "name": "task", "parameters": {}}

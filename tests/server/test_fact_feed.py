@@ -59,7 +59,7 @@ async def test_facts_posted_during_a_commit_wait_for_the_next_one() -> None:
     assert [fact.seq for fact in second] == [opened.seq + 2]
 
 
-async def test_the_last_fact_comes_before_the_end_whatever_the_disk_does() -> None:
+async def test_the_last_fact_of_a_feed_precedes_its_end() -> None:
     disk = SlowDisk()
     agents = {"worker": worker()}
     async with (

@@ -134,7 +134,7 @@ async def test_requests_in_one_packet_are_answered_in_order(served: Served) -> N
     assert [answer.status for answer in answers] == [200, 404, 200]
 
 
-async def test_no_request_gets_a_websocket_whatever_comes_with_it(served: Served) -> None:
+async def test_a_websocket_upgrade_is_always_refused(served: Served) -> None:
     for frame in FRAMES:
         async with connected(served.url) as stream:
             await stream.send_all(UPGRADE + frame)

@@ -49,7 +49,7 @@ def caller(served: Served, body: dict[str, Any]) -> Client:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_waits_is_not_hurt_by_another_who_hangs_up(stream: bool) -> None:
+async def test_a_waiting_caller_survives_the_disconnect_of_another(stream: bool) -> None:
     go = trio.Event()
     model = speaker(("It is ", go, "Lima."))
     async with serving(Agent("a", model=model)) as served:

@@ -163,7 +163,7 @@ async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(tmp_path: 
         ("POST", "/v1/jobs/writer", {"goal": 7}, 400),
     ],
 )
-async def test_a_wrong_request_is_refused_and_changes_nothing(
+async def test_a_wrong_request_is_refused_and_sets_no_job(
     tmp_path: Path, method: str, path: str, body: Any, status: int
 ) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T07:00")

@@ -78,7 +78,7 @@ def test_the_file_is_private_and_has_no_token_in_it(file: Path) -> None:
     assert sorted(it.name for it in file.parent.iterdir()) == ["keys.json", "keys.json.lock"]
 
 
-def test_tokens_are_redacted_wherever_they_are_said(file: Path) -> None:
+def test_tokens_are_redacted_in_every_text(file: Path) -> None:
     _, token = add_key(file, "ann", now=1)
 
     said = redacted(f"the token is {token}, and so on", [])
@@ -228,7 +228,7 @@ async def test_the_default_key_approves_only_where_no_command_can_read_it() -> N
 
 
 @pytest.mark.realtime
-async def test_a_wrong_key_is_401_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+async def test_every_wrong_key_is_answered_with_the_same_401(tmp_path: Path) -> None:
     async with serving_with_keys(worker(), folder=tmp_path) as server:
         token = server.new_token("ann")
         expired = server.new_token("old", expires=1.0)
@@ -438,7 +438,7 @@ def test_a_folder_that_another_user_has_linked_has_no_valid_keys(tmp_path: Path)
         ("rotate", "known", "--grace", "soon"),
     ],
 )
-def test_a_mistake_is_told_and_changes_nothing(
+def test_a_usage_error_is_reported_and_keeps_the_file(
     tmp_path: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / FILE
@@ -464,7 +464,7 @@ def test_a_command_of_an_agent_makes_no_keys(
 
 
 @pytest.mark.realtime
-async def test_two_who_add_a_key_at_once_both_have_one(file: Path) -> None:
+async def test_two_processes_can_add_keys_at_once(file: Path) -> None:
     def add(name: str) -> None:
         for number in range(20):
             add_key(file, f"{name}-{number}", now=1)

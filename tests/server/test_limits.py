@@ -90,7 +90,7 @@ async def limited(
         yield Limited(orchestrator=orchestrator, http=http, file=file)
 
 
-async def test_a_key_makes_so_many_requests_a_second(tmp_path: Path) -> None:
+async def test_the_requests_of_a_key_are_limited_per_second(tmp_path: Path) -> None:
     async with limited(worker(), folder=tmp_path) as server:
         ann = server.key("ann", requests_per_second=2)
         bob = server.key("bob", requests_per_second=2)
@@ -133,7 +133,7 @@ def test_a_wait_has_an_end_that_can_be_told() -> None:
     assert refused.response().headers["retry-after"] == "31536000"
 
 
-async def test_a_key_has_so_many_runs_at_once(tmp_path: Path) -> None:
+async def test_the_runs_of_a_key_are_limited_at_once(tmp_path: Path) -> None:
     slow = worker("slow", seconds=1_000)
     async with limited(worker(), slow, folder=tmp_path) as server:
         ann, bob = server.key("ann", runs_at_once=2), server.key("bob")

@@ -30,7 +30,7 @@ def ends_of(accepted: socket.socket | trio.socket.SocketType) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bound", "host"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")]
 )
-async def test_it_is_found_by_addresses_of_both_kinds(bound: str, host: str) -> None:
+async def test_a_local_peer_is_found_by_ipv4_and_ipv6(bound: str, host: str) -> None:
     is_new = ":" in bound
     if is_new and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
@@ -71,7 +71,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
-async def test_a_command_that_became_another_user_approves_nothing() -> None:
+async def test_a_command_that_became_another_user_cannot_approve() -> None:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = str(listener.socket.getsockname()[1])
     command = await trio.lowlevel.open_process(
@@ -84,7 +84,7 @@ async def test_a_command_that_became_another_user_approves_nothing() -> None:
     await command.wait()
 
 
-async def test_one_that_has_left_may_not_approve_and_another_machine_may() -> None:
+async def test_a_closed_connection_may_not_approve_and_another_machine_may() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leaving = socket.create_connection(listening.getsockname())
         accepted, _ = listening.accept()

@@ -78,7 +78,9 @@ async def test_the_document_lists_the_parameters_of_a_route() -> None:
     assert paths["/health"]["get"]["security"] == []
 
 
-async def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_schemathesis_reports_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # It sends hundreds of wrong tokens, and expects 401 for each.
     monkeypatch.setattr(wrong_keys, "FREE", 10_000)
     async with serving(worker(), boss(), careful()) as served:

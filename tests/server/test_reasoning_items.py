@@ -67,7 +67,7 @@ async def test_reasoning_is_an_item_on_request() -> None:
     assert kept == [True, False]
 
 
-async def test_it_is_streamed_with_the_events_of_openai_and_can_be_resumed() -> None:
+async def test_reasoning_is_streamed_with_events_of_openai_and_can_be_resumed() -> None:
     async with serving(Agent("a", model=thinker("42"))) as served:
         responses = served.openai.responses
         events = [

@@ -76,7 +76,7 @@ async def test_events_have_the_same_numbers_with_and_without_it() -> None:
     assert shapes[0] == shapes[1]
 
 
-async def test_who_retrieves_a_running_response_may_ask_too() -> None:
+async def test_a_retrieved_running_response_may_include_progress() -> None:
     go = trio.Event()
     async with serving(team(go)) as served:
         responses = served.openai.responses

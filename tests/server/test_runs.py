@@ -13,7 +13,7 @@ from orchestrator.agents import Agent, Failure, ModelError, Pipeline, ScriptedMo
 from orchestrator.agents.pipelines.pipeline import PipelineContext
 from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.events import DoorOpened, TaskRequested, TurnStarted
-from orchestrator.kernel import read_api
+from orchestrator.products.history import export_formats
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES
@@ -368,7 +368,7 @@ async def test_a_large_tree_is_drawn_in_a_thread_and_looks_the_same(
         run = await ended(served, (await started(served, "boss"))["id"])
         path = f"/v1/runs/{run['id']}/tree?format={wanted}"
         small = await served.http.get(path)
-        monkeypatch.setattr(read_api, "DRAWN_IN_LOOP", 0)
+        monkeypatch.setattr(export_formats, "DRAWN_IN_LOOP", 0)
         large = await served.http.get(path)
 
     assert large.status_code == 200
@@ -420,7 +420,7 @@ async def test_a_deleted_run_cannot_be_read(tmp_path: Path) -> None:
     assert listed["data"] == []
 
 
-async def test_who_is_not_there_is_404() -> None:
+async def test_an_unknown_run_is_answered_with_404() -> None:
     async with serving(worker()) as served:
         answers = [
             await served.http.request(method, path)

@@ -30,7 +30,7 @@ second = Agent("two", model=ScriptedModel.always("2"))
 """
 
 
-async def test_it_serves_every_agent_of_the_file_and_says_where(tmp_path: Path) -> None:
+async def test_serve_lists_every_agent_of_the_file(tmp_path: Path) -> None:
     async with server_process(tmp_path, TWO) as server:
         async with server.openai() as client:
             models = await client.models.list()
@@ -114,7 +114,7 @@ slow = Agent("slow", model=ScriptedModel.always("late", 1000))
         assert ": slow\n" in server.output
 
 
-async def test_it_deletes_runs_that_are_older_than_it_keeps_them(tmp_path: Path) -> None:
+async def test_serve_deletes_runs_beyond_the_retention(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(worker(), "old")
@@ -130,7 +130,7 @@ async def test_it_deletes_runs_that_are_older_than_it_keeps_them(tmp_path: Path)
     assert server.errors == ""
 
 
-async def test_it_deletes_the_oldest_runs_of_a_journal_that_is_too_large(tmp_path: Path) -> None:
+async def test_serve_deletes_the_oldest_runs_of_a_large_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     goals = [random.Random(it).randbytes(100_000).hex() for it in range(12)]
     async with open_orchestrator(path) as orchestrator:

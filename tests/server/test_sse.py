@@ -129,7 +129,7 @@ async def test_a_crash_leaves_no_run_of_a_request_without_a_client() -> None:
     assert begun.capability is DeliveryCapability.NONE
 
 
-async def test_a_stream_that_the_server_leaves_says_so() -> None:
+async def test_a_stream_closed_by_the_server_ends_with_stopping() -> None:
     over = trio.Event()
     reader = Reader()
     reader._has_asked = True

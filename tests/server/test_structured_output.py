@@ -158,7 +158,7 @@ async def test_intermediate_text_is_not_part_of_the_json(own: Any) -> None:
     assert json.loads("".join(deltas)) == {"total": 3}
 
 
-async def test_it_is_streamed_while_the_model_writes_it() -> None:
+async def test_structured_output_is_streamed_while_it_is_written() -> None:
     go = trio.Event()
     model = speaker(("  ", '{"total"', go, ": 3}"))
     shown: list[str] = []

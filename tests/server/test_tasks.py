@@ -338,9 +338,7 @@ with socket.create_connection(("127.0.0.1", int(port))) as there:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc")
 @pytest.mark.parametrize("before", [[], ["env", "-i"]])
-async def test_no_command_of_an_agent_approves_whatever_token_it_has_found(
-    before: list[str],
-) -> None:
+async def test_a_command_of_an_agent_cannot_approve_with_any_token(before: list[str]) -> None:
     slow = Slow()
     async with serving(slow.agent) as served:
         run = (await started(served, "slow"))["id"]

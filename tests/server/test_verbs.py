@@ -281,7 +281,7 @@ async def test_each_verb_needs_its_scope_and_sees_only_its_own(tmp_path: Path) -
     assert seen.status_code == 404
 
 
-async def test_the_audit_says_who_began_it() -> None:
+async def test_the_audit_records_retry_and_pause() -> None:
     team, journal = Team(fails=True), MemoryJournal()
     async with serving(team.agent, journal=journal) as served:
         run = await ended(served, (await started(served, "lead"))["id"])

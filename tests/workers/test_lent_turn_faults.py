@@ -127,7 +127,7 @@ async def test_a_worker_that_is_lost_takes_the_turn_with_it(point: str) -> None:
     assert len(flights.effects) == (point == "before call is asked"), "never twice"
 
 
-async def test_an_agent_that_says_so_begins_anew_at_another_worker() -> None:
+async def test_a_restarting_agent_starts_afresh_at_another_worker() -> None:
     flights = Flights(on_restart="restart")
     resumed = flights.places.faults.add(FIRST, "before call is asked")
 
@@ -139,7 +139,7 @@ async def test_an_agent_that_says_so_begins_anew_at_another_worker() -> None:
     assert began.afresh
 
 
-async def test_a_child_begins_anew_at_another_worker() -> None:
+async def test_a_child_starts_afresh_at_another_worker() -> None:
     flights = Flights(on_restart="restart")
     call = ToolCall("delegate_task", {"goal": "go", "agent": "pilot"})
     boss = Agent(
@@ -338,7 +338,7 @@ async def test_each_turn_of_a_conversation_begins_with_new_state() -> None:
     assert texts == ["1", "1"]
 
 
-async def test_a_fenced_writer_changes_nothing() -> None:
+async def test_a_fenced_writer_has_no_effect() -> None:
     """It stood still past its lease; the turn that the next writer has adopted goes on."""
     flights = Flights(seconds=30)
     places = flights.places
@@ -381,7 +381,7 @@ async def test_dispatches_that_come_twice_and_letters_that_are_lost_do_no_harm()
     assert len(places.facts(CallPlaced)) == 1
 
 
-async def test_a_turn_waits_for_a_worker_and_is_shown_so() -> None:
+async def test_a_turn_without_a_worker_waits_and_is_shown() -> None:
     flights = Flights()
     places = flights.places
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:
@@ -634,7 +634,7 @@ async def test_an_ended_turn_leaves_no_state_at_its_worker() -> None:
     assert not places.exchange.letters
 
 
-def test_a_replay_and_a_simulation_send_nothing() -> None:
+def test_a_replay_and_a_simulation_send_no_dispatch() -> None:
     flights = Flights()
 
     async def record() -> None:

@@ -301,7 +301,7 @@ async def test_a_writer_that_closes_leaves_calls_of_conversations_to_the_next() 
     assert len(launches.effects) == 1
 
 
-async def test_a_fenced_writer_changes_nothing() -> None:
+async def test_a_fenced_writer_has_no_effect() -> None:
     """It stood still past its lease; the calls that the next writer has adopted go on."""
     launches = Launches(seconds=30)
     places = launches.places
@@ -326,7 +326,7 @@ async def test_a_fenced_writer_changes_nothing() -> None:
     assert len(launches.effects) == 1
 
 
-async def test_a_call_waits_for_a_worker_and_is_shown_so() -> None:
+async def test_a_call_without_a_worker_waits_and_is_shown() -> None:
     launches = Launches()
     places = launches.places
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:
@@ -554,7 +554,7 @@ async def test_a_closing_writer_has_acknowledged_its_recorded_ends() -> None:
     assert seen.beat.runs == frozenset()
 
 
-def test_a_replay_and_a_simulation_send_nothing() -> None:
+def test_a_replay_and_a_simulation_send_no_dispatch() -> None:
     """They have no workers, and need none."""
     launches = Launches()
 

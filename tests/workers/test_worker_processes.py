@@ -163,7 +163,7 @@ def pid_of(worker: str) -> int:
     return int(worker.rsplit("-", 2)[1])
 
 
-async def test_a_worker_stands_still_is_drained_and_leaves_nothing(
+async def test_a_worker_stopped_past_its_lease_is_drained_and_leaves_no_process(
     workers: WorkerProcesses,
 ) -> None:
     """SIGSTOP past its lease and SIGCONT: what it says then is fenced, and it goes on."""

@@ -84,7 +84,7 @@ async def test_others_receive_the_dispatches_of_the_dead_and_not_of_the_living(
                 assert (await anext(deliveries)).dispatch == last
 
 
-async def test_a_crash_of_the_database_loses_nothing(
+async def test_a_crash_of_the_database_loses_no_dispatch(
     leaf_of_own_server: Leaf, own_server: PostgresServer
 ) -> None:
     """What is sent, held or finished while the database is away takes effect when it is back."""

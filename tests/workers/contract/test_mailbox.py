@@ -230,7 +230,9 @@ async def test_a_staying_request_is_received_after_its_worker_has_left(mail_leaf
     assert (heard.run, heard.body) == ("ended", b"!")
 
 
-async def test_who_has_caught_up_has_received_all_that_was_asked_before(mail_leaf: Leaf) -> None:
+async def test_a_writer_that_has_caught_up_has_received_all_earlier_requests(
+    mail_leaf: Leaf,
+) -> None:
     tenure = mail_leaf.take_over()
     seen: list[Request] = []
     async with mail_leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:
@@ -278,7 +280,7 @@ async def test_a_letter_is_written_once_for_each_connection(installed: str) -> N
         assert written() == [(0, 2), (1, 2), (2, 2), (3, 1)]
 
 
-async def test_a_run_is_stopped_even_if_it_asks_nothing(mail_leaf: Leaf) -> None:
+async def test_a_silent_run_can_be_stopped(mail_leaf: Leaf) -> None:
     tenure = mail_leaf.take_over()
     async with mail_leaf.open() as exchange:
         async with (

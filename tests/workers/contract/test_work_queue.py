@@ -83,7 +83,7 @@ async def test_a_dispatch_that_no_worker_will_receive_is_stranded(leaf: Leaf) ->
     assert list(stranded) == [over, withdrawn, unknown]
 
 
-async def test_a_writer_that_was_fenced_sends_and_withdraws_nothing(leaf: Leaf) -> None:
+async def test_a_fenced_writer_neither_sends_nor_withdraws(leaf: Leaf) -> None:
     old = leaf.take_over()
     (early,) = dispatches(old, "early")
     async with leaf.open() as exchange:
