@@ -1,6 +1,8 @@
-# Two commands do all the set-up on a machine that has Python 3.11 or newer, git and make:
+# Each command sets up what it needs on a machine that has Python 3.11 or newer, git and make:
 #   make demo    an editor delegates to researchers; no key, no server
-#   make test    everything a test needs, then all gates and all tests
+#   make quick   the tests without processes, browsers and databases: at most 4 minutes on 2 cores
+#   make test    all gates and all tests, with coverage: what CI runs
+#   make all     that, and every long proof
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,8 +34,15 @@ demo-local: $(VENV)/.local ## the same with a real model, small and silly, on th
 demo-cluster: $(VENV)/.cluster ## two servers on one Postgres; one is killed in mid-run, and the run goes on
 	@$(BIN)/python examples/cluster/demo.py
 
+.PHONY: quick
+quick: $(VENV)/.dev bubblewrap ## the quick tests: no coverage, no browser, no database
+	@$(BIN)/pytest -q -n auto --dist worksteal -m 'not slow'
+
 .PHONY: test
 test: check unit wheel ## install, then every gate and every test
+
+.PHONY: all
+all: test test-postgres properties wheels acceptance chaos ## every test, every Python, every long proof
 
 .PHONY: check
 check: format-check lint types imports ## every gate that runs no code, quickest first
@@ -56,8 +65,8 @@ lint: $(VENV)/.dev
 
 .PHONY: types
 types: $(VENV)/.dev
-	@$(BIN)/mypy
-	@$(BIN)/pyright --warnings
+	@# Both at once: each uses one core.
+	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright --warnings; pyright=$$?; wait $$mypy && exit $$pyright
 
 .PHONY: imports
 imports: $(VENV)/.dev
@@ -72,10 +81,12 @@ HOUSE_TESTS = $(filter-out $(OF_FILES:%=tests/orchestrator/test_%.py), \
     $(wildcard tests/orchestrator/test_*.py))
 
 .PHONY: unit
-unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch coverage
+unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests; the quick ones with branch coverage
 	@$(BIN)/coverage erase
-	@# Files are split where a core has nothing left to do.
-	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
+	@# Coverage doubles the CPU time, so only the quick tests are measured. `worksteal` splits files where
+	@# a core has nothing left to do.
+	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal -m 'not slow'
+	@$(BIN)/pytest -q -n auto --dist worksteal -m slow
 	@$(BIN)/pytest -q -n auto --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 95

@@ -16,6 +16,7 @@ import trio.testing
 from hypothesis import settings
 
 from tests.house_journal import house_database, house_journal, pytest_addoption
+from tests.levels import mark_slow
 from tests.postgres import postgres, postgres_server, pytest_terminal_summary
 
 __all__ = [
@@ -54,7 +55,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# First: the option -m selects by the markers that are there by then.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items)
     # A fixture would come too late: pytest-trio only sees a clock that the test itself names.
     for item in items:
         is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
