@@ -8,6 +8,7 @@ from importlib import import_module
 
 from orchestrator.agents.agent import Agent, Compaction, is_agent
 from orchestrator.agents.approval import allow, confirm, deny
+from orchestrator.agents.budget import Budget
 from orchestrator.agents.errors import (
     AgentError,
     DefinitionError,
@@ -21,7 +22,7 @@ from orchestrator.agents.errors import (
     ToolError,
 )
 from orchestrator.agents.hooks import Hooks
-from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.limits import Limits, Patience
 from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeG
 import attrs
 
 from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.budget import Budget
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.hooks import Hooks
-from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.limits import Limits, Patience
 from orchestrator.agents.models.model import Model, ModelRequest
 from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
 from orchestrator.agents.models.token_estimate import (

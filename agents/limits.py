@@ -1,6 +1,4 @@
-"""The values `Limits`, `Budget` and `Patience`: how much an agent may use, and how long it may
-idle.
-"""
+"""The values `Limits` and `Patience`: how much a task may use itself, and how long it may idle."""
 
 import math
 from typing import Any
@@ -10,7 +8,7 @@ import attrs
 from orchestrator.agents.errors import DefinitionError
 
 
-def _not_negative(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+def not_negative(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     try:
         # Written so that it also refuses NaN.
         makes_sense = value is None or value >= 0
@@ -18,14 +16,6 @@ def _not_negative(instance: object, attribute: "attrs.Attribute[Any]", value: An
         raise _no_number(instance, attribute, value) from None
     if not makes_sense:
         raise DefinitionError(f"{type(instance).__name__}({attribute.name}={value}) makes no sense")
-
-
-def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    _not_negative(instance, attribute, value)
-    if value is not None and not isinstance(value, int):
-        raise DefinitionError(
-            f"{type(instance).__name__}({attribute.name}={value}) is no whole number"
-        )
 
 
 def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
@@ -45,56 +35,21 @@ def _no_number(
     return DefinitionError(f"{type(instance).__name__}({attribute.name}={value!r}) is no number")
 
 
-def _endless(value: Any) -> Any:
-    """Return None for infinity, which JSON cannot carry."""
-    return None if value == math.inf else value
-
-
 @attrs.frozen(kw_only=True)
 class Limits:
     """What one task of an agent may use itself, without its children."""
 
-    model_calls: int = attrs.field(default=100, validator=_not_negative)
-    seconds: float | None = attrs.field(default=None, validator=_not_negative)
+    model_calls: int = attrs.field(default=100, validator=not_negative)
+    seconds: float | None = attrs.field(default=None, validator=not_negative)
     """How long one task may take, waiting for its joined children included."""
-    tokens: int | None = attrs.field(default=None, validator=_not_negative)
+    tokens: int | None = attrs.field(default=None, validator=not_negative)
     """How many tokens its own model calls may read and write."""
-    usd: float | None = attrs.field(default=None, validator=_not_negative)
+    usd: float | None = attrs.field(default=None, validator=not_negative)
     """How much its own model calls may cost."""
-    repeats: int = attrs.field(default=5, validator=_not_negative)
+    repeats: int = attrs.field(default=5, validator=not_negative)
     """How often the very same call may get the very same answer."""
-    repairs: int = attrs.field(default=1, validator=_not_negative)
+    repairs: int = attrs.field(default=1, validator=not_negative)
     """How often a turn may give its final answer again, because the last one did not fit."""
-
-
-@attrs.frozen(kw_only=True)
-class Budget:
-    """The most that a task and all its descendants may use together. None means no limit; 0 forbids
-    all use.
-    """
-
-    usd: float | None = attrs.field(default=None, validator=_not_negative, converter=_endless)
-    tokens: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How many tokens all model calls may read and write."""
-    calls: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How many model calls there may be."""
-    seconds: float | None = attrs.field(default=None, validator=_not_negative, converter=_endless)
-    """How long all of it may take, from the first request on."""
-    tasks: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How many tasks may be delegated."""
-    depth: int | None = attrs.field(default=None, validator=_whole, converter=_endless)
-    """How many levels of tasks there may be below."""
-    name: str = ""
-    """Its name in messages."""
-
-    def __str__(self) -> str:
-        amounts = [
-            f"{amount}={value}"
-            for amount, value in attrs.asdict(self).items()
-            if amount != "name" and value is not None
-        ]
-        name = f" {self.name!r}" if self.name else ""
-        return f"budget{name} ({', '.join(amounts) or 'no limit'})"
 
 
 @attrs.frozen(kw_only=True)

@@ -6,16 +6,13 @@ import msgspec
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Amounts that budgets limit and accounts sum up.
+    """Amounts that budgets limit and accounts sum up."""
 
-    No field has a default: with a new one, the type checker names each place that must know it.
-    """
-
-    calls: int
-    tokens: int
-    cost: int
+    calls: int = 0
+    tokens: int = 0
+    cost: int = 0
     """Micro-dollars."""
-    tasks: int
+    tasks: int = 0
 
     def __add__(self, other: "Amounts") -> "Amounts":
         return Amounts(
@@ -34,5 +31,5 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-NOTHING: Final = Amounts(calls=0, tokens=0, cost=0, tasks=0)
-ONE_TASK: Final = Amounts(calls=0, tokens=0, cost=0, tasks=1)
+NOTHING: Final = Amounts()
+ONE_TASK: Final = Amounts(tasks=1)

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 import attrs
 
 from orchestrator.agents import Budget, Usage
-from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.agents.budget import BudgetKind
 from orchestrator.delegation.amounts import NOTHING, Amounts
 from orchestrator.delegation.errors import DelegationError
 from orchestrator.delegation.notices import counted, dollars
@@ -17,7 +17,7 @@ from orchestrator.delegation.task import Grant
 
 
 def _amounts_of(usage: Usage, calls: int) -> Amounts:
-    return Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
+    return Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost)
 
 
 class OverBudgetError(DelegationError):

@@ -10,8 +10,9 @@ import msgspec
 
 from orchestrator.agents.agent import Agent
 from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.budget import Budget
 from orchestrator.agents.errors import DefinitionError
-from orchestrator.agents.limits import Budget, Limits, Patience
+from orchestrator.agents.limits import Limits, Patience
 from orchestrator.agents.output.pydantic_types import replaced_parts, union_of
 from orchestrator.agents.output.typed import output_schema
 from orchestrator.agents.pipelines.pipeline import Pipeline, PipelineContext

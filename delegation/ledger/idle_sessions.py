@@ -21,20 +21,13 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class AccountUse:
-    """What one session has used of one budget, as it is stored: flat."""
+    """The amounts that one session has used of one budget, as they are stored."""
 
     grant: Grant
     path: str
     depth: int
     at: float
-    calls: int
-    tokens: int
-    cost: int
-    tasks: int
-
-    @property
-    def used(self) -> Amounts:
-        return Amounts(calls=self.calls, tokens=self.tokens, cost=self.cost, tasks=self.tasks)
+    used: Amounts
 
 
 _DECODER = msgspec.json.Decoder(list[AccountUse])
@@ -47,16 +40,8 @@ def encode_shared_use(session: SessionRecord) -> str:
 
 
 def _used(part: Account) -> AccountUse:
-    return AccountUse(
-        Grant(part.id, part.budget),
-        part.path,
-        part.depth,
-        part.started_at,
-        part.used.calls,
-        part.used.tokens,
-        part.used.cost,
-        part.used.tasks,
-    )
+    grant = Grant(part.id, part.budget)
+    return AccountUse(grant, part.path, part.depth, part.started_at, part.used)
 
 
 def decode_used_amounts(used: str) -> dict[str, Amounts]:

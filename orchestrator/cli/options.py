@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
-from cyclopts import Parameter
+from cyclopts import Parameter, default_name_transform
 
 from orchestrator.agents import Agent, DefinitionError, Part, Pipeline
+from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.backends import is_database, journals_at
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
@@ -74,6 +75,12 @@ BrowserOption = Annotated[
         show_default=False,
         help="Open no browser: the link is printed in any case.",
     ),
+]
+
+BudgetOption = Annotated[
+    BudgetAmounts | None,
+    # One option for each kind: --budget-usd, --budget-tokens and so on.
+    Parameter(name="*", name_transform=lambda kind: f"budget-{default_name_transform(kind)}"),
 ]
 
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]

@@ -4,15 +4,19 @@ Its account is in one journal: the first in which anything is begun under it. El
 a second budget of the same size, so that is refused.
 """
 
+import inspect
 import secrets
 from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from orchestrator.agents import Budget
 from orchestrator.delegation import SHARED_BUDGET_PREFIX, Account, Grant
 from orchestrator.kernel.errors import SharedBudgetError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Shared:
@@ -45,37 +49,34 @@ _NAME_BUDGET: Final[ContextVar[Callable[[Budget], str]]] = ContextVar(
 )
 
 
+def _with_parameters_of(other: Callable[P, object]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function the parameters of another callable, for type checkers and `inspect`."""
+
+    def replace(function: Callable[..., T]) -> Callable[P, T]:
+        parameters = list(inspect.signature(other).parameters.values())
+        signature = inspect.signature(function).replace(parameters=parameters)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return replace
+
+
+@_with_parameters_of(Budget)
 @contextmanager
-def budget(
-    *,
-    usd: float | None = None,
-    tokens: int | None = None,
-    calls: int | None = None,
-    seconds: float | None = None,
-    tasks: int | None = None,
-    depth: int | None = None,
-    name: str = "",
-) -> Generator[None]:
-    """Bound what the runs, sessions and messages that are begun inside may use together.
+def budget(**amounts: Any) -> Generator[None]:
+    """Bound the use of all runs, sessions and messages that are begun inside, together.
 
     Budgets nest, and an inner one only tightens: a call has to fit all of them. A task that would
     exceed one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and its error
     names the budget; tasks or levels too many are refused, and the model reads why.
 
-    It is kept in one journal: what is begun inside in another one raises `SharedBudgetError`.
+    One journal keeps the budget: a run that is begun inside in another one raises
+    `SharedBudgetError`.
 
     Args:
-        usd: what all model calls may cost.
-        tokens: the input and output tokens of all model calls.
-        calls: the number of model calls.
-        seconds: how long all of it may take, from the first request on.
-        tasks: how many tasks may be delegated.
-        depth: how many levels of tasks may be below a run or session.
-        name: what errors call the budget.
+        **amounts: the fields of `Budget`, such as `usd=0.5, tasks=40, name="nightly"`.
     """
-    allowed = Budget(
-        usd=usd, tokens=tokens, calls=calls, seconds=seconds, tasks=tasks, depth=depth, name=name
-    )
+    allowed = Budget(**amounts)
     grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
     with _use((*_SHARED.get(), _Shared(grant))):
         yield

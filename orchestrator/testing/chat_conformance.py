@@ -21,13 +21,13 @@ from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.products.chat import (
     Button,
     ButtonPress,
+    ChatAddress,
     ChatEvent,
     ChatUser,
     GatewaySettings,
     GoneError,
     IncomingMessage,
     NotSentError,
-    Place,
     Platform,
     RetryAfterError,
     RevokedError,
@@ -37,7 +37,7 @@ from orchestrator.products.chat.replies import MARK
 from orchestrator.testing.harness import Harness
 
 NO_FILES: Final[Mapping[str, bytes]] = {}
-NO_ANCHORS: Final[Mapping[Place, str]] = {}
+NO_ANCHORS: Final[Mapping[ChatAddress, str]] = {}
 SECONDS: Final = 60.0
 """Longer than anything here takes; with trio's jumping clock it costs nothing."""
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -58,7 +58,7 @@ class ShownMessage:
     """A message of ours, as the platform shows it."""
 
     id: str
-    place: Place
+    address: ChatAddress
     text: str = ""
     anchor: str = ""
     buttons: tuple[Button, ...] = ()
@@ -74,7 +74,7 @@ class StandIn(Protocol):
         ...
 
     @property
-    def places(self) -> Sequence[Place]:
+    def addresses(self) -> Sequence[ChatAddress]:
         """A private chat, a group, and a thread or topic of a group, in this order."""
         ...
 
@@ -82,7 +82,7 @@ class StandIn(Protocol):
         """Connect to it, as one process would; another may come after it."""
         ...
 
-    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
+    def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         """Let the person write to us, and return the anchor for a reply."""
         ...
 
@@ -119,7 +119,9 @@ Check: TypeAlias = Callable[[OpenStandIn], Any]
 class RecordingInbox:
     """An inbox that keeps what it gets."""
 
-    def __init__(self, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS) -> None:
+    def __init__(
+        self, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
+    ) -> None:
         """Keep events.
 
         Args:
@@ -141,10 +143,10 @@ class RecordingInbox:
         if not self._takes:
             await trio.sleep_forever()
         if isinstance(event, IncomingMessage):
-            self.anchors[event.place] = event.anchor
+            self.anchors[event.address] = event.anchor
 
-    async def last_anchors(self) -> Mapping[Place, str]:
-        """Return the last message of each place that was taken."""
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
+        """Return the last message of each address that was taken."""
         await trio.lowlevel.checkpoint()
         return self.anchors
 
@@ -162,7 +164,7 @@ class RecordingInbox:
 
 @asynccontextmanager
 async def _heard(
-    stand_in: StandIn, *, takes: bool = True, anchors: Mapping[Place, str] = NO_ANCHORS
+    stand_in: StandIn, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
 ) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
     """Hear a platform as long as the block lasts."""
     inbox = RecordingInbox(takes=takes, anchors=anchors)
@@ -173,14 +175,14 @@ async def _heard(
             nursery.cancel_scope.cancel(reason="the check is over")
 
 
-async def a_message_is_heard_with_its_place_and_sender(open_stand_in: OpenStandIn) -> None:
+async def a_message_is_heard_with_its_address_and_sender(open_stand_in: OpenStandIn) -> None:
     """In private, in a group that addresses us, and in a thread."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
-        for number, place in enumerate(stand_in.places, 1):
-            anchor = stand_in.say(place, f"Hello {number}")
+        for number, address in enumerate(stand_in.addresses, 1):
+            anchor = stand_in.say(address, f"Hello {number}")
             event = (await inbox.wait_events(number))[-1]
             assert isinstance(event, IncomingMessage), event
-            assert event.place == place, f"{event.place} is not {place}"
+            assert event.address == address, f"{event.address} is not {address}"
             assert event.user.id == stand_in.user.id
             assert event.text == f"Hello {number}", f"{event.text!r} has a mention"
             assert event.anchor == anchor
@@ -192,7 +194,7 @@ async def a_message_is_heard_with_its_place_and_sender(open_stand_in: OpenStandI
 async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> None:
     """By that the gateway knows it."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
-        stand_in.say(stand_in.places[0], "Hello")
+        stand_in.say(stand_in.addresses[0], "Hello")
         await inbox.wait_events(1)
         stand_in.say_again()
         ids = {it.id for it in await inbox.wait_events(2) if isinstance(it, IncomingMessage)}
@@ -202,14 +204,14 @@ async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> N
 async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandIn) -> None:
     """A message is acknowledged when it is durable, and not before."""
     async with open_stand_in() as stand_in:
-        place = stand_in.places[0]
+        address = stand_in.addresses[0]
         async with _heard(stand_in) as (_, first):
-            stand_in.say(place, "One")
+            stand_in.say(address, "One")
             await first.wait_events(1)
             await stand_in.wait_acknowledged()
         anchors = first.anchors
         async with _heard(stand_in, takes=False, anchors=anchors) as (_, second):
-            stand_in.say(place, "Two")
+            stand_in.say(address, "Two")
             await second.wait_events(1)
         async with _heard(stand_in, anchors=anchors) as (_, third):
             # A platform that got no acknowledgement may say it more than once.
@@ -222,11 +224,11 @@ async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandI
 async def a_fault_is_reported_and_what_was_said_is_heard(open_stand_in: OpenStandIn) -> None:
     """A passing fault never ends the hearing, and names no secret."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
-        stand_in.say(stand_in.places[0], "One")
+        stand_in.say(stand_in.addresses[0], "One")
         await inbox.wait_events(1)
         await stand_in.wait_acknowledged()
         stand_in.fail(ChatFault.NOT_HEARD)
-        stand_in.say(stand_in.places[0], "Two")
+        stand_in.say(stand_in.addresses[0], "Two")
         events = [*await inbox.wait_events(2)]
         texts = [it.text for it in events if isinstance(it, IncomingMessage)]
         assert texts == ["One", "Two"], texts
@@ -266,7 +268,7 @@ async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenSta
             before = len(stand_in.messages)
             for number, part in enumerate(parts):
                 key = f"{len(text)}.{number}"
-                await platform.send(stand_in.places[0], part, key=key)
+                await platform.send(stand_in.addresses[0], part, key=key)
             shown = [it.text for it in stand_in.messages[before:]]
             for piece in pieces:
                 assert any(piece in it for it in shown), f"{piece} is missing"
@@ -275,16 +277,16 @@ async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenSta
 
 
 async def a_reply_is_anchored_and_a_repetition_marked(open_stand_in: OpenStandIn) -> None:
-    """It is sent to the place and thread of the message that it answers."""
+    """It is sent to the address and thread of the message that it answers."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
-        for number, place in enumerate(stand_in.places, 1):
-            anchor = stand_in.say(place, "Hello")
+        for number, address in enumerate(stand_in.addresses, 1):
+            anchor = stand_in.say(address, "Hello")
             await inbox.wait_events(number)
             (part,) = platform.split("**Hello** back")
-            sent = await platform.send(place, part, key=str(number), anchor=anchor, mark=MARK)
+            sent = await platform.send(address, part, key=str(number), anchor=anchor, mark=MARK)
             shown = stand_in.messages[-1]
             assert shown.id == sent.id
-            assert shown.place == place, f"it went to {shown.place}, not to {place}"
+            assert shown.address == address, f"it went to {shown.address}, not to {address}"
             assert shown.anchor in {anchor, ""}, f"it answers {shown.anchor}"
             assert MARK in shown.text
             assert "Hello back" in shown.text.replace("*", "")
@@ -294,7 +296,7 @@ async def a_pause_is_told_with_its_seconds(open_stand_in: OpenStandIn) -> None:
     """So the gateway waits as long as the platform asks for."""
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.PAUSE)
-        error = await _error_of_send(platform, stand_in.places[0])
+        error = await _error_of_send(platform, stand_in.addresses[0])
         assert isinstance(error, RetryAfterError), repr(error)
         assert error.seconds > 0
         assert not stand_in.messages
@@ -307,7 +309,7 @@ async def a_lost_answer_is_no_certain_failure(open_stand_in: OpenStandIn) -> Non
     """
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.LOST_ANSWER)
-        error = await _error_of_send(platform, stand_in.places[0])
+        error = await _error_of_send(platform, stand_in.addresses[0])
         assert not isinstance(error, NotSentError), repr(error)
         assert len(stand_in.messages) == 1, "it was doubled without a mark"
         _require_no_secrets(str(error), platform)
@@ -317,30 +319,30 @@ async def a_chat_that_is_gone_is_told_as_such(open_stand_in: OpenStandIn) -> Non
     """So the gateway gives it up, and no other."""
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.GONE)
-        error = await _error_of_send(platform, stand_in.places[0])
+        error = await _error_of_send(platform, stand_in.addresses[0])
         assert isinstance(error, GoneError), repr(error)
         _require_no_secrets(str(error), platform)
 
 
 async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -> None:
-    """In each place."""
+    """In each address."""
     data = "session:a_" + "0" * 16
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
-        for number, place in enumerate(stand_in.places, 1):
-            stand_in.say(place, "Hello")
+        for number, address in enumerate(stand_in.addresses, 1):
+            stand_in.say(address, "Hello")
             await inbox.wait_events(2 * number - 1)
             buttons = [Button("Approve", data), Button("Deny", "deny:x")]
-            sent = await platform.send_buttons(place, "May it?", buttons, key=f"b{number}")
+            sent = await platform.send_buttons(address, "May it?", buttons, key=f"b{number}")
             shown = stand_in.messages[-1]
-            assert (shown.id, shown.place, shown.text) == (sent.id, place, "May it?")
+            assert (shown.id, shown.address, shown.text) == (sent.id, address, "May it?")
             assert list(shown.buttons) == buttons
             stand_in.press(shown, data)
             press = (await inbox.wait_events(2 * number))[-1]
             assert isinstance(press, ButtonPress), press
-            assert (press.data, press.message, press.place) == (data, sent.id, place)
+            assert (press.data, press.message, press.address) == (data, sent.id, address)
             assert press.user.id == stand_in.user.id
             await platform.answer_press(press, "Approved")
-            await platform.close_buttons(place, sent.id, "Approved by Ada")
+            await platform.close_buttons(address, sent.id, "Approved by Ada")
             closed = next(it for it in stand_in.messages if it.id == sent.id)
             assert (closed.text, closed.buttons) == ("Approved by Ada", ())
 
@@ -349,42 +351,42 @@ async def files_come_and_go_unchanged(open_stand_in: OpenStandIn) -> None:
     """Their bytes and their names, whatever their sender calls them."""
     name = "../a picture.png"
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
-        place = stand_in.places[0]
-        anchor = stand_in.say(place, "Look", {name: PICTURE})
+        address = stand_in.addresses[0]
+        anchor = stand_in.say(address, "Look", {name: PICTURE})
         (event,) = await inbox.wait_events(1)
         assert isinstance(event, IncomingMessage)
         (attachment,) = event.attachments
         assert attachment.size in {None, len(PICTURE)}
         assert await platform.download(attachment) == PICTURE
         assert not any(it in repr(attachment) for it in platform.secrets)
-        await platform.send_file(place, "copy.png", PICTURE, key="file", anchor=anchor)
+        await platform.send_file(address, "copy.png", PICTURE, key="file", anchor=anchor)
         assert stand_in.messages[-1].file == PICTURE
-        assert stand_in.messages[-1].place == place
+        assert stand_in.messages[-1].address == address
 
 
 async def an_answer_being_written_can_be_shown(open_stand_in: OpenStandIn) -> None:
-    """In each place."""
+    """In each address."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
-        for number, place in enumerate(stand_in.places, 1):
-            stand_in.say(place, "Hello")
+        for number, address in enumerate(stand_in.addresses, 1):
+            stand_in.say(address, "Hello")
             await inbox.wait_events(number)
-            await platform.show_typing(place)
+            await platform.show_typing(address)
 
 
-async def each_message_is_answered_once_in_its_place(open_stand_in: OpenStandIn) -> None:
+async def each_message_is_answered_once_at_its_address(open_stand_in: OpenStandIn) -> None:
     """By a gateway, also if messages come twice."""
     harness = Harness()
     async with open_stand_in() as stand_in:
         async with _gateway(stand_in, harness, reply="Hello back."):
             anchors = {}
-            for number, place in enumerate(stand_in.places, 1):
-                anchors[place] = stand_in.say(place, "Hello")
+            for number, address in enumerate(stand_in.addresses, 1):
+                anchors[address] = stand_in.say(address, "Hello")
                 await stand_in.wait_messages(number)
                 stand_in.say_again()
                 await stand_in.wait_acknowledged()
         shown = list(stand_in.messages)
-        assert [it.place for it in shown] == list(stand_in.places)
-        assert all(it.anchor in {anchors[it.place], ""} for it in shown)
+        assert [it.address for it in shown] == list(stand_in.addresses)
+        assert all(it.anchor in {anchors[it.address], ""} for it in shown)
     harness.assert_laws()
 
 
@@ -396,8 +398,8 @@ async def a_crash_after_any_fact_loses_and_doubles_nothing_unmarked(
     while True:
         harness = Harness()
         async with open_stand_in() as stand_in:
-            place = stand_in.places[0]
-            stand_in.say(place, "Hello")
+            address = stand_in.addresses[0]
+            stand_in.say(address, "Hello")
             async with stand_in.connect() as platform:
                 whole = len(platform.split(LONG_REPLY))
             with trio.move_on_after(SECONDS):
@@ -437,7 +439,9 @@ async def _gateway(
     stand_in: StandIn, harness: Harness, *, reply: str = LONG_REPLY, crash_after: int | None = None
 ) -> AsyncGenerator[Platform]:
     user = stand_in.user.id
-    settings = GatewaySettings(allow=tuple(f"{place.platform}:{user}" for place in stand_in.places))
+    settings = GatewaySettings(
+        allow=tuple(f"{address.platform}:{user}" for address in stand_in.addresses)
+    )
     agent = Agent("helper", model=ScriptedModel.always(reply))
     async with (
         stand_in.connect() as platform,
@@ -447,11 +451,11 @@ async def _gateway(
         yield platform
 
 
-async def _error_of_send(platform: Platform, place: Place) -> Exception | None:
+async def _error_of_send(platform: Platform, address: ChatAddress) -> Exception | None:
     await trio.lowlevel.checkpoint()
     (part,) = platform.split("Hello")
     try:
-        await platform.send(place, part, key="one")
+        await platform.send(address, part, key="one")
     except Exception as exc:  # noqa: BLE001 (which one it is, is what is checked)
         return exc
     return None
@@ -464,7 +468,7 @@ def _require_no_secrets(text: str, platform: Platform) -> None:
 
 
 CHECKS: Final[Sequence[Check]] = (
-    a_message_is_heard_with_its_place_and_sender,
+    a_message_is_heard_with_its_address_and_sender,
     a_message_that_comes_twice_has_one_id,
     what_was_not_taken_comes_to_the_next_process,
     a_fault_is_reported_and_what_was_said_is_heard,
@@ -477,7 +481,7 @@ CHECKS: Final[Sequence[Check]] = (
     buttons_are_shown_pressed_and_taken_away,
     files_come_and_go_unchanged,
     an_answer_being_written_can_be_shown,
-    each_message_is_answered_once_in_its_place,
+    each_message_is_answered_once_at_its_address,
     a_crash_after_any_fact_loses_and_doubles_nothing_unmarked,
 )
 """All of them, for a parametrized test."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from orchestrator.agents import Budget, Usage
-from orchestrator.agents.budget_kind import BudgetKind
+from orchestrator.agents.budget import BudgetKind
 from orchestrator.delegation import (
     Grant,
     ImpossibleEventError,
@@ -77,10 +77,10 @@ class _Budget:
 
     def add(self, usage: Usage, calls: int = 1) -> None:
         # A model of the user may call a provider more often: it counts as one call.
-        self.used += Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
+        self.used += Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost)
 
     def hold(self, task: TaskId, usage: Usage) -> None:
-        self.held[task] = Amounts(calls=usage.calls, tokens=usage.tokens, cost=usage.cost, tasks=0)
+        self.held[task] = Amounts(calls=usage.calls, tokens=usage.tokens, cost=usage.cost)
 
     def release(self, task: TaskId) -> None:
         self.held.pop(task, None)

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.chat import ButtonPress, ChatEvent, IncomingMessage, Place
+from orchestrator.chat import ButtonPress, ChatAddress, ChatEvent, IncomingMessage
 from orchestrator.products.chat.discord.platform import DiscordPlatform, open_discord
 from tests.chat.fakes.discord import TOKEN, FakeDiscord, open_fake_discord
 
@@ -19,7 +19,7 @@ class Inbox:
     def __init__(self) -> None:
         self.events: list[ChatEvent] = []
         self.reports: list[str] = []
-        self.anchors: dict[Place, str] = {}
+        self.anchors: dict[ChatAddress, str] = {}
         self.gate = trio.Event()
         """No event is durable before."""
         self.gate.set()
@@ -30,7 +30,7 @@ class Inbox:
         self.events.append(event)
         self._changed.unpark_all()
 
-    async def last_anchors(self) -> Mapping[Place, str]:
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
         await trio.lowlevel.checkpoint()
         return self.anchors
 

@@ -12,7 +12,7 @@ from typing import assert_never
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.chat import Button, ChatUser, Place, Platform
+from orchestrator.chat import Button, ChatAddress, ChatUser, Platform
 from orchestrator.products.chat.discord import open_discord
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.discord import (
@@ -32,10 +32,10 @@ from tests.chat.fakes.discord_bodies import RefusedError
 
 class DiscordStandIn:
     user = ChatUser(ADA, NAMES[ADA])
-    places = (
-        Place("discord", DIRECT),
-        Place("discord", GENERAL),
-        Place("discord", GENERAL, THREAD),
+    addresses = (
+        ChatAddress("discord", DIRECT),
+        ChatAddress("discord", GENERAL),
+        ChatAddress("discord", GENERAL, THREAD),
     )
 
     def __init__(self, fake: FakeDiscord, nursery: trio.Nursery, folder: Path) -> None:
@@ -49,9 +49,9 @@ class DiscordStandIn:
         file = self._folder / "session"
         return open_discord(TOKEN, session_file=file, url=self.fake.url)
 
-    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
-        mention = "" if place == self.places[0] else f"<@{BOT}> "
-        said = self.fake.write(mention + text, channel=place.thread or place.chat, files=files)
+    def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
+        mention = "" if address == self.addresses[0] else f"<@{BOT}> "
+        said = self.fake.write(mention + text, channel=address.thread or address.chat, files=files)
         self._nursery.start_soon(self._announce, said)
         return said.id
 
@@ -101,7 +101,7 @@ class DiscordStandIn:
         thread = channel.id if channel.parent else ""
         return ShownMessage(
             id=message.id,
-            place=Place("discord", channel.parent or channel.id, thread),
+            address=ChatAddress("discord", channel.parent or channel.id, thread),
             text=message.content,
             anchor=message.reply_to,
             buttons=tuple(Button(*it) for it in message.buttons.items()),

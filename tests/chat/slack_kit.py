@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.chat import ChatEvent, IncomingMessage, Place
+from orchestrator.chat import ChatAddress, ChatEvent, IncomingMessage
 from orchestrator.products.chat.slack.platform import SlackPlatform, open_slack
 from orchestrator.products.server.chat_webhooks import open_chat_webhooks
 from orchestrator.products.server.transport.listener import Listening
@@ -29,7 +29,7 @@ class KeptInbox:
             raise self.errors.pop()
         self.events.append(event)
 
-    async def last_anchors(self) -> Mapping[Place, str]:
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
         await trio.lowlevel.checkpoint()
         return {}
 

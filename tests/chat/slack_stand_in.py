@@ -6,7 +6,7 @@ from typing import assert_never
 
 import trio
 
-from orchestrator.chat import Button, ChatUser, Place, Platform
+from orchestrator.chat import Button, ChatAddress, ChatUser, Platform
 from orchestrator.products.chat.slack.platform import open_slack
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.slack import (
@@ -28,10 +28,10 @@ QUESTION, DISCUSSION = "1700000001.000100", "1700000002.000100"
 
 class SlackStandIn:
     user = ChatUser(ADA, "Ada")
-    places = (
-        Place("slack", DIRECT),
-        Place("slack", GENERAL, QUESTION),
-        Place("slack", GENERAL, DISCUSSION),
+    addresses = (
+        ChatAddress("slack", DIRECT),
+        ChatAddress("slack", GENERAL, QUESTION),
+        ChatAddress("slack", GENERAL, DISCUSSION),
     )
 
     def __init__(self, fake: FakeSlack) -> None:
@@ -45,15 +45,15 @@ class SlackStandIn:
     def connect(self) -> AbstractAsyncContextManager[Platform]:
         return open_slack(BOT_TOKEN, app_token=APP_TOKEN, url=self.fake.api_url)
 
-    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
-        if place.thread:
+    def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
+        if address.thread:
             text = f"<@{BOT_USER}> {text}"
-        is_begun = bool(self.fake.find(place.chat, place.thread))
+        is_begun = bool(self.fake.find(address.chat, address.thread))
         said = self.fake.say(
             text,
-            channel=place.chat,
-            thread_ts=place.thread if is_begun else "",
-            ts="" if is_begun else place.thread,
+            channel=address.chat,
+            thread_ts=address.thread if is_begun else "",
+            ts="" if is_begun else address.thread,
             files=[self.fake.add_file(*it) for it in files.items()],
         )
         return said.ts
@@ -62,7 +62,7 @@ class SlackStandIn:
         self.fake.say_again()
 
     def press(self, message: ShownMessage, data: str) -> None:
-        shown = self.fake.find(message.place.chat, message.id)
+        shown = self.fake.find(message.address.chat, message.id)
         assert shown is not None
         (label,) = (it.text for it in message.buttons if it.data == data)
         self.fake.press(shown, label)
@@ -99,7 +99,7 @@ class SlackStandIn:
         files = [self.fake.files[it].content or b"" for it in message.files]
         return ShownMessage(
             id=message.ts,
-            place=Place("slack", message.channel, message.thread_ts),
+            address=ChatAddress("slack", message.channel, message.thread_ts),
             text=message.shown,
             buttons=tuple(Button(label, it["value"]) for label, it in message.buttons.items()),
             file=b"".join(files),

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, assert_never
 
-from orchestrator.chat import Button, ChatUser, Place, Platform
+from orchestrator.chat import Button, ChatAddress, ChatUser, Platform
 from orchestrator.products.chat.telegram import open_telegram
 from orchestrator.testing.chat_conformance import NO_FILES, ChatFault, ShownMessage
 from tests.chat.fakes.telegram import TOKEN, FakeTelegram, Fault
@@ -14,10 +14,10 @@ USER, GROUP, TOPIC = 7, -100_123, 12
 
 class TelegramStandIn:
     user = ChatUser(str(USER), f"Person {USER}")
-    places = (
-        Place("telegram", str(USER)),
-        Place("telegram", str(GROUP)),
-        Place("telegram", str(GROUP), str(TOPIC)),
+    addresses = (
+        ChatAddress("telegram", str(USER)),
+        ChatAddress("telegram", str(GROUP)),
+        ChatAddress("telegram", str(GROUP), str(TOPIC)),
     )
 
     def __init__(self, fake: FakeTelegram) -> None:
@@ -28,22 +28,22 @@ class TelegramStandIn:
     def connect(self) -> AbstractAsyncContextManager[Platform]:
         return open_telegram(TOKEN, address=self.fake.address)
 
-    def say(self, place: Place, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
+    def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
         fields: dict[str, Any] = {}
         for name, content in files.items():
             fields["document"] = self.fake.add_file(name, content)
             fields["caption"] = text
-        is_private = place == self.places[0]
+        is_private = address == self.addresses[0]
         shown = text if is_private else f"@helper_bot {text}"
-        topic = int(place.thread) if place.thread else None
+        topic = int(address.thread) if address.thread else None
         said = "" if files else shown
-        return str(self.fake.say(said, user=USER, chat=int(place.chat), topic=topic, **fields))
+        return str(self.fake.say(said, user=USER, chat=int(address.chat), topic=topic, **fields))
 
     def say_again(self) -> None:
         self.fake.send_last_again()
 
     def press(self, message: ShownMessage, data: str) -> None:
-        self.fake.press(int(message.id), data, user=USER, chat=int(message.place.chat))
+        self.fake.press(int(message.id), data, user=USER, chat=int(message.address.chat))
 
     def fail(self, fault: ChatFault) -> None:
         match fault:
@@ -79,7 +79,7 @@ def _shown(message: Mapping[str, Any], fake: FakeTelegram) -> ShownMessage:
     file = message.get("document", {}).get("file_id", "")
     return ShownMessage(
         id=str(message["message_id"]),
-        place=Place("telegram", str(message["chat"]["id"]), str(topic)),
+        address=ChatAddress("telegram", str(message["chat"]["id"]), str(topic)),
         text=message.get("text", ""),
         anchor=str(message.get("reply_to_message", {}).get("message_id", "")),
         buttons=tuple(Button(it["text"], it["callback_data"]) for row in rows for it in row),

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from orchestrator.agents import raising_one_error
-from orchestrator.chat import Place, RevokedError
+from orchestrator.chat import ChatAddress, RevokedError
 from orchestrator.products.chat.discord import open_discord
 from orchestrator.products.chat.discord.session_file import GatewaySession, SessionFile
 from tests.chat.discord_kit import Connected, Inbox, connected, open_platform, within_an_hour
@@ -129,8 +129,8 @@ async def test_an_expired_session_restarts_and_reads_the_history(how: str | int)
         await chat.inbox.wait_events(6)
         await chat.fake.wait_until(lambda: chat.fake.identified == 2)
         await _say_everywhere(chat, "after")
-        for place in {it.place for it in chat.inbox.messages}:
-            texts = [it.text for it in chat.inbox.messages if it.place == place]
+        for address in {it.address for it in chat.inbox.messages}:
+            texts = [it.text for it in chat.inbox.messages if it.address == address]
             assert texts == ["before", "meanwhile", "after"]
 
 
@@ -175,7 +175,7 @@ async def test_an_unreadable_history_blocks_no_other_channel() -> None:
 
 
 async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
-    """What was said between them is heard, also in a place that has no session yet."""
+    """What was said between them is heard, also at an address that has no session yet."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
         first = await _hear_until(fake, file, lambda _: fake.is_connected)
@@ -191,13 +191,13 @@ async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
 
 
 async def test_a_session_of_the_file_that_is_over_is_no_trouble(tmp_path: Path) -> None:
-    """Its places are known from the sessions that are held."""
+    """Its addresses are known from the sessions that are held."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
         said = fake.write("heard by an earlier process")
         _file(file).save(GatewaySession("gone", fake.gateway_url, 7, BOT))
         fake.write("said while no process ran")
-        anchors = {Place("discord", DIRECT): said.id, Place("slack", "C1"): "1.2"}
+        anchors = {ChatAddress("discord", DIRECT): said.id, ChatAddress("slack", "C1"): "1.2"}
         inbox = await _hear_until(fake, file, lambda it: bool(it.texts), anchors)
         assert inbox.texts == ["said while no process ran"]
         assert fake.identified == 1
@@ -207,7 +207,7 @@ async def test_a_message_older_than_a_day_is_not_answered() -> None:
     async with open_fake_discord(lambda: 1_700_000_000.0) as fake:
         old = fake.write("first")
         fake.write("two days ago")
-        anchors = {Place("discord", DIRECT): old.id}
+        anchors = {ChatAddress("discord", DIRECT): old.id}
         async with open_discord(
             TOKEN, url=fake.url, clock=lambda: 1_700_000_000.0 + 2 * 86_400
         ) as platform:
@@ -418,7 +418,7 @@ async def _hear_until(
     fake: FakeDiscord,
     file: Path,
     is_enough: Callable[[Inbox], bool],
-    anchors: dict[Place, str] | None = None,
+    anchors: dict[ChatAddress, str] | None = None,
 ) -> Inbox:
     """Run one process of the platform until it has heard enough."""
     inbox = Inbox()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator.chat import Attachment, Button, GoneError, Place
+from orchestrator.chat import Attachment, Button, ChatAddress, GoneError
 from orchestrator.products.chat.discord import platform
 from tests.chat.discord_kit import Connected, connected
 from tests.chat.fakes.discord import ADA, BOB, BOT, DIRECT, GENERAL, OTHER_BOT, THREAD
@@ -23,7 +23,7 @@ async def test_a_private_message_is_heard_with_all_that_is_known_of_it() -> None
         await chat.inbox.wait_events(1)
         (heard,) = chat.inbox.messages
         assert heard.text == "hello"
-        assert heard.place == Place("discord", DIRECT)
+        assert heard.address == ChatAddress("discord", DIRECT)
         assert heard.is_private
         assert heard.is_addressed
         assert (heard.user.id, heard.user.name) == (ADA, "Ada")
@@ -33,7 +33,7 @@ async def test_a_private_message_is_heard_with_all_that_is_known_of_it() -> None
 async def test_in_a_channel_only_mentions_and_replies_to_the_bot_are_heard() -> None:
     async with connected() as chat:
         await chat.platform.send(
-            Place("discord", GENERAL), chat.platform.split("I am here")[0], key="k"
+            ChatAddress("discord", GENERAL), chat.platform.split("I am here")[0], key="k"
         )
         (own,) = chat.fake.sent(GENERAL)
         other = await chat.fake.say("among us", channel=GENERAL)
@@ -43,18 +43,20 @@ async def test_in_a_channel_only_mentions_and_replies_to_the_bot_are_heard() -> 
         await chat.fake.say(f"<@!{BOT}> one", channel=GENERAL)
         await chat.fake.say("two", channel=GENERAL, reply_to=own.id)
         assert await heard_texts(chat) == ["one", "two"]
-        assert {it.place for it in chat.inbox.messages} == {Place("discord", GENERAL)}
+        assert {it.address for it in chat.inbox.messages} == {ChatAddress("discord", GENERAL)}
         assert not any(it.is_private for it in chat.inbox.messages)
         assert chat.inbox.messages[0].chat_name == "general"
 
 
-async def test_a_thread_is_a_place_of_its_channel_and_all_of_it_is_read() -> None:
+async def test_a_thread_is_an_address_of_its_channel_and_all_of_it_is_read() -> None:
     """Whether what has no mention is for us, the gateway knows: a session may be held there."""
     async with connected() as chat:
         await chat.fake.say(f"<@{BOT}> begin", channel=THREAD)
         await chat.fake.say("go on", channel=THREAD, by=BOB)
         assert await heard_texts(chat) == ["begin", "go on"]
-        assert {it.place for it in chat.inbox.messages} == {Place("discord", GENERAL, THREAD)}
+        assert {it.address for it in chat.inbox.messages} == {
+            ChatAddress("discord", GENERAL, THREAD)
+        }
         assert [it.is_addressed for it in chat.inbox.messages] == [True, False]
         asked = [it for it in chat.fake.calls if it.path == f"/channels/{THREAD}"]
         assert len(asked) == 1, "a channel is asked for once"
@@ -224,6 +226,6 @@ async def _buttons(chat: Connected) -> Any:
 
     buttons = [Button("Approve", "yes"), Button("Deny", "no")]
     sent = await chat.platform.send_buttons(
-        Place("discord", GENERAL), "May it?", buttons, key="question"
+        ChatAddress("discord", GENERAL), "May it?", buttons, key="question"
     )
     return chat.fake.messages[sent.id]

@@ -1,4 +1,4 @@
-"""What is sent to Discord: to the right place, once, and no person is pinged."""
+"""What is sent to Discord: to the right address, once, and no person is pinged."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ import trio
 
 from orchestrator.chat import (
     Button,
+    ChatAddress,
     GoneError,
     NotSentError,
-    Place,
     RefusedError,
     RetryAfterError,
     RevokedError,
@@ -23,28 +23,28 @@ from tests.chat.discord_kit import open_platform
 from tests.chat.fakes import discord_bodies
 from tests.chat.fakes.discord import ADA, DIRECT, GENERAL, THREAD, TOKEN
 
-PRIVATE = Place("discord", DIRECT)
-CHANNEL = Place("discord", GENERAL)
-IN_THREAD = Place("discord", GENERAL, THREAD)
+PRIVATE = ChatAddress("discord", DIRECT)
+CHANNEL = ChatAddress("discord", GENERAL)
+IN_THREAD = ChatAddress("discord", GENERAL, THREAD)
 MESSAGES = "POST /channels/{}/messages"
 
 
 async def send(
     platform: DiscordPlatform,
     text: str = "hello",
-    place: Place = PRIVATE,
+    address: ChatAddress = PRIVATE,
     key: str = "one",
     **more: Any,
 ) -> Sent:
-    return await platform.send(place, TextPart(text), key=key, **more)
+    return await platform.send(address, TextPart(text), key=key, **more)
 
 
-async def test_each_place_gets_its_own_messages_anchored() -> None:
+async def test_each_address_gets_its_own_messages_anchored() -> None:
     async with open_platform() as (fake, platform):
-        for number, place in enumerate((PRIVATE, CHANNEL, IN_THREAD)):
-            channel = place.thread or place.chat
+        for number, address in enumerate((PRIVATE, CHANNEL, IN_THREAD)):
+            channel = address.thread or address.chat
             said = fake.write("hello", channel=channel)
-            sent = await send(platform, place=place, key=str(number), anchor=said.id)
+            sent = await send(platform, address=address, key=str(number), anchor=said.id)
             (shown,) = fake.sent(channel)
             assert (shown.id, shown.reply_to, sent.changed) == (sent.id, said.id, "")
 
@@ -77,7 +77,7 @@ async def test_a_refused_anchor_is_omitted_and_reported() -> None:
 async def test_a_missing_thread_is_omitted_and_reported() -> None:
     async with open_platform() as (fake, platform):
         del fake.channels[THREAD]
-        sent = await send(platform, place=IN_THREAD, anchor="77")
+        sent = await send(platform, address=IN_THREAD, anchor="77")
         assert sent.changed == "the thread"
         assert len(fake.sent(GENERAL)) == 1
 
@@ -171,7 +171,7 @@ async def test_each_channel_has_a_bucket_of_its_own() -> None:
             await send(platform, key=str(number))
         with pytest.raises(RetryAfterError):
             await send(platform, key="6")
-        await send(platform, place=CHANNEL, key="7")
+        await send(platform, address=CHANNEL, key="7")
         assert len(fake.sent(GENERAL)) == 1
 
 
@@ -187,7 +187,7 @@ async def test_a_refused_call_keeps_its_channel_silent_as_long_as_discord_says()
             await send(platform)
         assert caught.value.seconds == pytest.approx(0.5)
         assert len(fake.calls) == calls
-        await send(platform, place=CHANNEL, key="elsewhere")
+        await send(platform, address=CHANNEL, key="elsewhere")
         await trio.sleep(1)
         await send(platform)
 
@@ -202,7 +202,7 @@ async def test_a_global_limit_keeps_all_silent(*, is_json: bool) -> None:
         with pytest.raises(RetryAfterError):
             await send(platform)
         with pytest.raises(RetryAfterError):
-            await send(platform, place=CHANNEL)
+            await send(platform, address=CHANNEL)
         await platform.show_typing(CHANNEL)
         assert fake.typed == []
 

@@ -16,7 +16,7 @@ from orchestrator.agents import (
     Transcript,
     tool,
 )
-from orchestrator.chat import Inbox, Place, open_gateway, parse_place, read_settings
+from orchestrator.chat import ChatAddress, Inbox, open_gateway, parse_chat_address, read_settings
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import (
     JobOccurred,
@@ -215,7 +215,7 @@ async def test_in_a_topic_with_a_conversation_no_mention_is_needed() -> None:
     assert fake.texts() == ["You said: Person 7: begin", "You said: Person 7: go on"]
 
 
-async def test_a_session_is_found_by_its_place_in_the_next_process() -> None:
+async def test_a_session_is_found_by_its_address_in_the_next_process() -> None:
     model = SpyModel(ScriptedModel.always("Noted."))
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, Agent("helper", model=model))
@@ -640,14 +640,14 @@ def test_the_settings_of_the_example_can_be_read() -> None:
     assert settings.limits_of("telegram:1") == settings.limits
 
 
-def test_a_place_is_written_as_it_is_read() -> None:
+def test_an_address_is_written_as_it_is_read() -> None:
     for text in ("telegram:7", "telegram:-100200:12"):
-        assert str(parse_place(text)) == text
+        assert str(parse_chat_address(text)) == text
     for wrong in ("telegram", "telegram:", ":7"):
         with pytest.raises(DefinitionError):
-            parse_place(wrong)
-    assert Place("a", "b").session(0) != Place("a", "b").session(1)
-    assert Place("a", "b", "c").session(0) != Place("a", "bc").session(0)
+            parse_chat_address(wrong)
+    assert ChatAddress("a", "b").session(0) != ChatAddress("a", "b").session(1)
+    assert ChatAddress("a", "b", "c").session(0) != ChatAddress("a", "bc").session(0)
 
 
 @pytest.mark.parametrize("padding", ["a", "*", "\N{GRINNING FACE}"])

@@ -1,4 +1,4 @@
-"""kill -9 in the midst of many chats: all is answered, each in its place, and doubled only marked.
+"""kill -9 in the midst of many chats: each message is answered in its chat, at most twice if marked.
 
 `make chaos` kills oftener, in a hundred chats: CHATS=100 KILLS=8.
 """

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from orchestrator.chat import Button, ButtonPress, Place, RevokedError
+from orchestrator.chat import Button, ButtonPress, ChatAddress, RevokedError
 from orchestrator.products.chat.slack.platform import open_slack
 from tests.chat.fakes.slack import (
     ADA,
@@ -39,7 +39,7 @@ async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
 
     (heard,) = bot.inbox.messages
     assert heard.id == f"{DIRECT}:{said.ts}"
-    assert heard.place == Place("slack", DIRECT)
+    assert heard.address == ChatAddress("slack", DIRECT)
     assert (heard.user.id, heard.user.name) == (ADA, "Ada")
     assert (heard.text, heard.anchor) == ("hello & welcome", said.ts)
     assert heard.is_private
@@ -54,30 +54,30 @@ async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
     first, second = bot.inbox.messages
     assert first == second
     assert first.text == "look"
-    assert first.place == Place("slack", GENERAL, said.ts)
+    assert first.address == ChatAddress("slack", GENERAL, said.ts)
     assert first.chat_name == "general"
     assert not first.is_private
 
 
-async def test_a_thread_is_a_place_and_knows_its_addressee(bot: Bot) -> None:
+async def test_a_thread_is_an_address_and_knows_its_addressee(bot: Bot) -> None:
     root = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
     bot.inbox.events.clear()
     bot.fake.say("and that", channel=GENERAL, thread_ts=root.ts, user=BOB)
     await bot.fake.wait_told()
     (heard,) = bot.inbox.messages
-    assert heard.place == Place("slack", GENERAL, root.ts)
+    assert heard.address == ChatAddress("slack", GENERAL, root.ts)
     assert not heard.is_addressed
 
 
 async def test_a_reply_in_the_thread_of_our_message_is_addressed_to_us(bot: Bot) -> None:
     """A job has delivered to a channel: what people answer in its thread has no mention."""
     (part,) = bot.slack.split("the report")
-    sent = await bot.slack.send(Place("slack", GENERAL), part, key="1")
+    sent = await bot.slack.send(ChatAddress("slack", GENERAL), part, key="1")
     bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)
     await bot.fake.wait_told()
     (heard,) = bot.inbox.messages
-    assert heard.place == Place("slack", GENERAL, sent.id)
+    assert heard.address == ChatAddress("slack", GENERAL, sent.id)
     assert heard.is_addressed
 
 
@@ -150,7 +150,7 @@ async def test_a_button_press_carries_the_data_of_its_button(bot: Bot) -> None:
     said = bot.fake.say(f"{MENTION} go", channel=GENERAL)
     await bot.fake.wait_told()
     await bot.slack.send_buttons(
-        bot.inbox.messages[0].place, "May I?", [Button("Yes", "approve:1")], key="k"
+        bot.inbox.messages[0].address, "May I?", [Button("Yes", "approve:1")], key="k"
     )
     (asked,) = bot.fake.replies()
     bot.fake.press(asked, "Yes", user=BOB)
@@ -158,7 +158,7 @@ async def test_a_button_press_carries_the_data_of_its_button(bot: Bot) -> None:
 
     press = bot.inbox.events[-1]
     assert isinstance(press, ButtonPress)
-    assert press.place == Place("slack", GENERAL, said.ts)
+    assert press.address == ChatAddress("slack", GENERAL, said.ts)
     assert (press.data, press.message, press.user.id) == ("approve:1", asked.ts, BOB)
 
 

@@ -10,10 +10,10 @@ from orchestrator.chat import (
     Attachment,
     Button,
     ButtonPress,
+    ChatAddress,
     ChatUser,
     GoneError,
     NotSentError,
-    Place,
     RefusedError,
     RetryAfterError,
     RevokedError,
@@ -32,15 +32,15 @@ from orchestrator.products.chat.slack.platform import SlackPlatform, open_slack
 from tests.chat.fakes.slack import BOB, BOT_TOKEN, DIRECT, GENERAL, FakeSlack, open_fake_slack
 from tests.chat.slack_kit import bot_by_requests
 
-CHANNEL = Place("slack", GENERAL)
+CHANNEL = ChatAddress("slack", GENERAL)
 
 
 async def send(
-    slack: SlackPlatform, text: str = "hello", place: Place = CHANNEL, mark: str = ""
+    slack: SlackPlatform, text: str = "hello", address: ChatAddress = CHANNEL, mark: str = ""
 ) -> str:
     """Send a text of one part, and return what had to be left out."""
     (part,) = slack.split(text)
-    return (await slack.send(place, part, key="k", mark=mark)).changed
+    return (await slack.send(address, part, key="k", mark=mark)).changed
 
 
 async def test_a_message_is_rich_text_with_a_plain_one_for_notices() -> None:
@@ -55,8 +55,8 @@ async def test_a_message_is_rich_text_with_a_plain_one_for_notices() -> None:
         assert call.arguments["unfurl_media"] is False
 
 
-def _thread(ts: str) -> Place:
-    return Place("slack", GENERAL, ts)
+def _thread(ts: str) -> ChatAddress:
+    return ChatAddress("slack", GENERAL, ts)
 
 
 async def test_a_mark_stands_before_the_text() -> None:
@@ -68,7 +68,7 @@ async def test_a_mark_stands_before_the_text() -> None:
 
 async def test_a_missing_slack_thread_is_omitted_and_reported() -> None:
     async with bot_by_requests() as bot:
-        changed = await send(bot.slack, place=_thread("1.000001"))
+        changed = await send(bot.slack, address=_thread("1.000001"))
         assert changed == "the thread"
         (sent,) = bot.fake.replies()
         assert sent.thread_ts == ""
@@ -108,7 +108,7 @@ async def test_each_refusal_code_maps_to_its_error(code: str, error: type[Except
 async def test_the_fake_workspace_refuses_like_slack() -> None:
     async with bot_by_requests() as bot:
         with pytest.raises(GoneError, match="channel_not_found"):
-            await send(bot.slack, place=Place("slack", "C0NONE"))
+            await send(bot.slack, address=ChatAddress("slack", "C0NONE"))
         bot.fake.channels[GENERAL].is_archived = True
         with pytest.raises(GoneError, match="is_archived"):
             await send(bot.slack)
@@ -192,7 +192,7 @@ async def test_buttons_go_when_they_are_answered() -> None:
 async def test_only_the_person_who_pressed_reads_the_answer() -> None:
     async with bot_by_requests() as bot:
         press = ButtonPress(
-            id="1", place=CHANNEL, user=ChatUser(BOB), data="x", message="1.2", is_private=False
+            id="1", address=CHANNEL, user=ChatUser(BOB), data="x", message="1.2", is_private=False
         )
         await bot.slack.answer_press(press, "It was answered already.")
         (told,) = bot.fake.messages
@@ -203,7 +203,7 @@ async def test_show_typing_sets_the_status_of_the_thread_and_never_fails() -> No
     async with bot_by_requests() as bot:
         root = bot.fake.say("hello", channel=GENERAL)
         await bot.slack.show_typing(_thread(root.ts))
-        await bot.slack.show_typing(Place("slack", DIRECT))
+        await bot.slack.show_typing(ChatAddress("slack", DIRECT))
         await bot.slack.show_typing(_thread("1.000001"))
         assert [it[1] for it in bot.fake.statuses] == [root.ts]
         bot.fake.fail("assistant.threads.setStatus", status=429, retry_after="60")
@@ -225,8 +225,8 @@ async def test_an_app_that_may_not_show_a_status_asks_once() -> None:
 async def test_a_file_goes_to_the_thread() -> None:
     async with bot_by_requests() as bot:
         root = bot.fake.say("hello", channel=GENERAL)
-        place = _thread(root.ts)
-        sent = await bot.slack.send_file(place, "a.csv", b"1,2\n", key="k")
+        address = _thread(root.ts)
+        sent = await bot.slack.send_file(address, "a.csv", b"1,2\n", key="k")
         (shown,) = bot.fake.replies(GENERAL, root.ts)
         assert shown.files == [sent.id]
         file = bot.fake.files[sent.id]

@@ -10,7 +10,7 @@ import trio
 
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, confirm, tool
 from orchestrator.agents.tools.files import read_file
-from orchestrator.chat import ChatUser, IncomingMessage, Place, open_gateway
+from orchestrator.chat import ChatAddress, ChatUser, IncomingMessage, open_gateway
 from orchestrator.delegation.events import (
     ApprovalAnswered,
     DeliveryFailed,
@@ -721,13 +721,13 @@ async def test_an_approve_that_is_heard_again_answers_no_other_question() -> Non
     """As after a crash between the answer and its acknowledgement."""
 
     def step(transcript: Any) -> Any:
-        return ToolCall("launch", {"where": f"place {len(transcript)}"})
+        return ToolCall("launch", {"where": f"address {len(transcript)}"})
 
     agent = careful()
     agent = attrs.evolve(agent, model=ScriptedModel.always(step))
     approve = IncomingMessage(
         id="900",
-        place=Place("telegram", "7"),
+        address=ChatAddress("telegram", "7"),
         user=ChatUser("7", "Ada"),
         text="/approve",
         anchor="1",

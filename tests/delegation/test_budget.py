@@ -274,14 +274,14 @@ def test_a_budget_is_used_to_the_last_bit() -> None:
         assert fits_budget(account, Reserved(), A_CALL)
         account.book(A_CALL)
 
-    assert account.used == Amounts(calls=3, tokens=9, cost=30, tasks=0)
+    assert account.used == Amounts(calls=3, tokens=9, cost=30)
 
 
 def test_without_a_limit_there_is_room_for_all() -> None:
     """Also for what nobody knows the price of."""
     dear = Usage(calls=1, input_tokens=10**9, cost=10**12, unpriced=1)
 
-    reserved = Reserved(Amounts(calls=9, tokens=10**9, cost=10**12, tasks=0))
+    reserved = Reserved(Amounts(calls=9, tokens=10**9, cost=10**12))
     assert fits_budget(account_of(Budget()), reserved, dear)
 
 

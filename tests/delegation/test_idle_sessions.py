@@ -87,13 +87,13 @@ def test_the_shared_use_of_an_idle_session_is_registered() -> None:
     assert later.is_evicted(A)
 
 
-def test_the_stored_use_is_one_flat_object_for_each_budget() -> None:
+def test_the_stored_use_is_one_object_for_each_budget() -> None:
     stored = encode_shared_use(told(life_of(A, TOGETHER)).sessions[A])
 
     assert stored == (
-        '[{"at":1.0,"calls":1,"cost":0,"depth":0,"grant":{"budget":{"calls":null,'
-        '"depth":null,"name":"both","seconds":null,"tasks":null,"tokens":1000,"usd":null},'
-        '"id":"b_1"},"path":"/editor","tasks":0,"tokens":7}]'
+        '[{"at":1.0,"depth":0,"grant":{"budget":{"name":"both","calls":null,'
+        '"depth":null,"seconds":null,"tasks":null,"tokens":1000,"usd":null},'
+        '"id":"b_1"},"path":"/editor","used":{"calls":1,"tokens":7,"cost":0,"tasks":0}}]'
     )
 
 

@@ -396,7 +396,7 @@ def test_a_call_without_a_known_usage_is_charged_its_upper_bound(
 
     tell(ends)
 
-    assert account.used == Amounts(calls=1, tokens=97, cost=30, tasks=0)
+    assert account.used == Amounts(calls=1, tokens=97, cost=30)
     assert ledger.sessions[S].tree.total.cost == 0
 
 
@@ -408,7 +408,7 @@ def test_a_turn_that_ends_in_the_middle_of_a_call_has_paid_for_it(
     tell(ModelCalled(ROOT, MOST), TurnEnded(S, 1, DONE))
 
     (account,) = ledger.tasks[ROOT].accounts
-    assert account.used == Amounts(calls=1, tokens=97, cost=30, tasks=0)
+    assert account.used == Amounts(calls=1, tokens=97, cost=30)
 
 
 def test_a_call_that_was_not_made_is_no_call(

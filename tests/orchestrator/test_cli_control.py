@@ -74,7 +74,7 @@ def test_a_script_approves_denies_tells_and_cancels(home: Path, python: list[str
 def test_control_commands_without_a_process_are_refused(
     home: Path, python: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Script(home, python)("run", "team.py:slow", "go", "--seconds", "0.01")[0] == 4
+    assert Script(home, python)("run", "team.py:slow", "go", "--budget-seconds", "0.01")[0] == 4
 
     assert run_command(["message", "/slow", "hello"]) == 1
     assert "no process of this machine runs r_" in capsys.readouterr().err

@@ -86,9 +86,9 @@ def test_one_document_says_all_that_came_of_a_run(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("option", "outcome", "code"),
     [
-        ("--tokens=1", "over_budget", 3),
-        ("--max-tasks=1", "over_budget", 3),
-        ("--max-tasks=4", "succeeded", 0),
+        ("--budget-tokens=1", "over_budget", 3),
+        ("--budget-tasks=1", "over_budget", 3),
+        ("--budget-tasks=4", "succeeded", 0),
         ("--budget-usd=1", "succeeded", 0),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_run_has_limits_and_its_outcome_is_its_exit_code(
 
 def test_a_run_that_is_out_of_time_exits_with_4(shell: Shell) -> None:
     file = shell.write("s.py", SLOW)
-    out, err = shell.run("run", file, "x", "--quiet", "--seconds=0.2", code=4)
+    out, err = shell.run("run", file, "x", "--quiet", "--budget-seconds=0.2", code=4)
 
     assert out == ""
     assert "/wait timed_out: the budget (seconds=0.2) of /wait is used up" in err
@@ -112,7 +112,7 @@ def test_a_run_that_is_out_of_time_exits_with_4(shell: Shell) -> None:
 def test_limits_that_make_no_sense_are_mistakes(shell: Shell) -> None:
     file = shell.write("c.py", CHAIN)
 
-    assert "makes no sense" in shell.error("run", file, "x", "--tokens=-1")
+    assert "makes no sense" in shell.error("run", file, "x", "--budget-tokens=-1")
     assert "say which agent" in shell.error(
         "run", shell.write("two.py", CHAIN + "other = plan >> research\n"), "x"
     )

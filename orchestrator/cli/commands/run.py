@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from orchestrator.agents import Agent, Budget, Usage
+from orchestrator.agents import Agent, Usage
 from orchestrator.agents.sandbox.choice import SandboxName
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
@@ -15,6 +15,7 @@ from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.options import (
     AttachOption,
+    BudgetOption,
     JournalOption,
     ModelOption,
     ProgressOption,
@@ -49,10 +50,7 @@ def run(
     attach: AttachOption = (),
     instructions: str | None = None,
     model: ModelOption = None,
-    budget_usd: float | None = None,
-    tokens: int | None = None,
-    seconds: float | None = None,
-    max_tasks: int | None = None,
+    limits: BudgetOption = None,
     resume_on_crash: bool = False,
     json: bool = False,
     quiet: bool = False,
@@ -70,10 +68,6 @@ def run(
             FILE:NAME, if it defines several.
         goal: What the agent is to do; of a pipeline that takes no text, JSON.
         instructions: Instructions for this run, in addition to the agent's own.
-        budget_usd: The most that the whole run may cost, in dollars.
-        tokens: The most tokens that the whole run may read and write.
-        seconds: The most seconds that the whole run may take.
-        max_tasks: The most tasks that may be delegated.
         resume_on_crash: If a run of the same agent and goal that was begun so was interrupted by a
             crash, go on with that one: for commands that are started again until they succeed.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
@@ -85,7 +79,6 @@ def run(
     agent = with_model(load_agent(file, model=model), model)
     agent = with_instructions(agent, instructions)
     parts = parts_of(agent, attach)
-    limits = Budget(usd=budget_usd, tokens=tokens, seconds=seconds, tasks=max_tasks)
     require_one_document(json=json, progress=progress)
     interrupted: SessionId | None = None
     if resume_on_crash:
@@ -95,7 +88,7 @@ def run(
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
         if interrupted is not None:
             return await orchestrator.resume(agent, interrupted)
-        if limits == Budget():
+        if limits is None:
             return await orchestrator.run(agent, goal, *parts, attended=is_attended())
         with budget(**attrs.asdict(limits)):
             return await orchestrator.run(agent, goal, *parts, attended=is_attended())

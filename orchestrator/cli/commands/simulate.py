@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from orchestrator.agents import Budget, Price
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
-from orchestrator.cli.options import ModelOption, with_model
+from orchestrator.cli.options import BudgetOption, ModelOption, with_model
 from orchestrator.delegation import Ending, Rules
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
@@ -32,7 +34,7 @@ def simulate(
     live_tasks: int = 1_000,
     provider_rate: int | None = None,
     provider_tokens: int | None = None,
-    budget_usd: float | None = None,
+    limits: BudgetOption = None,
     seeds: int = 100,
     json: bool = False,
     plot: Path | None = None,
@@ -56,7 +58,6 @@ def simulate(
         live_tasks: How many tasks may run at once.
         provider_rate: Requests per minute that a provider takes.
         provider_tokens: Tokens per minute that a provider takes.
-        budget_usd: What a run may cost.
         seeds: How many runs.
         json: Print JSON.
         plot: A file for the plots, as SVG.
@@ -75,7 +76,7 @@ def simulate(
         provider=simulation.ProviderRate(
             requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
         ),
-        budget=None if budget_usd is None else Budget(usd=budget_usd),
+        budget=None if limits is None else Budget(**attrs.asdict(limits)),
         seeds=seeds,
     )
     agent = with_model(load_agent(file, model=model, calls_models=False), model)

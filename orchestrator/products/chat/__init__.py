@@ -10,6 +10,7 @@ marks it. Platforms do not know sessions.
 from typing import TYPE_CHECKING
 
 from orchestrator.late_call import LateCall
+from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -20,7 +21,6 @@ from orchestrator.products.chat.errors import (
     RevokedError,
 )
 from orchestrator.products.chat.gateway import Gateway, open_gateway
-from orchestrator.products.chat.place import Place, parse_place
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -53,6 +53,7 @@ __all__ = [
     "Attachment",
     "Button",
     "ButtonPress",
+    "ChatAddress",
     "ChatError",
     "ChatEvent",
     "ChatMoved",
@@ -64,7 +65,6 @@ __all__ = [
     "IncomingMessage",
     "MovedError",
     "NotSentError",
-    "Place",
     "Platform",
     "RefusedError",
     "RetryAfterError",
@@ -78,6 +78,6 @@ __all__ = [
     "open_gateway",
     "open_slack",
     "open_telegram",
-    "parse_place",
+    "parse_chat_address",
     "read_settings",
 ]

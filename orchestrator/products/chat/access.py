@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.pairing_codes import PairingCodes
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import ChatUser
 from orchestrator.products.chat.settings import GatewaySettings
 
@@ -14,9 +14,9 @@ MOST_USERS: Final = 10_000
 """The most people whose messages are counted; the silent ones are forgotten first."""
 
 
-def user_key(place: Place, user: ChatUser) -> str:
+def user_key(address: ChatAddress, user: ChatUser) -> str:
     """Return a person as settings name them: `PLATFORM:USER`."""
-    return f"{place.platform}:{user.id}"
+    return f"{address.platform}:{user.id}"
 
 
 class Access:

@@ -1,4 +1,4 @@
-"""Approvals as buttons: a question goes to the place of its session, and the first answer holds.
+"""Approvals as buttons: a question goes to the address of its session, and the first answer holds.
 
 The message with the buttons is a label of the session, so that a later process asks no second time,
 and takes the buttons away when the question is answered, wherever that is done.
@@ -17,7 +17,8 @@ from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_questi
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError, error_text
 from orchestrator.kernel.services import Services
-from orchestrator.products.chat.conversations import place_of
+from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
+from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -25,12 +26,11 @@ from orchestrator.products.chat.errors import (
     RetryAfterError,
     RevokedError,
 )
-from orchestrator.products.chat.place import Place, parse_place
 from orchestrator.products.chat.platform import Button, ButtonPress
 from orchestrator.products.chat.replies import Replies
 
 ASKED: Final = "asked_"
-"""How the label of a question begins: it names the message with the buttons, and its place."""
+"""How the label of a question begins: it names the message with the buttons, and its address."""
 MOST_SHOWN: Final = 800
 """So many characters of what is asked about are shown: with marks they fit on all platforms."""
 LONGEST_PAUSE: Final = 60.0
@@ -128,9 +128,9 @@ class ApprovalButtons:
             if question.id == approval:
                 ledger = self._services.book.ledger
                 session = ledger.sessions[ledger.tasks[question.task].session]
-                place, _, message = session.labels.get(ASKED + approval, "").partition(" ")
-                asked_at = parse_place(place) if place else None
-                if message == press.message and asked_at == press.place:
+                address, _, message = session.labels.get(ASKED + approval, "").partition(" ")
+                asked_at = parse_chat_address(address) if address else None
+                if message == press.message and asked_at == press.address:
                     return session
         raise UnknownIdError(f"no question {approval!r} is open there")
 
@@ -145,30 +145,32 @@ class ApprovalButtons:
         await trio.lowlevel.checkpoint()
         label = ASKED + question.id
         if label not in session.labels:
-            place = place_of(session.root.context)
+            address = address_of(session.root.context)
             try:
-                message = await self._send(session, place, question)
+                message = await self._send(session, address, question)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
-                self._report(f"{place}: no person was asked: {error_text(exc)}")
+                self._report(f"{address}: no person was asked: {error_text(exc)}")
                 return
             if not message or session.closed:
                 return
-            asked = LabelsChanged(session.id, {label: f"{place} {message}"})
+            asked = LabelsChanged(session.id, {label: f"{address} {message}"})
             self._services.book.post(asked)
         while self._is_open(session, question):
             await self._services.book.wakeups.wait_session_changed(session.id)
         await self._close(session, label, self._answer_text(question))
 
-    async def _send(self, session: SessionRecord, place: Place, question: ApprovalQuestion) -> str:
+    async def _send(
+        self, session: SessionRecord, address: ChatAddress, question: ApprovalQuestion
+    ) -> str:
         """Send a question as long as it is open, and return the id of its message."""
         buttons = [Button(words, f"{verdict}:{question.id}") for verdict, words in WORDS.items()]
-        platform, pause = self._replies.platform(place), 1.0
+        platform, pause = self._replies.platform(address), 1.0
         while self._is_open(session, question):
             try:
                 anchor = session.root.context.get("message_id", "")
                 text = question_text(question, self._services.book.clock())
                 sent = await platform.send_buttons(
-                    place, text, buttons, key=question.id, anchor=anchor
+                    address, text, buttons, key=question.id, anchor=anchor
                 )
             except RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
@@ -186,24 +188,24 @@ class ApprovalButtons:
     async def _close(self, session: SessionRecord, label: str, text: str) -> None:
         """Take the buttons of a question away; if the platform is gone for long, they stay."""
         await trio.lowlevel.checkpoint()
-        place, _, message = session.labels.get(label, "").partition(" ")
+        address, _, message = session.labels.get(label, "").partition(" ")
         if not message:
             return
         for attempt in range(CLOSE_ATTEMPTS):
             try:
-                platform = self._replies.platform(parse_place(place))
-                await platform.close_buttons(parse_place(place), message, text)
+                platform = self._replies.platform(parse_chat_address(address))
+                await platform.close_buttons(parse_chat_address(address), message, text)
                 break
             except RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
             except (GoneError, RefusedError, RevokedError) as exc:
-                self._report(f"{place}: buttons were not closed: {error_text(exc)}")
+                self._report(f"{address}: buttons were not closed: {error_text(exc)}")
                 break
             except ChatError:
                 # Done twice it is as done once.
                 await trio.sleep(2**attempt)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
-                self._report(f"{place}: buttons were not closed: {error_text(exc)}")
+                self._report(f"{address}: buttons were not closed: {error_text(exc)}")
                 break
         book = self._services.book
         if not book.closed and not session.deleted:
@@ -212,9 +214,9 @@ class ApprovalButtons:
     async def _tell_presser(self, press: ButtonPress, text: str) -> None:
         await trio.lowlevel.checkpoint()
         try:
-            await self._replies.platform(press.place).answer_press(press, text)
+            await self._replies.platform(press.address).answer_press(press, text)
         except Exception as exc:  # noqa: BLE001 (a platform is code of others)
-            self._report(f"{press.place}: a press was not answered: {error_text(exc)}")
+            self._report(f"{press.address}: a press was not answered: {error_text(exc)}")
 
     def _note_answer(self, entry: Entry, _encoded: Encoded) -> None:
         """Keep how a question was answered: when its turn has ended, the ledger forgets it."""

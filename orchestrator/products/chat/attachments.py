@@ -22,7 +22,7 @@ from orchestrator.agents import Agent, Part, Tool, ToolError, tool
 from orchestrator.agents.tools.files.workspace import Workspace, current_workspace
 from orchestrator.delegation.session_context import session_strings
 from orchestrator.kernel.errors import error_text
-from orchestrator.products.chat.conversations import place_of
+from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import ChatError, RetryAfterError
 from orchestrator.products.chat.platform import Attachment, IncomingMessage, Platform
 
@@ -93,7 +93,7 @@ def harmless_name(name: str) -> str:
 
 def _unique(message: IncomingMessage, number: int) -> str:
     """Return what no other file has, and this one has again when its message comes again."""
-    names = f"{message.place}\0{message.id}\0{number}"
+    names = f"{message.address}\0{message.id}\0{number}"
     return hashlib.sha256(names.encode(errors="replace")).hexdigest()[:8]
 
 
@@ -122,18 +122,18 @@ def file_tool(platforms: Sequence[Platform]) -> Tool:
             path: the file, relative to the workspace.
         """
         context = session_strings()
-        place = place_of(context)
-        if place.platform not in known:
+        address = address_of(context)
+        if address.platform not in known:
             await trio.lowlevel.checkpoint()
             raise ToolError("this session is in no chat that takes files")
-        platform = known[place.platform]
+        platform = known[address.platform]
         workspace = current_workspace()
         name, content = await trio.to_thread.run_sync(
             _read, workspace, path, platform.largest_upload
         )
         send = partial(
             platform.send_file,
-            place,
+            address,
             name,
             content,
             key=secrets.token_hex(8),

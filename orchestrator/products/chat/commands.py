@@ -21,10 +21,10 @@ from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.chat.access import Access
 from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.conversations import Conversations
 from orchestrator.products.chat.one_time_codes import OneTimeCodes
 from orchestrator.products.chat.pairing_codes import PairingCodes
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import IncomingMessage
 from orchestrator.products.chat.settings import GatewaySettings
 
@@ -57,7 +57,7 @@ class Call:
     """The person, as `PLATFORM:USER`."""
     by: str
     """What they are called."""
-    place: Place
+    address: ChatAddress
     message: MessageId
     is_private: bool
 
@@ -86,7 +86,7 @@ def parse_command(
         prefix=prefix,
         user=user,
         by=message.user.name or message.user.id,
-        place=message.place,
+        address=message.address,
         message=id_,
         is_private=message.is_private,
     )
@@ -141,7 +141,7 @@ class Commands:
         return await run(call)
 
     async def _new(self, call: Call) -> str | Later:
-        before = await self._conversations.begin(call.place, call.message)
+        before = await self._conversations.begin(call.address, call.message)
         await self._orchestrator.services.book.wait_durable()
         if before is None:
             return "A new conversation begins."
@@ -153,7 +153,7 @@ class Commands:
         return close
 
     async def _stop(self, call: Call) -> str | Later:
-        session = await self._conversations.find(call.place)
+        session = await self._conversations.find(call.address)
         if session is None or session.has_nothing_pending:
             return "Nothing runs here."
 
@@ -164,14 +164,14 @@ class Commands:
         return stop
 
     async def _tree(self, call: Call) -> str:
-        session = await self._conversations.find(call.place)
+        session = await self._conversations.find(call.address)
         if session is None or not session.turns:
             return NO_SESSION
         now = self._orchestrator.read.now() if session.tree.is_at_work else None
         return f"```\n{session.tree.to_text(rows=TREE_ROWS, now=now)}\n```"
 
     async def _cost(self, call: Call) -> str:
-        session = await self._conversations.find(call.place)
+        session = await self._conversations.find(call.address)
         if session is None or not session.turns:
             return NO_SESSION
         total = session.tree.total
@@ -193,7 +193,7 @@ class Commands:
         return await self._answer(call, ApprovalVerdict.DENY, call.argument)
 
     async def _answer(self, call: Call, verdict: ApprovalVerdict, reason: str) -> str:
-        session = await self._conversations.find(call.place)
+        session = await self._conversations.find(call.address)
         questions = [] if session is None else self._approvals.open_questions(session)
         if session is None:
             return NOTHING_WAITS
@@ -224,7 +224,7 @@ class Commands:
         if not known:
             await trio.lowlevel.checkpoint()
             return "This gateway has no personalities."
-        session = await self._conversations.take(call.place)
+        session = await self._conversations.take(call.address)
         chosen = session.labels.get(PERSONALITY, "")
         name = call.argument.lower()
         if not name:
@@ -236,7 +236,7 @@ class Commands:
         return f"From the next message on it is {name}."
 
     async def _title(self, call: Call) -> str:
-        session = await self._conversations.take(call.place)
+        session = await self._conversations.take(call.address)
         title = " ".join(call.argument.split())[:LONGEST_TITLE]
         label = session.labels.get(METADATA, "{}")
         metadata = msgspec.json.decode(label, type=dict[str, str])
@@ -247,7 +247,7 @@ class Commands:
         return f"This conversation is called {title!r}."
 
     async def _link(self, call: Call) -> str:
-        session = await self._conversations.find(call.place)
+        session = await self._conversations.find(call.address)
         if not call.argument:
             if session is None:
                 return NO_SESSION
@@ -265,7 +265,7 @@ class Commands:
             return NO_SESSION
         if found.closed:
             return "That conversation has ended."
-        await self._conversations.link(call.place, found)
+        await self._conversations.link(call.address, found)
         return "The conversation goes on here. Replies come to where each message was written."
 
     async def _invite(self, call: Call) -> str:

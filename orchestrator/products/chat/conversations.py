@@ -1,7 +1,7 @@
-"""Which session the messages of a place go to: the newest that is open.
+"""The session that the messages of an address go to: the newest one that is open.
 
-There is no table: the ids of a place's sessions are looked for by their numbers. A session may have
-been pruned, so some numbers may be missing before the newest.
+There is no table: the sessions of an address are found by their numbers. A session may have been
+pruned, so some numbers before the newest may be missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,16 +17,16 @@ from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.services import Services
-from orchestrator.products.chat.place import PREFIX, Place, parse_place
+from orchestrator.products.chat.chat_address import PREFIX, ChatAddress, parse_chat_address
 
-PLACE: Final = "place"
-"""The label of a session: the place at which it began."""
+ADDRESS: Final = "address"
+"""The label of a session: the address at which it began."""
 OPENED_BY: Final = "opened_by"
 """The label of a session that a command opened: the id of that message."""
 LINK: Final = "linked_to"
-"""The label of a record: the session in which the conversation of its place goes on."""
+"""The label of a record: the session in which the conversation of its address goes on."""
 TOLD: Final = "told"
-"""The label of a session: what its place was told by others, since its agent last read of it."""
+"""The label of a session: what its address was told by others, since its agent last read of it."""
 MOST_TOLD: Final = 8_000
 GAP: Final = 64
 """So many numbers in a row may be missing."""
@@ -36,56 +36,56 @@ EARLIER: Final = 2
 """So many sessions before the newest may have heard a message that comes again."""
 
 
-def place_of(context: Mapping[str, str]) -> Place:
-    """Return the place that the variables of a session name."""
-    return Place(
+def address_of(context: Mapping[str, str]) -> ChatAddress:
+    """Return the address that the variables of a session name."""
+    return ChatAddress(
         context.get("platform", ""), context.get("chat_id", ""), context.get("thread_id", "")
     )
 
 
 class Conversations:
-    """The sessions of all places."""
+    """The sessions of all addresses."""
 
     def __init__(self, services: Services, door: KeptDoor, agent: Agent[Any]) -> None:
         self._services = services
         self._door = door
         self._agent = agent
-        self._newest: dict[Place, int] = {}
-        """The newest number of each place that was looked at."""
-        self._heard: dict[Place, set[MessageId]] = {}
-        """What the sessions of a place before its newest have heard."""
+        self._newest: dict[ChatAddress, int] = {}
+        """The newest number of each address that was looked at."""
+        self._heard: dict[ChatAddress, set[MessageId]] = {}
+        """What the sessions of an address before its newest have heard."""
 
-    async def find(self, place: Place) -> SessionRecord | None:
-        """Return the open session of a place, if there is one."""
+    async def find(self, address: ChatAddress) -> SessionRecord | None:
+        """Return the open session of an address, if there is one."""
         while True:
-            number = self._number(place)
-            session = await self._load(place.session(number))
+            number = self._number(address)
+            session = await self._load(address.session(number))
             if session is not None and LINK in session.labels:
                 session = await self._load(SessionId(session.labels[LINK]))
             # Meanwhile another message may have opened the next one.
-            if number == self._number(place):
+            if number == self._number(address):
                 return session if session and self._is_current(session) else None
 
-    async def take(self, place: Place) -> SessionRecord:
-        """Return the open session of a place, and open one if there is none."""
-        return await self.find(place) or self._open(place, {})
+    async def take(self, address: ChatAddress) -> SessionRecord:
+        """Return the open session of an address, and open one if there is none."""
+        return await self.find(address) or self._open(address, {})
 
-    async def begin(self, place: Place, by: MessageId) -> SessionRecord | None:
-        """Open the next session of a place, and return the one before it, which is to be closed.
+    async def begin(self, address: ChatAddress, by: MessageId) -> SessionRecord | None:
+        """Open the next session of an address, and return the one before it, which is to be closed.
 
-        One that is held at another place, too, goes on there.
+        One that is held at another address, too, goes on there.
 
         Args:
-            place: the place.
+            address: the address.
             by: the message that asks for it; asked twice it is done once.
         """
-        before = await self.find(place)
-        newest = await self._load(place.session(self._number(place)))
+        before = await self.find(address)
+        newest = await self._load(address.session(self._number(address)))
         if newest is not None and newest.labels.get(OPENED_BY) == by:
             return None
         if newest is not None:
-            self._heard.setdefault(place, set()).update(_messages_of(newest))
-        self._open(place, {OPENED_BY: by})
+            self._heard.setdefault(address, set()).update(_messages_of(newest))
+        self._open(address, {OPENED_BY: by})
         is_linked = newest is not None and LINK in newest.labels
         return None if is_linked else before
 
@@ -98,36 +98,36 @@ class Conversations:
                 await self._door.close(session)
 
     async def _is_superseded(self, session: SessionRecord) -> bool:
-        place = parse_place(session.labels[PLACE])
-        for number in range(self._number(place)):
-            if place.session(number) == session.id:
-                after = await self._load(place.session(number + 1))
+        address = parse_chat_address(session.labels[ADDRESS])
+        for number in range(self._number(address)):
+            if address.session(number) == session.id:
+                after = await self._load(address.session(number + 1))
                 return after is not None and OPENED_BY in after.labels
         await trio.lowlevel.checkpoint()
         return False
 
-    async def link(self, place: Place, session: SessionRecord) -> None:
-        """Let the conversation of a place go on in another session, from the next message on."""
-        if (await self.find(place)) is session:
+    async def link(self, address: ChatAddress, session: SessionRecord) -> None:
+        """Let the conversation of an address go on in another session, from the next message on."""
+        if (await self.find(address)) is session:
             return
-        number = self._number(place) + 1
-        labels = {LINK: session.id, PLACE: str(place)}
-        self._door.open_record(labels, place.session(number))
-        self._newest[place] = number
+        number = self._number(address) + 1
+        labels = {LINK: session.id, ADDRESS: str(address)}
+        self._door.open_record(labels, address.session(number))
+        self._newest[address] = number
         await self._services.book.wait_durable()
 
-    async def has_heard(self, place: Place, message: MessageId) -> bool:
+    async def has_heard(self, address: ChatAddress, message: MessageId) -> bool:
         """Return whether a message was posted already, by this process or an earlier one."""
-        if place not in self._heard:
+        if address not in self._heard:
             # What comes again was not acknowledged, so it is not old.
             heard: set[MessageId] = set()
-            newest = self._number(place)
+            newest = self._number(address)
             for number in range(max(0, newest - EARLIER), newest):
-                if (session := await self._load(place.session(number))) is not None:
+                if (session := await self._load(address.session(number))) is not None:
                     heard.update(_messages_of(session))
-            self._heard.setdefault(place, heard)
-        session = await self.find(place)
-        return message in self._heard[place] or (
+            self._heard.setdefault(address, heard)
+        session = await self.find(address)
+        return message in self._heard[address] or (
             session is not None
             and (
                 session.labels.get(OPENED_BY) == message
@@ -136,50 +136,53 @@ class Conversations:
             )
         )
 
-    async def last_anchors(self) -> Mapping[Place, str]:
-        """Return the last message that was read in each place with an open session."""
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
+        """Return the last message that was read at each address with an open session."""
         await trio.lowlevel.checkpoint()
-        found: dict[Place, str] = {}
+        found: dict[ChatAddress, str] = {}
         ids = [it for it in self._services.read.session_ids if it.startswith(PREFIX)]
         for id_ in ids[-LATEST:]:
             with suppress(UnknownIdError):
                 session = (await self._services.read.session(id_)).session
                 context = session.root.context
                 if self._is_current(session) and "message_id" in context:
-                    found[place_of(context)] = context["message_id"]
+                    found[address_of(context)] = context["message_id"]
         return found
 
-    async def tell(self, place: Place, text: str) -> None:
-        """Let the agent of a place know what its people were told by others."""
-        session = await self.take(place)
+    async def tell(self, address: ChatAddress, text: str) -> None:
+        """Let the agent of an address know what its people were told by others."""
+        session = await self.take(address)
         told = session.labels.get(TOLD, "")
         if text not in told:
             told = f"{told}\n\n{text}".strip()[-MOST_TOLD:]
             self._services.book.post(LabelsChanged(session.id, {TOLD: told}))
         await self._services.book.wait_durable()
 
-    def _open(self, place: Place, labels: Mapping[str, str]) -> SessionRecord:
-        number = self._number(place) + 1
+    def _open(self, address: ChatAddress, labels: Mapping[str, str]) -> SessionRecord:
+        number = self._number(address) + 1
         session = self._door.open_conversation(
-            self._agent, {**labels, PLACE: str(place)}, place.session(number), kind=CHAT_PLATFORM
+            self._agent,
+            {**labels, ADDRESS: str(address)},
+            address.session(number),
+            kind=CHAT_PLATFORM,
         )
-        self._newest[place] = number
+        self._newest[address] = number
         return session
 
     def _is_current(self, session: SessionRecord) -> bool:
         is_ours = session.labels.get(KIND) == CHAT_PLATFORM
         return is_ours and not session.closed and session.root.agent == self._agent.name
 
-    def _number(self, place: Place) -> int:
-        """Return the newest number that a session of a place has; -1 if there is none."""
-        if place not in self._newest:
+    def _number(self, address: ChatAddress) -> int:
+        """Return the newest number that a session of an address has; -1 if there is none."""
+        if address not in self._newest:
             known, newest, number = self._services.read.session_ids, -1, 0
             while number <= newest + GAP:
-                if place.session(number) in known:
+                if address.session(number) in known:
                     newest = number
                 number += 1
-            self._newest[place] = newest
-        return self._newest[place]
+            self._newest[address] = newest
+        return self._newest[address]
 
     async def _load(self, session: SessionId) -> SessionRecord | None:
         try:

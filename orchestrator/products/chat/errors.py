@@ -12,7 +12,7 @@ Any other error leaves open whether the message was taken: it is sent again, and
 """
 
 from orchestrator.kernel.errors import OrchestratorError
-from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.chat_address import ChatAddress
 
 
 class ChatError(OrchestratorError):
@@ -45,9 +45,9 @@ class GoneError(ChatError):
 class MovedError(ChatError):
     """The chat has become another one."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(f"the chat is {place} now")
-        self.place = place
+    def __init__(self, address: ChatAddress) -> None:
+        super().__init__(f"the chat is {address} now")
+        self.address = address
 
 
 class RevokedError(ChatError):

@@ -1,6 +1,6 @@
 """The gateway: what people say on chat platforms reaches sessions, and the replies reach people.
 
-A message is acknowledged when it is durable, and heard once. Its reply goes to the place that it
+A message is acknowledged when it is durable, and heard once. Its reply goes to the address that it
 came from. After a restart the gateway goes on with what earlier processes have left.
 """
 
@@ -41,11 +41,11 @@ from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.chat.access import MINUTE, Access, Rates, user_key
 from orchestrator.products.chat.approval_buttons import ApprovalButtons
 from orchestrator.products.chat.attachments import receive_files, with_file_tool
+from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.commands import PERSONALITY, Call, Commands, parse_command
-from orchestrator.products.chat.conversations import TOLD, Conversations, place_of
+from orchestrator.products.chat.conversations import TOLD, Conversations, address_of
 from orchestrator.products.chat.errors import RevokedError
 from orchestrator.products.chat.pairing_codes import PairingCodes
-from orchestrator.products.chat.place import Place, parse_place
 from orchestrator.products.chat.platform import (
     ButtonPress,
     ChatEvent,
@@ -196,8 +196,8 @@ class Gateway:
                 self._say(event, f"That could not be taken: {error_text(exc)}")
         await trio.lowlevel.checkpoint()
 
-    async def last_anchors(self) -> Mapping[Place, str]:
-        """Return the last message that was read in each place where a session is held."""
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
+        """Return the last message that was read at each address where a session is held."""
         return await self._conversations.last_anchors()
 
     async def _take(self, event: ChatEvent) -> None:
@@ -206,7 +206,7 @@ class Gateway:
             case IncomingMessage():
                 await self._receive_message(event)
             case ButtonPress():
-                if self._access.allows(user_key(event.place, event.user)):
+                if self._access.allows(user_key(event.address, event.user)):
                     await self._approvals.press(event)
             case ChatMoved():
                 session = await self._conversations.find(event.old)
@@ -217,16 +217,16 @@ class Gateway:
 
     async def _receive_message(self, message: IncomingMessage) -> None:
         await trio.lowlevel.checkpoint()
-        user = user_key(message.place, message.user)
+        user = user_key(message.address, message.user)
         id_ = message_id(message)
-        platform = self._platforms[message.place.platform]
+        platform = self._platforms[message.address.platform]
         call = parse_command(message, user, id_, prefix=platform.command_prefix)
         if not self._access.allows(user):
             may_pair = message.is_private and not self._access.blocks(user)
             if call is not None and call.name == "pair" and may_pair:
                 await self._pair(message, call)
             return
-        if not message.is_addressed and not await self._is_held(message.place):
+        if not message.is_addressed and not await self._is_held(message.address):
             return
 
         async def take() -> None:
@@ -237,8 +237,8 @@ class Gateway:
     async def _take_message(
         self, message: IncomingMessage, call: Call | None, id_: MessageId, user: str
     ) -> None:
-        self._replies.reached(message.place)
-        if await self._conversations.has_heard(message.place, id_):
+        self._replies.reached(message.address)
+        if await self._conversations.has_heard(message.address, id_):
             await self._services.book.wait_durable()
             return
         limits = self._settings.limits_of(user)
@@ -250,14 +250,14 @@ class Gateway:
         elif message.text.strip() or message.attachments:
             await self._converse(message, id_, user)
 
-    async def _is_held(self, place: Place) -> bool:
+    async def _is_held(self, address: ChatAddress) -> bool:
         """Return whether a thread has a conversation: there every message is for us."""
         await trio.lowlevel.checkpoint()
-        return bool(place.thread) and await self._conversations.find(place) is not None
+        return bool(address.thread) and await self._conversations.find(address) is not None
 
     async def _converse(self, message: IncomingMessage, id_: MessageId, user: str) -> None:
         profile = self._settings.profile_of(user)
-        platform = self._platforms[message.place.platform]
+        platform = self._platforms[message.address.platform]
         workspace = (self._workspace / profile.workspace).absolute()
         own = self._agent.workspace
         folder = workspace / own if isinstance(own, Path) else workspace
@@ -274,8 +274,8 @@ class Gateway:
             context=_context(message, workspace),
         )
         await search_request_ahead(self._services.read.redactor, request)
-        session = await self._conversations.take(message.place)
-        # No checkpoint until it is posted: the session stays the one of the place.
+        session = await self._conversations.take(message.address)
+        # No checkpoint until it is posted: the session stays the one of the address.
         if told := session.labels.get(TOLD):
             text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
         request = attrs.evolve(
@@ -315,7 +315,7 @@ class Gateway:
         async def say() -> None:
             await trio.lowlevel.checkpoint()
             with suppress(OrchestratorError):
-                await self._replies.note(message.place, text, anchor=message.anchor)
+                await self._replies.note(message.address, text, anchor=message.anchor)
 
         self._nursery.start_soon(say)
 
@@ -360,14 +360,14 @@ class Gateway:
 
     def _target(self, platform: str) -> Target:
         async def deliver(delivery: Delivery) -> str:
-            place = parse_place(f"{platform}:{delivery.address}")
+            address = parse_chat_address(f"{platform}:{delivery.address}")
             first = await self._replies.send_parts(
-                delivery.reply, place, delivery.text, of=f"{place}#"
+                delivery.reply, address, delivery.text, of=f"{address}#"
             )
             # So it can be replied to.
             told = f"Job {delivery.job}, due {delivery.due}: {delivery.text}"
             message, _, _ = first.partition(" ")
-            answers = self._platforms[platform].place_of_answers(place, message)
+            answers = self._platforms[platform].address_of_answers(address, message)
             await self._conversations.tell(answers, told)
             return first
 
@@ -433,29 +433,29 @@ class Gateway:
         await trio.lowlevel.checkpoint()
         turn = session.turns
         while session.turn is not None and session.turns == turn:
-            place = place_of(session.root.context)
-            platform = self._platforms.get(place.platform)
+            address = address_of(session.root.context)
+            platform = self._platforms.get(address.platform)
             if platform is not None and not self._approvals.open_questions(session):
                 # It is a courtesy: it waits for nothing, and fails nothing.
                 with trio.move_on_after(TYPING_SECONDS), suppress(Exception):
-                    await platform.show_typing(place)
+                    await platform.show_typing(address)
             await trio.sleep(TYPING_SECONDS)
 
 
 def message_id(message: IncomingMessage) -> MessageId:
     """Return the id under which a message is posted: the same whenever it is heard."""
-    names = f"{message.place.platform}\0{message.id}".encode(errors="replace")
+    names = f"{message.address.platform}\0{message.id}".encode(errors="replace")
     return MessageId(f"m_{hashlib.sha256(names).hexdigest()[:32]}")
 
 
 def _context(message: IncomingMessage, workspace: Path) -> Mapping[str, str]:
     """Return the variables of the session, for tools and children."""
     context = {
-        "platform": message.place.platform,
-        "source": message.place.platform,
-        "chat_id": message.place.chat,
+        "platform": message.address.platform,
+        "source": message.address.platform,
+        "chat_id": message.address.chat,
         "chat_name": well_formed(message.chat_name),
-        "thread_id": message.place.thread,
+        "thread_id": message.address.thread,
         "user_id": message.user.id,
         "user_name": well_formed(message.user.name),
         "message_id": message.anchor,
@@ -468,8 +468,8 @@ def _is_chat(session: SessionRecord) -> bool:
     return session.labels.get(KIND) == CHAT_PLATFORM
 
 
-def _where(event: ChatEvent) -> Place:
-    return event.old if isinstance(event, ChatMoved) else event.place
+def _where(event: ChatEvent) -> ChatAddress:
+    return event.old if isinstance(event, ChatMoved) else event.address
 
 
 @asynccontextmanager

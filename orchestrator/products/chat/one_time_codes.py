@@ -1,4 +1,4 @@
-"""Codes that a person reads in one place and writes in another: each holds once, for an hour."""
+"""Codes that a person reads in one address and writes in another: each holds once, for an hour."""
 
 import hmac
 import secrets

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.chat_address import ChatAddress
 
 MOST_BUTTON_BYTES: Final = 64
 """The longest data of a button that all platforms take."""
@@ -44,7 +44,7 @@ class IncomingMessage:
 
     id: str
     """What is heard twice has the same id twice, and no other message of the platform has it."""
-    place: Place
+    address: ChatAddress
     user: ChatUser
     text: str
     """What the person has written, without the mention of us; "" if there are only files."""
@@ -66,7 +66,7 @@ class ButtonPress:
 
     id: str
     """As that of a message; `Platform.answer_press` may need it."""
-    place: Place
+    address: ChatAddress
     user: ChatUser
     data: str
     """What `send_buttons` was given for the button."""
@@ -81,8 +81,8 @@ class ButtonPress:
 class ChatMoved:
     """A chat has become another one; its conversation goes on there."""
 
-    old: Place
-    new: Place
+    old: ChatAddress
+    new: ChatAddress
 
 
 ChatEvent: TypeAlias = IncomingMessage | ButtonPress | ChatMoved
@@ -99,8 +99,8 @@ class Inbox(Protocol):
         """
         ...
 
-    async def last_anchors(self) -> Mapping[Place, str]:
-        """Return the last message that was heard in each place where a session is held.
+    async def last_anchors(self) -> Mapping[ChatAddress, str]:
+        """Return the last message that was heard at each address where a session is held.
 
         A platform that does not repeat what was said while we were away reads on from there.
         """
@@ -167,7 +167,7 @@ class Platform(Protocol):
 
     @property
     def name(self) -> str:
-        """How places call it: `telegram`."""
+        """How addresses call it: `telegram`."""
         ...
 
     @property
@@ -214,12 +214,12 @@ class Platform(Protocol):
         ...
 
     async def send(
-        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+        self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
         """Send one message.
 
         Args:
-            place: where to.
+            address: where to.
             part: one of `split`.
             key: the same when the same message is sent again, and no other message's. A platform
                 that refuses to double a message is told it; others ignore it.
@@ -228,20 +228,26 @@ class Platform(Protocol):
         """
         ...
 
-    def place_of_answers(self, place: Place, message: str) -> Place:
-        """Return where people answer a message that was sent to a place, by its id.
+    def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
+        """Return where people answer a message that was sent to an address, by its id.
 
-        Mostly that is the place itself; where they answer in a thread, it is that.
+        Mostly that is the address itself; where they answer in a thread, it is that.
         """
         ...
 
     async def send_buttons(
-        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+        self,
+        address: ChatAddress,
+        text: str,
+        buttons: Sequence[Button],
+        *,
+        key: str,
+        anchor: str = "",
     ) -> Sent:
         """Send a message with buttons; the text is plain, and short enough."""
         ...
 
-    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+    async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
         """Replace the text of a message, and take its buttons away."""
         ...
 
@@ -249,7 +255,7 @@ class Platform(Protocol):
         """Tell the person who has pressed a button what came of it, and no other person."""
         ...
 
-    async def show_typing(self, place: Place) -> None:
+    async def show_typing(self, address: ChatAddress) -> None:
         """Show for a few seconds that an answer is being written."""
         ...
 
@@ -262,7 +268,7 @@ class Platform(Protocol):
         ...
 
     async def send_file(
-        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+        self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
         """Send a file of at most `largest_upload` bytes."""
         ...

@@ -16,7 +16,8 @@ from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed, LabelsChanged, ReplyPartDelivered
 from orchestrator.kernel.errors import error_text
 from orchestrator.kernel.services import Services
-from orchestrator.products.chat.conversations import PLACE, place_of
+from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
+from orchestrator.products.chat.conversations import ADDRESS, address_of
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -26,7 +27,6 @@ from orchestrator.products.chat.errors import (
     RetryAfterError,
     RevokedError,
 )
-from orchestrator.products.chat.place import Place, parse_place
 from orchestrator.products.chat.platform import Platform, Sent, TextPart
 
 SENDING: Final = "sending"
@@ -54,38 +54,41 @@ class Replies:
         self._gone: dict[tuple[str, str], str] = {}
         """The chats that no message reaches, and why."""
 
-    def platform(self, place: Place) -> Platform:
-        """Return the platform of a place.
+    def platform(self, address: ChatAddress) -> Platform:
+        """Return the platform of an address.
 
         Raises:
             ChatError: this gateway has none of that name.
         """
-        if place.platform not in self._platforms:
-            raise ChatError(f"{place} is on a platform that this gateway has not")
-        return self._platforms[place.platform]
+        if address.platform not in self._platforms:
+            raise ChatError(f"{address} is on a platform that this gateway has not")
+        return self._platforms[address.platform]
 
-    def reached(self, place: Place) -> None:
+    def reached(self, address: ChatAddress) -> None:
         """Take note that a person has written there: a chat that was gone is there again."""
-        self._gone.pop(_chat_of(place), None)
+        self._gone.pop(_chat_of(address), None)
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
-        """Deliver a reply to the place of the message that it answers."""
-        place = place_of(reply.context)
-        if not place.platform:
+        """Deliver a reply to the address of the message that it answers."""
+        address = address_of(reply.context)
+        if not address.platform:
             # No person has begun the turn: a job of this session has.
-            place = parse_place(session.labels[PLACE])
+            address = parse_chat_address(session.labels[ADDRESS])
         await self.send_parts(
-            reply, place, reply.text.strip() or NOTHING, anchor=reply.context.get("message_id", "")
+            reply,
+            address,
+            reply.text.strip() or NOTHING,
+            anchor=reply.context.get("message_id", ""),
         )
 
     async def send_parts(
-        self, reply: Reply, place: Place, text: str, *, anchor: str = "", of: str = ""
+        self, reply: Reply, address: ChatAddress, text: str, *, anchor: str = "", of: str = ""
     ) -> str:
         """Send a text whose parts are facts of a reply, and return the id of the first message.
 
         Args:
             reply: the reply.
-            place: where to.
+            address: where to.
             text: the text, in Markdown.
             anchor: the message that it answers.
             of: the name of a delivery, where the reply has several.
@@ -94,65 +97,65 @@ class Replies:
             GoneError: no message reaches the chat.
         """
         await trio.lowlevel.checkpoint()
-        platform = self.platform(place)
+        platform = self.platform(address)
         for number, part in enumerate(platform.split(text), 1):
             name = f"{of}{number}"
             if not self._is_delivered(reply, name):
-                place = await self._send_part(reply, place, part, name, anchor=anchor)
+                address = await self._send_part(reply, address, part, name, anchor=anchor)
             anchor = ""
         return self._receipt(reply, f"{of}1")
 
-    async def note(self, place: Place, text: str, *, anchor: str = "") -> None:
+    async def note(self, address: ChatAddress, text: str, *, anchor: str = "") -> None:
         """Send a text that is no reply of an agent, such as the answer to a command.
 
         It is not kept: a crash, or a network that is gone for long, loses it.
         """
         await trio.lowlevel.checkpoint()
-        platform = self.platform(place)
+        platform = self.platform(address)
         # Replies are made of facts, which have no secrets; an error may have one.
         for part in platform.split(self._services.read.redactor.redact(text)):
             key = secrets.token_hex(8)
             for attempt in range(1, MOST_NOTE_ATTEMPTS + 1):
-                await self._wait_allowed(place)
+                await self._wait_allowed(address)
                 try:
-                    await platform.send(place, part, key=key, anchor=anchor)
+                    await platform.send(address, part, key=key, anchor=anchor)
                     break
                 except RetryAfterError as exc:
-                    self._pause(place, exc.seconds)
+                    self._pause(address, exc.seconds)
                 except NotSentError:
                     await trio.sleep(2**attempt)
                 except Exception as exc:  # noqa: BLE001 (a platform is code of others)
-                    self._report(f"{place}: a note was not sent: {error_text(exc)}")
+                    self._report(f"{address}: a note was not sent: {error_text(exc)}")
                     return
             anchor = ""
 
     async def _send_part(
-        self, reply: Reply, place: Place, part: TextPart, name: str, *, anchor: str
-    ) -> Place:
-        """Send one part until it is taken, and return the place that has taken it."""
+        self, reply: Reply, address: ChatAddress, part: TextPart, name: str, *, anchor: str
+    ) -> ChatAddress:
+        """Send one part until it is taken, and return the address that has taken it."""
         await trio.lowlevel.checkpoint()
         book, label = self._services.book, f"{reply.turn}/{name}"
         labels = book.ledger.sessions[reply.session].labels
         # A label of an earlier process: it left no trace of what came of that part.
-        attempt = _Attempt(place, part, is_repeated=labels.get(SENDING) == label)
+        attempt = _Attempt(address, part, is_repeated=labels.get(SENDING) == label)
         sent: Sent | None = None
         while sent is None:
-            await self._wait_allowed(attempt.place)
+            await self._wait_allowed(attempt.address)
             if not self._is_wanted(reply):
-                return attempt.place
+                return attempt.address
             if labels.get(SENDING) != label:
                 book.post(LabelsChanged(reply.session, {SENDING: label}))
             await book.wait_durable()
             try:
-                sent = await self.platform(attempt.place).send(
-                    attempt.place,
+                sent = await self.platform(attempt.address).send(
+                    attempt.address,
                     attempt.part,
                     key=f"{reply.session}/{label}",
                     anchor=anchor,
                     mark=attempt.mark,
                 )
             except RetryAfterError as exc:
-                self._pause(attempt.place, exc.seconds)
+                self._pause(attempt.address, exc.seconds)
             except (GoneError, RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
                 # It was certainly not taken: should the chat come back, nothing is repeated.
@@ -165,7 +168,7 @@ class Replies:
         if self._is_wanted(reply):
             receipt = f"{sent.id} ({sent.changed})" if sent.changed else sent.id
             book.post(ReplyPartDelivered(reply.session, reply.turn, name, receipt))
-        return attempt.place
+        return attempt.address
 
     def _record_failure(self, reply: Reply, attempt: int, exc: Exception) -> None:
         if attempt <= MOST_RECORDED and self._is_wanted(reply):
@@ -173,13 +176,13 @@ class Replies:
             failed = DeliveryFailed(reply.session, reply.turn, attempt, error)
             self._services.book.post(failed)
 
-    def _pause(self, place: Place, seconds: float) -> None:
+    def _pause(self, address: ChatAddress, seconds: float) -> None:
         at = trio.current_time() + seconds
-        chat = _chat_of(place)
+        chat = _chat_of(address)
         self._pauses[chat] = max(at, self._pauses.get(chat, 0.0))
 
-    async def _wait_allowed(self, place: Place) -> None:
-        chat = _chat_of(place)
+    async def _wait_allowed(self, address: ChatAddress) -> None:
+        chat = _chat_of(address)
         if chat in self._gone:
             raise GoneError(self._gone[chat])
         while self._pauses.get(chat, 0.0) > trio.current_time():  # noqa: ASYNC110 (the pause may grow)
@@ -208,7 +211,7 @@ class Replies:
 class _Attempt:
     """What is sent, and where to, after what has failed before."""
 
-    place: Place
+    address: ChatAddress
     part: TextPart
     is_repeated: bool
     """It may have been taken before."""
@@ -218,7 +221,7 @@ class _Attempt:
 
     @property
     def chat(self) -> tuple[str, str]:
-        return _chat_of(self.place)
+        return _chat_of(self.address)
 
     @property
     def mark(self) -> str:
@@ -228,7 +231,7 @@ class _Attempt:
         """Return what is sent after a failure, or raise if nothing else can be."""
         failures = self.failures + 1
         if isinstance(exc, MovedError) and failures <= MOST_MOVES:
-            return attrs.evolve(self, place=exc.place, failures=failures, pause=0.0)
+            return attrs.evolve(self, address=exc.address, failures=failures, pause=0.0)
         if isinstance(exc, RefusedError) and not self.failures:
             # The rest is worth more with a gap that says so.
             gap = TextPart(f"(A part is missing: {exc})")
@@ -243,5 +246,5 @@ class _Attempt:
         )
 
 
-def _chat_of(place: Place) -> tuple[str, str]:
-    return place.platform, place.chat
+def _chat_of(address: ChatAddress) -> tuple[str, str]:
+    return address.platform, address.chat

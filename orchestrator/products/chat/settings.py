@@ -29,7 +29,7 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     users: tuple[str, ...] = ()
     """As `PLATFORM:USER`."""
     model: str = ""
-    """Takes the place of the agent's own."""
+    """Takes the address of the agent's own."""
     personality: str = ""
     """The one that they begin with."""
     workspace: str = ""

@@ -8,8 +8,8 @@ from typing import Final
 
 import trio
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.discord.objects import Channel
-from orchestrator.products.chat.place import Place
 
 MOST: Final = 10_000
 """Above it the one that was met first is forgotten: asking again is cheap."""
@@ -34,13 +34,13 @@ class Channels:
         return found
 
 
-def place_of(channel: Channel) -> Place:
-    """Return the place of a channel; a thread is one of its channel."""
+def address_of(channel: Channel) -> ChatAddress:
+    """Return the address of a channel; a thread is one of its channel."""
     if channel.is_thread and channel.parent_id:
-        return Place(NAME, channel.parent_id, channel.id)
-    return Place(NAME, channel.id)
+        return ChatAddress(NAME, channel.parent_id, channel.id)
+    return ChatAddress(NAME, channel.id)
 
 
-def channel_of(place: Place) -> str:
-    """Return the channel in which a place is: a thread is a channel itself."""
-    return place.thread or place.chat
+def channel_of(address: ChatAddress) -> str:
+    """Return the channel in which an address is: a thread is a channel itself."""
+    return address.thread or address.chat

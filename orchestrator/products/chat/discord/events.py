@@ -1,8 +1,8 @@
 """The events of Discord's gateway, given to the inbox.
 
-What was written while the gateway did not hear is read from the history of the places where a
-session is held: the gateway repeats nothing of a session that is over. A place in which the bot was
-never called is not known, so what was first said there in that time is lost.
+What was written while the gateway did not hear is read from the history of the addresses where a
+session is held: the gateway repeats nothing of a session that is over. An address at which the bot
+was never called is not known, so what was first said there in that time is lost.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ from orchestrator.products.chat.platform import Inbox
 HISTORY_SECONDS: Final = 24 * 3600
 """What is older is not read: an answer a day later helps no person."""
 HISTORY_PAGES: Final = 10
-"""So many pages of a place are read, at most."""
+"""So many pages of an address are read, at most."""
 LONGEST_PAUSE: Final = 60.0
 NOT_UNDERSTOOD: Final = "discord: a message was left out, because it is not as messages are"
 COMMAND_PREFIX: Final = "!"
@@ -139,7 +139,9 @@ class Events:
             # Meanwhile another event may have asked, too.
             if self._heard is None:
                 self._heard = {
-                    channel_of(place): id_ for place, id_ in found.items() if place.platform == NAME
+                    channel_of(address): id_
+                    for address, id_ in found.items()
+                    if address.platform == NAME
                 }
         return self._heard
 

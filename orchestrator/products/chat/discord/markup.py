@@ -157,7 +157,7 @@ def _character_start(text: str, end: int) -> int:
 
 
 def _continues(text: str, index: int) -> bool:
-    """Return whether what stands at a place belongs to the character before it."""
+    """Return whether what stands at an address belongs to the character before it."""
     here, before = text[index], text[index - 1]
     if here in _JOINERS or before in {"\u200d", "\\"}:
         return True

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from orchestrator.products.chat.discord.channels import place_of
+from orchestrator.products.chat.discord.channels import address_of
 from orchestrator.products.chat.discord.objects import FORWARD, TEXTS, Channel, File, Message
 from orchestrator.products.chat.platform import Attachment, ChatUser, IncomingMessage
 
@@ -35,7 +35,7 @@ def incoming_message(message: Message, channel: Channel, me: str) -> IncomingMes
         return None
     return IncomingMessage(
         id=message.id,
-        place=place_of(channel),
+        address=address_of(channel),
         user=ChatUser(message.author.id, message.author.name),
         text=text,
         anchor=message.id,

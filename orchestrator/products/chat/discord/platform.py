@@ -1,7 +1,8 @@
 """Discord as a chat platform.
 
-A channel of a server, a thread of it and a private chat are places. All text that is sent pings no
-person and is sent once: Discord makes no second message of the same key for some minutes.
+A channel of a server, a thread of it and a private chat each have an address. The text that is
+sent pings no person and is sent once: Discord makes no second message of the same key for some
+minutes.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx2
 import trio
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.discord.api import (
     API,
     FILE_HOSTS,
@@ -31,7 +33,6 @@ from orchestrator.products.chat.discord.markup import plain, split
 from orchestrator.products.chat.discord.presses import Presses
 from orchestrator.products.chat.discord.session_file import SessionFile
 from orchestrator.products.chat.errors import ChatError, GoneError
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -112,44 +113,52 @@ class DiscordPlatform:
         return [TextPart(it) for it in split(text)]
 
     async def send(
-        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+        self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
         text = f"{mark}\n{part.text}" if mark else part.text
-        return await self._send(place, text, key=key, anchor=anchor)
+        return await self._send(address, text, key=key, anchor=anchor)
 
-    def place_of_answers(self, place: Place, message: str) -> Place:
-        """Return the place itself: people answer where they read."""
+    def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
+        """Return the address itself: people answer where they read."""
         del message
-        return place
+        return address
 
     async def send_buttons(
-        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+        self,
+        address: ChatAddress,
+        text: str,
+        buttons: Sequence[Button],
+        *,
+        key: str,
+        anchor: str = "",
     ) -> Sent:
         rows = _rows(buttons)
-        return await self._send(place, plain(text), key=key, anchor=anchor, components=rows)
+        return await self._send(address, plain(text), key=key, anchor=anchor, components=rows)
 
-    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+    async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
         with _gone_chats():
-            await self._api.close_message(channel_of(place), message, plain(text))
+            await self._api.close_message(channel_of(address), message, plain(text))
 
     async def answer_press(self, press: ButtonPress, text: str) -> None:
         await self._presses.answer(press, text)
 
-    async def show_typing(self, place: Place) -> None:
+    async def show_typing(self, address: ChatAddress) -> None:
         await trio.lowlevel.checkpoint()
         with suppress(ChatError), trio.move_on_after(TYPING_SECONDS):
-            await self._api.show_typing(channel_of(place))
+            await self._api.show_typing(channel_of(address))
 
     async def download(self, attachment: Attachment) -> bytes:
         return await self._api.download(attachment.reference, most=LARGEST_DOWNLOAD)
 
     async def send_file(
-        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+        self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
         file = OutgoingFile(name, content)
-        return await self._send(place, "", key=key, anchor=anchor, file=file)
+        return await self._send(address, "", key=key, anchor=anchor, file=file)
 
-    async def _send(self, place: Place, text: str, *, key: str, anchor: str, **more: Any) -> Sent:
+    async def _send(
+        self, address: ChatAddress, text: str, *, key: str, anchor: str, **more: Any
+    ) -> Sent:
         async def send(channel: str, reply_to: str = "") -> str:
             create = partial(
                 self._api.create_message,
@@ -168,14 +177,14 @@ class DiscordPlatform:
 
         with _gone_chats():
             try:
-                return Sent(await send(channel_of(place), anchor))
+                return Sent(await send(channel_of(address), anchor))
             except DiscordRefusedError as exc:
                 refused = exc
-            if place.thread and refused.code == NO_CHANNEL:
+            if address.thread and refused.code == NO_CHANNEL:
                 # Its channel may be there still.
-                return Sent(await send(place.chat), changed="the thread")
+                return Sent(await send(address.chat), changed="the thread")
             if anchor and refused.code in {BAD_FORM, NO_HISTORY}:
-                return Sent(await send(channel_of(place)), changed="the anchor")
+                return Sent(await send(channel_of(address)), changed="the anchor")
             raise refused
 
 

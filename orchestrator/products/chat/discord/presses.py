@@ -11,7 +11,7 @@ import trio
 
 from orchestrator.agents import raising_one_error
 from orchestrator.products.chat.discord.api import DiscordApi
-from orchestrator.products.chat.discord.channels import place_of
+from orchestrator.products.chat.discord.channels import address_of
 from orchestrator.products.chat.discord.markup import plain
 from orchestrator.products.chat.discord.objects import Channel, Interaction
 from orchestrator.products.chat.errors import ChatError, RefusedError
@@ -76,7 +76,7 @@ def button_press(interaction: Interaction, channel: Channel) -> ButtonPress | No
         return None
     return ButtonPress(
         id=interaction.id,
-        place=place_of(channel),
+        address=address_of(channel),
         user=ChatUser(user.id, user.name),
         data=interaction.data.custom_id,
         message=interaction.message.id if interaction.message else "",

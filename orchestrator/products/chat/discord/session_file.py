@@ -1,7 +1,7 @@
 """The file that lets the next process go on with a session of the gateway.
 
-It is no truth, only a place to go on from: without it, or with an old one, the gateway says more or
-less again, and what was heard already is known. So it is written at once, and not made durable.
+It is no truth, only a position to go on from: without it, or with an old one, the gateway says more
+or less again, and what was heard already is known. So it is written at once, and not made durable.
 """
 
 import os

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.platform import Attachment, ButtonPress, ChatUser, IncomingMessage
 from orchestrator.products.chat.slack.answers import Identity
 
@@ -135,7 +135,7 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
     thread = replied or ("" if told.is_private else told.ts)
     return IncomingMessage(
         id=f"{told.channel}:{told.ts}",
-        place=Place(PLATFORM, told.channel, thread),
+        address=ChatAddress(PLATFORM, told.channel, thread),
         user=ChatUser(told.user),
         text=text,
         anchor=told.ts,
@@ -156,7 +156,7 @@ def press_of(told: SlackPress) -> ButtonPress | None:
     thread = where.thread_ts or told.message.thread_ts or ""
     return ButtonPress(
         id=f"{where.channel_id}:{where.message_ts}:{told.user.id}:{action.action_ts}",
-        place=Place(PLATFORM, where.channel_id, thread),
+        address=ChatAddress(PLATFORM, where.channel_id, thread),
         user=ChatUser(told.user.id, told.user.name),
         data=action.value,
         message=where.message_ts,

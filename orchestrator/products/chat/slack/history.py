@@ -1,8 +1,8 @@
-"""What was said while we were away, in the places where sessions are held.
+"""The messages that were sent while we were away, at the addresses where sessions are held.
 
 Slack tells of a message for some minutes only. So after a start, and after a connection was lost,
-the history of these places is read on from the last message that was heard; what is told as well is
-heard once.
+the history of these addresses is read on from the last message that was heard; a message that
+Slack tells as well is heard once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,16 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import trio
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import ChatError, RetryAfterError
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import Inbox
 from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
 from orchestrator.products.chat.slack.events import PLATFORM, SlackMessage
 
 MOST_MESSAGES: Final = 200
-"""How many messages of a place are read."""
+"""How many messages of an address are read."""
 OLDEST_DAYS: Final = 7
-"""A place in which nothing was heard for so long is not looked at."""
+"""An address in which nothing was heard for so long is not looked at."""
 DAY: Final = 86_400
 GONE: Final = frozenset({"channel_not_found", "is_archived", "not_in_channel", "thread_not_found"})
 """Where nothing can have been said to us."""
@@ -36,35 +36,35 @@ class MessageList(msgspec.Struct, frozen=True):
 
 
 async def read_missed(api: SlackApi, inbox: Inbox, hear: Hear, *, now: float) -> None:
-    """Hear what was said after the last message that was heard in each place.
+    """Hear what was said after the last message that was heard at each address.
 
     Args:
         api: reads the history.
-        inbox: knows the places, and is told what cannot be read.
+        inbox: knows the addresses, and is told what cannot be read.
         hear: hears a message, and returns when that is durable.
         now: the time of day.
     """
-    for place, anchor in (await inbox.last_anchors()).items():
-        if place.platform != PLATFORM or _is_old(anchor, now):
+    for address, anchor in (await inbox.last_anchors()).items():
+        if address.platform != PLATFORM or _is_old(anchor, now):
             continue
         try:
-            found = await _messages_after(api, place, anchor)
+            found = await _messages_after(api, address, anchor)
         except ChatError as exc:
-            inbox.report(f"{place}: what was said meanwhile is not known: {exc}")
+            inbox.report(f"{address}: what was said meanwhile is not known: {exc}")
             continue
         if found.has_more:
-            inbox.report(f"{place}: only {MOST_MESSAGES} messages were read again")
+            inbox.report(f"{address}: only {MOST_MESSAGES} messages were read again")
         for told in sorted(found.messages, key=lambda it: it.ts):
             if told.ts > anchor:
-                await hear(msgspec.structs.replace(told, channel=place.chat))
+                await hear(msgspec.structs.replace(told, channel=address.chat))
     await trio.lowlevel.checkpoint()
 
 
-async def _messages_after(api: SlackApi, place: Place, anchor: str) -> MessageList:
-    method = "conversations.replies" if place.thread else "conversations.history"
+async def _messages_after(api: SlackApi, address: ChatAddress, anchor: str) -> MessageList:
+    method = "conversations.replies" if address.thread else "conversations.history"
     arguments: dict[str, Any] = {
-        "channel": place.chat,
-        "ts": place.thread or None,
+        "channel": address.chat,
+        "ts": address.thread or None,
         "oldest": anchor,
         "limit": MOST_MESSAGES,
     }

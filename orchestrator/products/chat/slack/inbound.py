@@ -177,7 +177,7 @@ class Inbound:
 
     async def _named(self, message: IncomingMessage) -> IncomingMessage:
         """Return a message with the names of its writer and its channel, if Slack tells them."""
-        user, chat = message.user.id, message.place.chat
+        user, chat = message.user.id, message.address.chat
         with trio.move_on_after(NAME_SECONDS):
             await self._look_up(user, "users.info", UserInfo, user=user)
             if not message.is_private:

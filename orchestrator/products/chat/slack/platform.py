@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from orchestrator.agents import raising_one_error
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -20,7 +21,6 @@ from orchestrator.products.chat.errors import (
     RefusedError,
     RevokedError,
 )
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -170,7 +170,7 @@ class SlackPlatform:
         return [TextPart(it.plain, it) for it in rich_texts(text)]
 
     async def send(
-        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+        self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
         """Send one message to a chat or a thread; what it answers is seen by its thread."""
         del key, anchor
@@ -181,16 +181,22 @@ class SlackPlatform:
             first = Piece("section", (Run(mark, frozenset({"italic"})),))
             rich = RichText((first, *rich.pieces))
         with _translating():
-            return await self._post(place, rich.plain, [rich.block()])
+            return await self._post(address, rich.plain, [rich.block()])
 
-    def place_of_answers(self, place: Place, message: str) -> Place:
+    def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
         """Return the thread below a message of a channel; a person answers beside it."""
-        chat = self._directs.get(place.chat, place.chat)
+        chat = self._directs.get(address.chat, address.chat)
         is_direct = chat.startswith("D")
-        return Place(PLATFORM, chat, place.thread or ("" if is_direct else message))
+        return ChatAddress(PLATFORM, chat, address.thread or ("" if is_direct else message))
 
     async def send_buttons(
-        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+        self,
+        address: ChatAddress,
+        text: str,
+        buttons: Sequence[Button],
+        *,
+        key: str,
+        anchor: str = "",
     ) -> Sent:
         """Send a message with buttons."""
         del key, anchor
@@ -205,9 +211,9 @@ class SlackPlatform:
         ]
         actions = {"type": "actions", "elements": elements}
         with _translating():
-            return await self._post(place, text, [*_sections(text), actions])
+            return await self._post(address, text, [*_sections(text), actions])
 
-    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+    async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
         """Replace the text of a message, and take its buttons away."""
         await trio.lowlevel.checkpoint()
         with _translating():
@@ -215,7 +221,7 @@ class SlackPlatform:
                 await self._api.call(
                     "chat.update",
                     Answer,
-                    channel=place.chat,
+                    channel=address.chat,
                     ts=message,
                     text=escaped(text),
                     blocks=_sections(text),
@@ -230,16 +236,16 @@ class SlackPlatform:
             await self._api.call(
                 "chat.postEphemeral",
                 Answer,
-                channel=press.place.chat,
+                channel=press.address.chat,
                 user=press.user.id,
                 text=escaped(text),
-                thread_ts=press.place.thread or None,
+                thread_ts=press.address.thread or None,
             )
 
-    async def show_typing(self, place: Place) -> None:
+    async def show_typing(self, address: ChatAddress) -> None:
         """Show a status in a thread; Slack has none elsewhere, and takes it away with a message."""
         await trio.lowlevel.checkpoint()
-        if not (place.thread and self._has_status):
+        if not (address.thread and self._has_status):
             return
         with trio.move_on_after(STATUS_SECONDS), suppress(ChatError):
             await trio.lowlevel.checkpoint()
@@ -247,8 +253,8 @@ class SlackPlatform:
                 await self._api.call(
                     "assistant.threads.setStatus",
                     Answer,
-                    channel_id=place.chat,
-                    thread_ts=place.thread,
+                    channel_id=address.chat,
+                    thread_ts=address.thread,
                     status=STATUS,
                 )
             except SlackRefusedError as exc:
@@ -274,7 +280,7 @@ class SlackPlatform:
         return found.file
 
     async def send_file(
-        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+        self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
         """Send a file to a chat or a thread. It is seen when its upload is completed."""
         del key, anchor
@@ -285,25 +291,25 @@ class SlackPlatform:
                 "files.completeUploadExternal",
                 Answer,
                 files=[{"id": file, "title": name}],
-                channel_id=place.chat,
-                thread_ts=place.thread or None,
+                channel_id=address.chat,
+                thread_ts=address.thread or None,
             )
         return Sent(file, changed)
 
-    async def _post(self, place: Place, text: str, blocks: list[dict[str, Any]]) -> Sent:
+    async def _post(self, address: ChatAddress, text: str, blocks: list[dict[str, Any]]) -> Sent:
         answer, changed = await self._call_with_less(
             "chat.postMessage",
             Posted,
-            channel=place.chat,
+            channel=address.chat,
             text=escaped(text),
             blocks=blocks,
-            thread_ts=place.thread or None,
+            thread_ts=address.thread or None,
             # Slack fetches what it shows a preview of: a model could send secrets by an address.
             unfurl_links=False,
             unfurl_media=False,
         )
-        if answer.channel != place.chat:
-            self._directs[place.chat] = answer.channel
+        if answer.channel != address.chat:
+            self._directs[address.chat] = answer.channel
         return Sent(answer.ts, changed)
 
     async def _call_with_less(self, method: str, into: type[T], **arguments: Any) -> tuple[T, str]:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -19,7 +20,6 @@ from orchestrator.products.chat.errors import (
     RetryAfterError,
     RevokedError,
 )
-from orchestrator.products.chat.place import Place
 
 NAME: Final = "telegram"
 ADDRESS: Final = "https://api.telegram.org"
@@ -151,7 +151,7 @@ def _error(answer: _Answer) -> ChatError:
     said = f"Telegram says {answer.error_code}: {answer.description}"
     parameters = answer.parameters or _Parameters()
     if parameters.migrate_to_chat_id is not None:
-        return MovedError(Place(NAME, str(parameters.migrate_to_chat_id)))
+        return MovedError(ChatAddress(NAME, str(parameters.migrate_to_chat_id)))
     if answer.error_code == 429:
         return RetryAfterError(parameters.retry_after or 1.0)
     if answer.error_code in {401, 404}:

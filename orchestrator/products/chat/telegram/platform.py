@@ -11,8 +11,8 @@ import httpx2
 import msgspec
 import trio
 
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import ChatError, GoneError, RefusedError, RevokedError
-from orchestrator.products.chat.place import Place
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -127,33 +127,39 @@ class Telegram:
         return split_markdown(text)
 
     async def send(
-        self, place: Place, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
+        self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
         """Send one message; without topic, anchor or formatting, if Telegram refuses those."""
         del key  # Telegram knows nothing of the kind.
         shown = marked(part, mark)
         fields = {"text": shown.text, "entities": shown.formatting or None}
-        return await self._post("sendMessage", place, fields, anchor=anchor)
+        return await self._post("sendMessage", address, fields, anchor=anchor)
 
-    def place_of_answers(self, place: Place, message: str) -> Place:
-        """Return the place itself: people answer where they read."""
+    def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
+        """Return the address itself: people answer where they read."""
         del message
-        return place
+        return address
 
     async def send_buttons(
-        self, place: Place, text: str, buttons: Sequence[Button], *, key: str, anchor: str = ""
+        self,
+        address: ChatAddress,
+        text: str,
+        buttons: Sequence[Button],
+        *,
+        key: str,
+        anchor: str = "",
     ) -> Sent:
         """Send a message with buttons, two in a row."""
         del key
         keys = [{"text": it.text, "callback_data": it.data} for it in buttons]
         rows = [keys[at : at + 2] for at in range(0, len(keys), 2)]
         fields = {"text": text, "reply_markup": {"inline_keyboard": rows}}
-        return await self._post("sendMessage", place, fields, anchor=anchor)
+        return await self._post("sendMessage", address, fields, anchor=anchor)
 
-    async def close_buttons(self, place: Place, message: str, text: str) -> None:
+    async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
         """Replace the text of a message, and take its buttons away."""
         await trio.lowlevel.checkpoint()
-        fields = {"chat_id": _chat(place), "message_id": int(message), "text": text}
+        fields = {"chat_id": _chat(address), "message_id": int(message), "text": text}
         # It is so already, or its chat has lost it.
         with suppress(RefusedError):
             await self._api.call("editMessageText", fields)
@@ -166,11 +172,11 @@ class Telegram:
         with suppress(RefusedError):
             await self._api.call("answerCallbackQuery", fields)
 
-    async def show_typing(self, place: Place) -> None:
+    async def show_typing(self, address: ChatAddress) -> None:
         """Show for five seconds that an answer is being written."""
         await self._api.call(
             "sendChatAction",
-            {"chat_id": _chat(place), "message_thread_id": _thread(place), "action": "typing"},
+            {"chat_id": _chat(address), "message_thread_id": _thread(address), "action": "typing"},
         )
 
     async def download(self, attachment: Attachment) -> bytes:
@@ -185,18 +191,18 @@ class Telegram:
         return await self._api.fetch(path, self.largest_download)
 
     async def send_file(
-        self, place: Place, name: str, content: bytes, *, key: str, anchor: str = ""
+        self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
         """Send a file."""
         del key
         return await self._post(
-            "sendDocument", place, {}, anchor=anchor, files={"document": (name, content)}
+            "sendDocument", address, {}, anchor=anchor, files={"document": (name, content)}
         )
 
     async def _post(
         self,
         method: str,
-        place: Place,
+        address: ChatAddress,
         fields: Mapping[str, Any],
         *,
         anchor: str,
@@ -205,8 +211,8 @@ class Telegram:
         """Send a message, and leave out what Telegram refuses of it, each once."""
         given: dict[str, Any] = {
             **fields,
-            "chat_id": _chat(place),
-            "message_thread_id": _thread(place),
+            "chat_id": _chat(address),
+            "message_thread_id": _thread(address),
             # An anchor that was deleted is left out by Telegram itself.
             "reply_parameters": {"message_id": int(anchor), "allow_sending_without_reply": True}
             if anchor
@@ -214,7 +220,7 @@ class Telegram:
         }
         left_out: list[str] = []
         while True:
-            await self._wait_group(place.chat)
+            await self._wait_group(address.chat)
             try:
                 sent = await self._api.call(method, given, files=files)
             except RefusedError as exc:
@@ -237,12 +243,12 @@ class Telegram:
         times.append(trio.current_time())
 
 
-def _chat(place: Place) -> int | str:
-    return place.chat if place.chat.startswith("@") else int(place.chat)
+def _chat(address: ChatAddress) -> int | str:
+    return address.chat if address.chat.startswith("@") else int(address.chat)
 
 
-def _thread(place: Place) -> int | None:
-    return int(place.thread) if place.thread else None
+def _thread(address: ChatAddress) -> int | None:
+    return int(address.thread) if address.thread else None
 
 
 def _refused_field(said: str, given: Mapping[str, Any]) -> str:

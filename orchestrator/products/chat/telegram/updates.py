@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.products.chat.place import Place
+from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.platform import (
     Attachment,
     ButtonPress,
@@ -78,7 +78,7 @@ class Poll(msgspec.Struct):
 
 
 class Location(msgspec.Struct):
-    """A place on earth."""
+    """An address on earth."""
 
     latitude: float
     longitude: float
@@ -126,9 +126,9 @@ class Message(msgspec.Struct):
     migrate_to_chat_id: int | None = None
 
     @property
-    def place(self) -> Place:
+    def address(self) -> ChatAddress:
         is_topic = self.is_topic_message and self.message_thread_id is not None
-        return Place(NAME, str(self.chat.id), str(self.message_thread_id) if is_topic else "")
+        return ChatAddress(NAME, str(self.chat.id), str(self.message_thread_id) if is_topic else "")
 
     @property
     def is_private(self) -> bool:
@@ -173,7 +173,7 @@ def event_of(update: Update, bot: User) -> ChatEvent | None:
     if message is None:
         return None
     if message.migrate_to_chat_id is not None:
-        return ChatMoved(message.place, Place(NAME, str(message.migrate_to_chat_id)))
+        return ChatMoved(message.address, ChatAddress(NAME, str(message.migrate_to_chat_id)))
     sender = message.from_user
     if sender is None or sender.is_bot or _is_for_another(message, bot):
         return None
@@ -182,7 +182,7 @@ def event_of(update: Update, bot: User) -> ChatEvent | None:
         return None
     return IncomingMessage(
         id=id_,
-        place=message.place,
+        address=message.address,
         user=ChatUser(str(sender.id), sender.name or sender.username),
         text=text,
         anchor=str(message.message_id),
@@ -198,7 +198,7 @@ def _press(query: CallbackQuery, id_: str) -> ButtonPress | None:
         return None
     return ButtonPress(
         id=id_,
-        place=query.message.place,
+        address=query.message.address,
         user=ChatUser(str(query.from_user.id), query.from_user.name),
         data=query.data,
         message=str(query.message.message_id),

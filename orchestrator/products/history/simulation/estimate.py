@@ -6,12 +6,11 @@ follows from limits and budgets alone, and is unbounded where nothing bounds it.
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 import attrs
 
 from orchestrator.agents import Agent, Budget, Pipeline, Price
-from orchestrator.agents.budget_kind import BudgetKind
 from orchestrator.delegation import Rules
 from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.simulate import simulate
@@ -163,27 +162,11 @@ class _UpperBound:
 def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:
     if budget is None:
         return amounts
-    for kind in BudgetKind:
-        amounts = _capped_by(amounts, budget, kind)
-    return amounts
-
-
-def _capped_by(amounts: _Amounts, budget: Budget, kind: BudgetKind) -> _Amounts:
-    match kind:
-        case BudgetKind.CALLS:
-            calls = math.inf if budget.calls is None else budget.calls
-            return attrs.evolve(amounts, calls=min(amounts.calls, calls))
-        case BudgetKind.TOKENS:
-            tokens = math.inf if budget.tokens is None else budget.tokens
-            return attrs.evolve(amounts, tokens=min(amounts.tokens, tokens))
-        case BudgetKind.USD:
-            cost = math.inf if budget.usd is None else budget.usd * 1_000_000
-            return attrs.evolve(amounts, cost=min(amounts.cost, cost))
-        case BudgetKind.TASKS | BudgetKind.DEPTH | BudgetKind.SECONDS:
-            # Tasks and levels bound what is below; nothing is known of a second.
-            return amounts
-        case _:
-            assert_never(kind)
+    # Tasks and levels bound the delegates; a second bounds nothing that is known.
+    calls = math.inf if budget.calls is None else budget.calls
+    tokens = math.inf if budget.tokens is None else budget.tokens
+    cost = math.inf if budget.usd is None else budget.usd * 1_000_000
+    return _Amounts(min(amounts.calls, calls), min(amounts.tokens, tokens), min(amounts.cost, cost))
 
 
 def _bounds(worst: _Amounts) -> Bounds:

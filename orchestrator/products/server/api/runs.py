@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -10,6 +10,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
+from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.kernel.budget_scope import budget
 from orchestrator.kernel.doors.inbound import (
@@ -60,19 +61,27 @@ RUN: Final = "run"
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
 
-Amount = Annotated[int, msgspec.Meta(ge=0)] | None
-Quantity = Annotated[float, msgspec.Meta(ge=0)] | None
-
-
-class RunBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a run and all tasks below it may use; what is left out has no limit."""
-
-    usd: Quantity = None
-    tokens: Amount = None
-    calls: Amount = None
-    seconds: Quantity = None
-    tasks: Amount = None
-    depth: Amount = None
+if TYPE_CHECKING:
+    RunBudget: TypeAlias = msgspec.Struct
+else:
+    _NOT_NEGATIVE = {
+        float | None: Annotated[float, msgspec.Meta(ge=0)] | None,
+        int | None: Annotated[int, msgspec.Meta(ge=0)] | None,
+    }
+    RunBudget = msgspec.defstruct(
+        "RunBudget",
+        [
+            (
+                it.name,
+                Annotated[_NOT_NEGATIVE[it.type], msgspec.Meta(description=it.metadata["help"])],
+                None,
+            )
+            for it in attrs.fields(BudgetAmounts)
+        ],
+        namespace={"__doc__": "The limits of a run and all tasks below it; null is no limit."},
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class NewRun(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-/*! sources sha256 a6f3172ca9a77ef58bdea7bd3084710dba54425846e791f70efcede417f92cc5 */
+/*! sources sha256 1c2215ae9818ca2358ec8a03b605271404392bcbf5d2de17e427a5cdc9d169dc */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

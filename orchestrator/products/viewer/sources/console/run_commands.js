@@ -18,8 +18,7 @@ function commandLine(run, files, { file }) {
   for (const it of files) words.push('--attach', it.name);
   if (run.instructions) words.push('--instructions', run.instructions);
   if (run.language_model) words.push('--model', run.language_model);
-  if (run.budget?.usd !== undefined) words.push('--budget-usd', String(run.budget.usd));
-  if (run.budget?.seconds !== undefined) words.push('--seconds', String(run.budget.seconds));
+  for (const [kind, limit] of Object.entries(run.budget ?? {})) words.push(`--budget-${kind}`, String(limit));
   if (isAlike) words.push('--', run.input);
   return words.map(quoted).join(' ');
 }

@@ -79,6 +79,7 @@ function usageOf(usage) {
   return USAGE.map((name) => usage[name] ?? 0);
 }
 
+// The facts that change the page. All others only show that the session is alive.
 const FOLD = {
   SessionOpened(session, body, at) {
     session.model.add({
@@ -122,14 +123,6 @@ const FOLD = {
     session.model.turns.at(-1)[1] = at;
     session.review();
   },
-  ReplyDelivered() {},
-  DeliveryFailed() {},
-  ReplyPartDelivered() {},
-  LabelsChanged() {},
-  JobSet() {},
-  JobPaused() {},
-  JobRemoved() {},
-  JobOccurred() {},
   TaskRequested(session, body, at) {
     const { request } = body;
     const names = session.names.get(request.parent) ?? new Map();
@@ -170,10 +163,6 @@ const FOLD = {
     if (session.asks.get(body.task)?.delete(body.message.call)) updateQuestions(session, body.task);
     session.mark(body.task, { tools: session.of(body.task, 'tools') + 1 });
   },
-  Steered() {},
-  SteeringSeen() {},
-  ModelCalled() {},
-  CallPlaced() {},
   QuietChanged(session, body) {
     session.mark(body.task, { status: body.quiet ? 'quiet' : session.working(body.task) });
   },
@@ -203,10 +192,6 @@ const FOLD = {
     session.processes.delete(body.id);
     session.review();
   },
-  WorkspaceOpened() {},
-  NetworkRequested() {},
-  CancelRequested() {},
-  StartsPaused() {},
   TaskSettled(session, body, at) {
     const { task, outcome } = body;
     session.active.delete(task);
@@ -241,11 +226,9 @@ export class Ledger {
     if (kind === 'JournalOpened') {
       for (const session of this.sessions.values()) interrupt(session);
     } else {
-      const fold = FOLD[kind];
-      if (!fold) throw new Error(`${kind}: a newer orchestrator wrote this`);
       if (kind === 'SessionOpened') this.sessions.set(id, new Session(body.session));
       const session = this.sessions.get(id);
-      fold(session, body, at);
+      FOLD[kind]?.(session, body, at);
       session.model.see(at);
     }
     this.seq = seq;

@@ -1,7 +1,7 @@
-"""A place of a chat platform: where a conversation is held, and what its session is called.
+"""The address of a chat or thread on a platform, and the ids of the sessions held there.
 
-The id of a session is made of its place and a number, so there is no table to lose: `/new` ends the
-session of one number, and the next message goes to the next.
+The id of a session is made of its address and a number, so there is no table to lose: `/new` ends
+the session of one number, and the next message goes to the next.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ PREFIX: Final = "c_"
 
 
 @attrs.frozen
-class Place:
+class ChatAddress:
     """A chat, or a thread in it, on one platform."""
 
     platform: str
@@ -37,8 +37,8 @@ class Place:
         return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:20]}")
 
 
-def parse_place(text: str) -> Place:
-    """Return the place that a text names: `PLATFORM:CHAT` or `PLATFORM:CHAT:THREAD`.
+def parse_chat_address(text: str) -> ChatAddress:
+    """Return the address that a text names: `PLATFORM:CHAT` or `PLATFORM:CHAT:THREAD`.
 
     Raises:
         DefinitionError: it names none.
@@ -46,5 +46,5 @@ def parse_place(text: str) -> Place:
     platform, _, rest = text.partition(":")
     chat, _, thread = rest.partition(":")
     if not platform or not chat:
-        raise DefinitionError(f"{text!r} is no place: write PLATFORM:CHAT[:THREAD]")
-    return Place(platform, chat, thread)
+        raise DefinitionError(f"{text!r} is no address: write PLATFORM:CHAT[:THREAD]")
+    return ChatAddress(platform, chat, thread)
