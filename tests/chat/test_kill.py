@@ -1,4 +1,4 @@
-"""kill -9 in the midst of many chats: each message is answered in its chat, at most twice if marked.
+"""kill -9 in the midst of many chats: each message is answered in its chat, and a double is marked.
 
 `make chaos` kills oftener, in a hundred chats: CHATS=100 KILLS=8.
 """
