@@ -63,7 +63,7 @@ ORCHESTRATOR = """
 """
 
 
-def test_each_room_shows_just_these_names() -> None:
+def test_each_room_exports_exactly_these_names() -> None:
     of_others = [*FROM_AGENTS.split(), *FROM_DELEGATION.split()]
     own = set(orchestrator.__all__) - set(of_others)
     assert sorted(agents.__all__) == sorted(AGENTS.split())

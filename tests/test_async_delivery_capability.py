@@ -111,7 +111,7 @@ def looking(seen: list[tuple[bool, str]]) -> Agent:
 class TestDoors:
     """Each door says what it can do; the turns that come through it are bound to that."""
 
-    def test_no_door_goes_without_saying(self) -> None:
+    def test_a_door_must_declare_its_capability(self) -> None:
         """The port has no default: the author of a door has to decide."""
         capability = vars(Door)["capability"]
 
@@ -126,7 +126,7 @@ class TestDoors:
     def test_a_run_cannot(self) -> None:
         assert one_shot.CAPABILITY is DeliveryCapability.NONE
 
-    async def test_no_caller_of_a_run_can_say_otherwise(self) -> None:
+    async def test_a_caller_of_a_run_cannot_choose_the_capability(self) -> None:
         """There is nothing to pass: the door alone decides, whatever is bound around it."""
         seen: list[tuple[bool, str]] = []
         async with open_orchestrator(":memory:") as orchestrator:

@@ -32,7 +32,7 @@ def test_there_is_a_pair_for_each_library() -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=["openai", "pydantic", "langgraph"])
-def test_ours_is_no_longer_than_theirs(pair: tuple[str, str]) -> None:
+def test_our_example_is_no_longer_than_theirs(pair: tuple[str, str]) -> None:
     theirs, ours = pair[0], pair[1].replace(GUARD, "")
     assert lines(ours) <= lines(theirs)
     assert len("".join(ours.split())) <= len("".join(theirs.split()))

@@ -89,7 +89,7 @@ def test_the_containers_name_existing_files() -> None:
             assert service["environment"]["ORCHESTRATOR_HOST"]
 
 
-def test_no_secret_is_in_these_files() -> None:
+def test_the_deploy_files_hold_no_secret() -> None:
     """A password in an argument can be read by every user of the machine."""
     for file in DEPLOY.iterdir():
         for line in file.read_text().splitlines():

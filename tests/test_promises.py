@@ -13,7 +13,7 @@ FAULTS = [line for line in CLUSTER.splitlines() if re.search(r"\| `tests/", line
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
-def test_each_promise_says_its_scope_its_proof_and_its_window() -> None:
+def test_each_promise_has_a_scope_a_proof_and_a_window() -> None:
     assert len(PROMISES) > 10
     for promise in PROMISES:
         for part in ("Scope", "Proof", "Window"):

@@ -37,7 +37,7 @@ def test_a_name_is_a_letter_and_letters_digits_and_dashes(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "2nd", "-a", "_a", "two words", "a/b", "a[1]", "a\n", "é", "x" * 65]
 )
-def test_a_name_that_is_no_step_of_a_path_is_refused(name: str) -> None:
+def test_a_name_that_cannot_be_a_path_step_is_refused(name: str) -> None:
     with pytest.raises(DefinitionError, match="cannot be the name of an agent") as caught:
         Agent(name, model=MODEL)
 
@@ -139,12 +139,12 @@ def test_an_invalid_limit_is_refused(limits: dict[str, Any]) -> None:
         (Patience, "stalled"),
     ],
 )
-def test_a_limit_that_is_no_number_is_refused(define: Callable[..., object], name: str) -> None:
+def test_a_limit_must_be_a_number(define: Callable[..., object], name: str) -> None:
     with pytest.raises(DefinitionError, match=rf"\({name}='x'\) is no number"):
         define(**{name: "x"})
 
 
-def test_the_class_of_a_model_is_no_model() -> None:
+def test_the_class_of_a_model_is_refused_as_a_model() -> None:
     with pytest.raises(DefinitionError, match="its model is a class"):
         Agent("a", model=ScriptedModel)  # type: ignore[arg-type]
 

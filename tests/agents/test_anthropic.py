@@ -48,7 +48,7 @@ async def ask(model: AnthropicModel, *transcript: Message, **more: Any) -> Assis
     return await model.answer(ModelRequest(**{**given, **more}))
 
 
-async def test_the_server_hears_user_and_assistant_by_turns(
+async def test_the_request_alternates_user_and_assistant(
     server: FakeProvider, model: AnthropicModel
 ) -> None:
     """The answers to one message's calls come together, before what else the user says."""
@@ -152,7 +152,7 @@ async def test_an_answer_of_a_shape_is_asked_for_by_its_schema(
     assert "system" not in body
 
 
-async def test_a_shape_that_no_schema_here_can_say_is_told_in_words(
+async def test_a_schema_that_cannot_be_strict_is_described_in_words(
     server: FakeProvider, model: AnthropicModel
 ) -> None:
     server.replies = [Say(text='{"a": 7}'), Say(text="{}")]
@@ -229,7 +229,7 @@ async def test_counts_are_taken_from_wherever_they_come(
     )
 
 
-async def test_a_server_may_say_all_of_a_call_at_once(
+async def test_a_server_may_send_a_whole_call_at_once(
     server: FakeProvider, model: AnthropicModel
 ) -> None:
     block = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "x"}}
@@ -267,7 +267,7 @@ async def test_anthropic_has_its_own_key_and_address(server: FakeProvider) -> No
 
 
 @pytest.mark.parametrize(("most", "received"), [(None, MAX_TOKENS), (500, 500), (64_000, 64_000)])
-async def test_the_server_hears_how_long_the_answer_may_be(
+async def test_the_request_holds_the_output_limit(
     server: FakeProvider, model: AnthropicModel, most: int | None, received: int
 ) -> None:
     server.replies = [Say(text="hi")]

@@ -102,7 +102,7 @@ def test_a_tool_is_named_or_fits_a_pattern(pattern: str, name: str, fits: bool) 
     assert (matching_rule([deny(pattern)], Subject(tool=name)) is not None) is fits
 
 
-def test_both_patterns_of_a_rule_have_to_fit() -> None:
+def test_both_patterns_of_a_rule_must_match() -> None:
     rule = [deny("deploy", command="push*", path="prod/*")]
 
     for line, path, verdict in (
@@ -114,7 +114,7 @@ def test_both_patterns_of_a_rule_have_to_fit() -> None:
         assert said_of(rule, subject) is verdict
 
 
-def test_of_the_rules_of_all_above_the_strictest_decides() -> None:
+def test_the_strictest_rule_of_all_ancestors_wins() -> None:
     """A child may be allowed less than its parent, never more, at any depth."""
     top = [deny("terminal", command="rm *", reason="never"), confirm("write_file")]
     middle = [allow("terminal"), allow("write_file")]
@@ -219,7 +219,7 @@ def test_more_than_the_plain_command_is_not_allowed(line: str) -> None:
     assert said_of([allow("terminal", command="git status*")], command(line)) is ASK
 
 
-def test_spaces_in_quotes_are_no_spaces() -> None:
+def test_spaces_in_quotes_are_significant_in_a_rule() -> None:
     """`rm "a  b"` is another file than `rm "a b"`."""
     rules = [allow("terminal", command='rm "a b"')]
 
@@ -281,7 +281,7 @@ def test_a_pattern_of_commands_is_a_fence_and_no_wall() -> None:
 
 
 @pytest.mark.parametrize("line", ["rmdir x", "farm x", "ls", "git commit -m confirm"])
-def test_another_command_is_not_taken_for_it(line: str) -> None:
+def test_a_rule_does_not_match_another_command(line: str) -> None:
     assert matching_rule([deny("terminal", command="rm *")], command(line)) is None
 
 
@@ -309,7 +309,7 @@ def test_a_pattern_of_a_part(pattern: str, line: str, fits: bool) -> None:
     assert (found is not None) is fits
 
 
-def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
+def test_a_command_rule_ignores_calls_without_a_command() -> None:
     assert matching_rule([deny("*", command="*")], Subject(tool="read_file")) is None
 
 
@@ -326,7 +326,7 @@ def test_a_rule_about_commands_is_about_no_call_without_one() -> None:
     ],
 )
 @pytest.mark.parametrize("pattern", ["git push*--force*", "*x*y*z", "rm -rf /", "?m [a-z]* x*y"])
-def test_a_huge_command_takes_no_longer_than_reading_it(pattern: str, line: str) -> None:
+def test_matching_a_huge_command_takes_linear_time(pattern: str, line: str) -> None:
     """All tasks wait while a rule matches a command."""
     rules = [rule("terminal", command=pattern) for rule in (allow, confirm, deny)]
 
@@ -369,14 +369,14 @@ def test_a_rule_about_the_files_of_a_folder_covers_the_folder() -> None:
     assert not allow("*", path="docs/*").matches(file("docs"))
 
 
-def test_letters_of_another_size_are_no_way_around_a_rule() -> None:
+def test_letter_case_does_not_evade_a_rule() -> None:
     """There are disks on which they name the same file. Of what is allowed, none is guessed."""
     assert deny("*", path="Secrets/*").matches(file("sEcRETS/a"))
     assert confirm("*", path="secrets/*").matches(file("SECRETS"))
     assert not allow("*", path="docs/*").matches(file("DOCS/a"))
 
 
-def test_a_rule_about_files_is_about_no_call_without_one() -> None:
+def test_a_file_rule_ignores_calls_without_a_path() -> None:
     assert matching_rule([deny("*", path="*")], command("ls")) is None
 
 
@@ -535,7 +535,7 @@ async def test_a_call_refused_for_repetition_needs_no_approval() -> None:
     assert all("you have made this very call 2 times" in it for it in answers[2:])
 
 
-async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_through() -> None:
+async def test_a_held_call_runs_once_after_a_crash_when_it_is_approved() -> None:
     """It was certainly never run. The effect of another call is unknown, so it is not run again."""
     post = Post()
     answer = AssistantMessage(calls=(send("held", "h"), send("other", "o")))
@@ -550,7 +550,7 @@ async def test_a_call_that_was_held_when_a_crash_came_is_run_once_it_is_let_thro
     assert "broken off" in answers["o"]
 
 
-async def test_a_held_call_of_a_tool_that_is_gone_is_broken_off() -> None:
+async def test_a_held_call_of_a_removed_tool_is_broken_off() -> None:
     answer = AssistantMessage(calls=(send("held", "h"),))
 
     steps = await take(ScriptedModel(["end"]), Gatekeeper(held=("h",)), transcript=(GO, answer))

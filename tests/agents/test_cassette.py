@@ -98,7 +98,7 @@ async def test_an_answer_is_played_back_as_it_was(file: Path, step: Any) -> None
     assert replayed.model == "scripted"
 
 
-async def test_all_of_an_answer_is_kept(file: Path) -> None:
+async def test_a_cassette_keeps_the_whole_answer(file: Path) -> None:
     answer = AssistantMessage(
         "text",
         (ToolCall("look", {"a": [1, {"b": None}]}, id=CallId("c1")),),
@@ -111,7 +111,7 @@ async def test_all_of_an_answer_is_kept(file: Path) -> None:
     assert await ReplayModel(file).answer(REQUEST) == answer
 
 
-async def test_a_text_is_told_when_it_is_played_back(file: Path) -> None:
+async def test_a_replayed_text_is_streamed(file: Path) -> None:
     await record(file, "42", ToolCall("look"))
     events: list[ModelEvent] = []
     model = ReplayModel(file)
@@ -278,7 +278,7 @@ async def test_a_changed_request_is_not_answered(file: Path, changed: str) -> No
     assert "--- recorded\n+++ asked\n" in str(caught.value)
 
 
-async def test_a_changed_request_is_shown_beside_the_nearest_one(file: Path) -> None:
+async def test_a_changed_request_is_compared_with_the_nearest_one(file: Path) -> None:
     letter = "Dear reader,\nall is well.\nYours"
     await record(file, "a", request=attrs.evolve(REQUEST, instructions="Be brief."))
     await record(file, "b", request=attrs.evolve(REQUEST, instructions=letter))
@@ -421,7 +421,7 @@ async def test_every_replay_is_a_checkpoint(file: Path) -> None:
             await model.answer(REQUEST)
 
 
-async def test_how_long_an_answer_may_be_is_part_of_the_request(file: Path) -> None:
+async def test_the_output_limit_is_part_of_the_request(file: Path) -> None:
     """An answer that was recorded without a limit may be longer than one allows."""
     capped = attrs.evolve(REQUEST, max_output=100)
     await record(file, "42", request=capped)

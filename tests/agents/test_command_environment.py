@@ -57,7 +57,7 @@ def test_a_variable_that_points_to_credentials_is_withheld_but_not_secret(name: 
     assert secret_values(environ) == []
 
 
-def test_where_variables_are_named_commands_get_no_others() -> None:
+def test_named_variables_exclude_all_others() -> None:
     environ = {"PATH": "/bin", "LC_ALL": "C", "CARGO_HOME": "/c", "EDITOR": "vi"}
 
     assert only_named(environ, ["CARGO_HOME", "MISSING"]) == {
@@ -67,20 +67,20 @@ def test_where_variables_are_named_commands_get_no_others() -> None:
     }
 
 
-def test_of_an_address_only_the_password_is_secret() -> None:
+def test_only_the_password_of_an_address_is_secret() -> None:
     environ = {"DATABASE_URL": "postgres://me:sword%20fish@host/db"}
 
     assert secret_values(environ) == ["sword%20fish", "sword fish"]
     assert without_secret_variables(environ) == {}
 
 
-def test_a_value_that_looks_like_a_secret_is_not_handed_on() -> None:
+def test_a_value_that_looks_like_a_secret_is_withheld() -> None:
     environ = {"SETTINGS": '{"password": "swordfish"}', "PLAIN": '{"user": "me"}'}
 
     assert without_secret_variables(environ) == {"PLAIN": '{"user": "me"}'}
 
 
-def test_a_path_is_no_secret(tmp_path: Path) -> None:
+def test_a_path_is_not_secret(tmp_path: Path) -> None:
     """What is in the file may be one, and a text without its paths says little."""
     file = tmp_path / "credentials.json"
     file.touch()
@@ -97,7 +97,7 @@ def test_a_secret_value_may_begin_like_a_path() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "true", "False", "none", "  "])
-def test_a_plain_word_is_no_secret(value: str) -> None:
+def test_a_plain_word_is_not_secret(value: str) -> None:
     assert secret_values({"USE_TOKEN": value}) == []
 
 
@@ -121,7 +121,7 @@ def test_a_variable_named_in_hand_on_is_passed_on() -> None:
     assert without_secret_variables(environ, hand_on=["GITHUB_TOKEN"]) == {"GITHUB_TOKEN": LONG}
 
 
-def test_of_two_secrets_the_longer_comes_first() -> None:
+def test_the_longer_of_two_secrets_comes_first() -> None:
     environ = {"A_TOKEN": "swordfish", "B_TOKEN": " swordfishes\n"}
 
     assert secret_values(environ) == ["swordfishes", "swordfish"]

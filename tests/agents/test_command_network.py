@@ -113,7 +113,9 @@ async def test_a_command_reaches_only_the_named_hosts(
     assert "example.com:80" in process.refused
 
 
-async def test_without_names_there_is_no_network(tmp_path: Path, backend: SandboxBackend) -> None:
+async def test_a_command_without_named_hosts_has_no_network(
+    tmp_path: Path, backend: SandboxBackend
+) -> None:
     if backend.name == "none":
         pytest.skip("a fence")
     runner = Runner(tmp_path, backend)
@@ -153,7 +155,7 @@ async def test_a_command_has_no_descriptor_of_its_proxy(
     assert with_proxy == bare
 
 
-async def test_the_proxy_is_there_where_only_named_folders_can_be_read(
+async def test_the_proxy_works_with_named_readable_folders(
     tmp_path: Path, backend: SandboxBackend
 ) -> None:
     # Bash connects to an address by a name of its own.

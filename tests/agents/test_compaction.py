@@ -314,7 +314,7 @@ async def test_an_answer_or_its_failure_reports_the_cost_of_its_summary() -> Non
     ids=["nothing", "too much", "refuses", "too long for it"],
 )
 @pytest.mark.parametrize("count", [6, 30])
-async def test_a_writer_of_useless_summaries_holds_up_no_conversation(
+async def test_useless_summaries_do_not_block_a_conversation(
     says: str | ModelError, count: int
 ) -> None:
     model, writer = spy(), SpyModel(ScriptedModel.always(says))

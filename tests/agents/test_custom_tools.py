@@ -42,7 +42,7 @@ REQUEST = ModelRequest(
 )
 
 
-def test_responses_are_given_a_grammar_and_the_calls_so_far() -> None:
+def test_responses_receive_the_grammar_and_the_earlier_calls() -> None:
     body = response_request("gpt-5", REQUEST, None)
 
     assert [it["type"] for it in body["tools"]] == ["custom", "custom"]
@@ -59,7 +59,7 @@ def test_responses_are_given_a_grammar_and_the_calls_so_far() -> None:
     ]
 
 
-def test_chat_completions_of_openai_are_given_them_and_others_get_functions() -> None:
+def test_openai_chat_completions_receive_custom_tools_and_others_functions() -> None:
     ours = completion_request("gpt-5", REQUEST, None, has_custom_tools=True)
     others = completion_request("qwen", REQUEST, None)
 
@@ -118,7 +118,7 @@ async def test_the_text_of_a_custom_call_is_read_unchanged(
     assert answer.calls == (ToolCall("shell", {"input": " ls -l\n"}, id=CallId("c_2")),)
 
 
-def test_a_model_says_whether_it_keeps_to_grammars() -> None:
+def test_a_model_declares_whether_it_supports_grammars() -> None:
     responses = ResponsesModel("gpt-5", key="k")
     chat = OpenAIModel("gpt-5", key="k")
     other = OpenAIModel("qwen", key="k", base_url="http://localhost:1/v1")

@@ -71,7 +71,7 @@ async def test_a_bad_request_does_not_fall_back_to_another_model(kind: Failure) 
     assert (other.calls, events) == (0, [])
 
 
-async def test_a_caller_may_say_when_to_move_on() -> None:
+async def test_a_caller_may_choose_when_to_switch() -> None:
     picky = named("a", Failure.REFUSED)
 
     answer = await ask(with_fallback(picky, named("b", "two"), on=[Failure.REFUSED]))
@@ -83,12 +83,12 @@ async def test_a_caller_may_say_when_to_move_on() -> None:
         )
 
 
-async def test_a_caller_may_say_never_to_move_on() -> None:
+async def test_a_caller_may_forbid_switching() -> None:
     with pytest.raises(ModelError, match="a is timeout"):
         await ask(with_fallback(named("a", Failure.TIMEOUT), named("b", "two"), on=()))
 
 
-async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None:
+async def test_the_last_error_lists_the_failures_of_all_models() -> None:
     model = with_fallback(
         named("a", Failure.TIMEOUT), named("b", Failure.AUTH), named("c", Failure.QUOTA)
     )
@@ -105,7 +105,7 @@ async def test_when_all_have_failed_the_last_error_tells_of_the_others() -> None
     assert [event.model for event in events if isinstance(event, Switched)] == ["b", "c"]
 
 
-async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
+async def test_an_error_that_stops_the_fallback_lists_earlier_failures() -> None:
     model = with_fallback(
         named("a", Failure.TIMEOUT), named("b", Failure.REFUSED), named("c", "three")
     )
@@ -116,7 +116,7 @@ async def test_an_error_that_stops_it_tells_of_the_others_too() -> None:
     assert caught.value.__notes__ == ["before that, a failed: a is timeout"]
 
 
-async def test_an_answer_without_a_name_gets_one() -> None:
+async def test_an_answer_without_a_model_name_gets_one() -> None:
     unsigned = named("b", "two", signs=False)
 
     assert (await ask(with_fallback(named("a", Failure.AUTH), unsigned))).model == "b"

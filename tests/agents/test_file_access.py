@@ -67,7 +67,7 @@ async def test_a_link_redirected_to_an_allowed_file_is_followed(folder: Path) ->
     assert "TOP" in await Worker(folder).use(read_file, path="link")
 
 
-async def test_a_file_that_is_met_needs_no_rule_that_names_it(folder: Path) -> None:
+async def test_an_allowed_search_needs_no_rule_for_each_file(folder: Path) -> None:
     approve(folder, search_files, ".", allow("search_files", path="."))
 
     assert "secrets/key" in await Worker(folder).use(search_files, pattern="TOP")

@@ -100,9 +100,7 @@ async def test_a_long_line_is_cut_with_a_note(tmp_path: Path, worker: Worker) ->
     assert third == "     3\t" + "y" * 2000
 
 
-async def test_no_secret_is_cut_in_two_at_the_end_of_a_long_line(
-    tmp_path: Path, worker: Worker
-) -> None:
+async def test_a_long_line_is_not_cut_inside_a_secret(tmp_path: Path, worker: Worker) -> None:
     """Half a secret would not be recognized."""
     key = "sk-ant-api03-A1b2C3d4E5f6G7h8"
     (tmp_path / "file").write_text(f"{'x' * 1_980}{key}{'y' * 9_000}\n")
@@ -150,7 +148,7 @@ async def test_a_binary_file_is_refused_with_its_kind(
     assert output == f"data is no text that can be read here: it is {kind}"
 
 
-async def test_not_even_a_page_of_a_private_key_is_read(tmp_path: Path, worker: Worker) -> None:
+async def test_no_page_of_a_private_key_is_read(tmp_path: Path, worker: Worker) -> None:
     """The middle of a key is not recognizable, so it would not be redacted."""
     line = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3hJ6kL9nP2rS5tV8\n"
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{line * 9}-----END RSA PRIVATE KEY-----\n"
@@ -349,7 +347,7 @@ async def test_places_that_overlap_are_several(tmp_path: Path, worker: Worker) -
     assert "2 times" in await worker.refused(edit_file, path="file", old="aa", new="b")
 
 
-async def test_an_edit_that_fits_nowhere_shows_the_nearest_lines(
+async def test_an_edit_without_a_match_shows_the_nearest_lines(
     tmp_path: Path, worker: Worker
 ) -> None:
     (tmp_path / "file").write_text(
@@ -411,7 +409,7 @@ async def test_only_text_is_edited(tmp_path: Path, worker: Worker) -> None:
     assert output == "data is binary: only text is edited"
 
 
-async def test_a_line_behind_a_hole_is_given_up(
+async def test_reading_past_a_hole_stops_at_the_time_limit(
     tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with a hole takes no place, and for ever to read."""
@@ -452,7 +450,7 @@ async def test_a_line_with_a_secret_cannot_be_edited_or_guessed(
     assert file.read_text() == SETTINGS
 
 
-async def test_an_edit_around_a_secret_may_not_show_it(tmp_path: Path) -> None:
+async def test_an_edit_that_would_reveal_a_secret_is_refused(tmp_path: Path) -> None:
     """A word is a password among settings, and a word among words."""
     file = tmp_path / "settings.yml"
     file.write_text("user: ann\npassword: swordfish\nport: 1\n")
@@ -467,7 +465,7 @@ async def test_an_edit_around_a_secret_may_not_show_it(tmp_path: Path) -> None:
     assert file.read_text() == "user: bob\npassword: swordfish\nport: 1\n"
 
 
-async def test_a_key_of_several_lines_stays_one(tmp_path: Path) -> None:
+async def test_an_edit_beside_a_multiline_key_keeps_it(tmp_path: Path) -> None:
     key = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEA7Q1W2e3R4"] * 3]
     file = tmp_path / "notes"
     text = "\n".join(["# first", *["text"] * 3000, *key, "last"])

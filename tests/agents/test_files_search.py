@@ -81,7 +81,7 @@ async def test_links_are_never_entered(worker: Worker) -> None:
     assert "no line fits" in await worker.use(search_files, pattern="root:")
 
 
-async def test_a_long_list_says_how_much_is_left_out(tmp_path: Path, worker: Worker) -> None:
+async def test_a_long_listing_counts_the_omitted_names(tmp_path: Path, worker: Worker) -> None:
     for number in range(620):
         (tmp_path / f"src/core/{number:03}").touch()
 

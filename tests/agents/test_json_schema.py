@@ -70,20 +70,20 @@ def test_an_answer_that_fits_has_no_problems(text: str) -> None:
         ),
     ],
 )
-def test_a_problem_says_where_in_the_answer_it_is(text: str, problems: list[str]) -> None:
+def test_a_problem_names_its_place_in_the_answer(text: str, problems: list[str]) -> None:
     assert sorted(schema_problems(FINDINGS, text)) == problems
 
 
 @pytest.mark.parametrize(
     "text", ["", "Here it is.", '{"a": ', "```json\n{}\n```", "{} {}", "NaN", '"\ud800"']
 )
-def test_an_answer_that_is_no_json_has_one_problem(text: str) -> None:
+def test_an_answer_that_is_not_json_has_one_problem(text: str) -> None:
     (problem,) = schema_problems({}, text)
 
     assert problem.startswith("it is not JSON: ")
 
 
-def test_of_many_problems_ten_are_told_and_the_others_counted() -> None:
+def test_ten_of_many_problems_are_listed_and_the_others_counted() -> None:
     schema = {"items": {"type": "string"}}
 
     assert len(schema_problems(schema, json.dumps([1] * 10))) == 10
@@ -286,7 +286,7 @@ def test_nested_unevaluated_properties_are_too_slow_to_check() -> None:
         ({"propertyNames": {"$ref": "#"}}, '{"a": 1}'),
     ],
 )
-def test_no_schema_ends_the_process(schema: dict[str, Any], text: str) -> None:
+def test_no_schema_crashes_the_process(schema: dict[str, Any], text: str) -> None:
     """On a stack of half a megabyte, which is what a thread has on some systems."""
     code = (
         "import sys, threading, json\n"

@@ -148,7 +148,7 @@ def test_texts_and_lists_have_an_end() -> None:
         ({"anyOf": [{"type": "null"}, True]}, {}),
     ],
 )
-def test_bounds_that_are_given_hold(given: dict[str, Any], bound: dict[str, int]) -> None:
+def test_given_bounds_are_kept(given: dict[str, Any], bound: dict[str, int]) -> None:
     schema = answer_schema(request(output=given), tokens=100)
 
     assert schema is not None
@@ -310,7 +310,7 @@ def narrow(model: LocalModel) -> Iterator[LocalModel]:
 
 @needs_weights
 @pytest.mark.realtime
-async def test_a_real_model_answers_and_is_heard_meanwhile(model: LocalModel) -> None:
+async def test_a_real_model_answers_and_streams(model: LocalModel) -> None:
     received: list[ModelEvent] = []
 
     answer = await model.answer(

@@ -36,9 +36,7 @@ async def test_searching_a_text_ahead_gives_the_same_redaction(characters: int) 
 
 
 @pytest.mark.realtime
-async def test_where_no_process_can_be_started_a_thread_searches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_thread_searches_when_no_process_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/there/is/no/python")
     text = text_of(VERY_LONG_TEXT)
     redactor = Redactor([SECRET])
@@ -81,7 +79,7 @@ async def test_a_mark_across_two_pieces_is_seen() -> None:
         assert SECRET not in redactor.redact(text)
 
 
-def test_only_so_much_is_remembered() -> None:
+def test_the_memory_of_searched_texts_is_bounded() -> None:
     redactor = Redactor()
     texts = [f"{number}{'x' * 1_000_000}" for number in range(30)]
     for text in texts:
@@ -93,7 +91,7 @@ def test_only_so_much_is_remembered() -> None:
 
 
 @pytest.mark.realtime
-async def test_long_goals_answers_results_and_handed_on_goals_are_searched_ahead() -> None:
+async def test_long_goals_answers_and_results_are_searched_ahead() -> None:
     goal, answer, result = (f"{word} {text_of(LONG_TEXT)}" for word in "abc")
 
     @tool(limit=0)

@@ -41,7 +41,7 @@ def test_usage_adds_up_field_by_field() -> None:
     assert sum([ones, tens], Usage()) == Usage(*(11 * n for n in numbers))
 
 
-def test_tokens_are_those_read_and_those_written() -> None:
+def test_tokens_are_the_sum_of_input_and_output() -> None:
     assert Usage(input_tokens=3, output_tokens=4).tokens == 7
 
 
@@ -98,7 +98,7 @@ def test_every_message_has_an_id_from_its_birth() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_two_messages_that_say_the_same_are_equal(message: Message) -> None:
+def test_two_messages_with_the_same_content_are_equal(message: Message) -> None:
     other = attrs.evolve(message, id=MessageId("m_other"))
 
     assert other == message

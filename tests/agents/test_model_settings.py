@@ -216,7 +216,7 @@ async def test_a_request_without_tools_has_no_settings_for_calls(
         ("claude-opus-4-5", "medium", 1_024, {"thinking": {"type": "disabled"}}),
     ],
 )
-async def test_each_generation_of_claude_is_told_how_to_think(
+async def test_each_generation_of_claude_gets_its_reasoning_settings(
     server: FakeProvider, model: str, effort: Any, limit: int | None, received: Any
 ) -> None:
     settings = ModelSettings(reasoning_effort=effort)
@@ -347,7 +347,7 @@ def test_the_tool_that_delegates_can_be_demanded() -> None:
     )
 
 
-def test_settings_of_a_request_are_put_over_those_of_an_agent() -> None:
+def test_settings_of_a_request_override_settings_of_an_agent() -> None:
     agents = ModelSettings(temperature=0, top_p=0.5, extra={"a": 1, "b": 1})
     requested = ModelSettings(temperature=1, stop="END", extra={"b": 2})
 

@@ -397,7 +397,7 @@ async def failure(server: FakeProvider, credentials: Credentials, **more: Any) -
 
 @pytest.mark.parametrize("before", [0, 440, 455])
 @pytest.mark.parametrize("quoted", [TOKEN, TOKEN.replace("/", r"\/"), quote(TOKEN, safe="")])
-async def test_a_server_that_quotes_a_token_is_quoted_without_it(quoted: str, before: int) -> None:
+async def test_a_token_quoted_by_a_server_is_redacted(quoted: str, before: int) -> None:
     """Also where the quote is cut in the midst of the token."""
     body = f"{'x' * before} invalid: Bearer {quoted}"
     async with open_provider(Raw(body.encode(), 401)) as server:
@@ -565,7 +565,7 @@ async def test_a_file_names_services_of_ones_own(tmp_path: Path) -> None:
         ('["a:b"]\nurl = "https://x"', "cannot be the name of a service"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_where_and_why(
+def test_an_unusable_file_is_reported_with_its_path_and_reason(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     file = tmp_path / "models.toml"

@@ -231,7 +231,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
 
 
 @pytest.mark.realtime
-async def test_of_several_addresses_the_next_is_tried_and_private_ones_are_left_out(
+async def test_the_next_address_is_tried_and_private_ones_are_skipped(
     names: Callable[..., Names],
 ) -> None:
     names(["169.254.169.254", "127.0.0.3", "127.0.0.1"], [])
@@ -334,7 +334,7 @@ async def test_a_body_is_forwarded_in_either_framing_and_a_waiting_client_is_let
 
 
 @pytest.mark.realtime
-async def test_the_length_of_a_body_is_no_option_of_a_connection() -> None:
+async def test_a_connection_header_cannot_drop_the_content_length() -> None:
     """Without its length the body would be a second request, or break the proxy."""
     async with open_site("localhost:PORT") as site:
         answer = await site.send(
@@ -415,9 +415,7 @@ async def test_the_proxy_closes_a_silent_tunnel() -> None:
         assert [request.allowed for request in site.requests] == [True]
 
 
-async def test_no_more_connections_are_served_at_once_than_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_proxy_limits_concurrent_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_module, "MAX_CONNECTIONS", 1)
     async with open_site("127.0.0.1:PORT") as site:
         async with await site.connect():
@@ -427,7 +425,7 @@ async def test_no_more_connections_are_served_at_once_than_the_limit(
 
 
 @pytest.mark.realtime
-async def test_the_proxy_ends_with_its_nursery_and_tells_of_open_tunnels() -> None:
+async def test_the_proxy_ends_with_its_nursery_and_reports_open_tunnels() -> None:
     async def be_silent(stream: trio.SocketStream) -> None:
         async with stream:
             await trio.sleep_forever()

@@ -43,14 +43,14 @@ async def test_the_only_error_comes_out_as_itself() -> None:
     assert not hasattr(error, "__notes__")
 
 
-async def test_the_first_error_comes_out_with_notes_of_the_others() -> None:
+async def test_the_first_error_is_raised_with_notes_of_the_others() -> None:
     with pytest.raises(ValueError, match="a") as caught:
         await raise_all(ValueError("a"), KeyError("b"), OSError("c"))
 
     assert caught.value.__notes__ == ["also: KeyError: 'b'", "also: OSError: c"]
 
 
-async def test_an_error_is_no_note_of_itself() -> None:
+async def test_an_error_gets_no_note_of_itself() -> None:
     """Two tasks that wait for one thing may fail with the very same error."""
     error = ValueError("a")
 

@@ -175,7 +175,7 @@ async def test_an_answer_of_a_shape_is_asked_for_by_its_schema(
     assert format_["strict"] is strict
 
 
-async def test_an_answer_that_is_no_object_is_asked_for_inside_one(
+async def test_an_output_schema_other_than_an_object_is_wrapped(
     server: FakeProvider, model: OpenAIModel
 ) -> None:
     server.replies = [Say(text='{"answer": [1, 2]}'), Say(text="no idea")]
@@ -236,7 +236,7 @@ async def test_an_id_that_was_taken_is_not_taken_again(
     assert call.id not in {before.id, also.id}
 
 
-async def test_a_name_that_is_repeated_is_told_once(
+async def test_a_repeated_function_name_is_emitted_once(
     server: FakeProvider, model: OpenAIModel
 ) -> None:
     emitted: list[ModelEvent] = []
@@ -257,7 +257,7 @@ async def test_a_name_that_is_repeated_is_told_once(
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])
-async def test_no_arguments_are_written_in_many_ways(
+async def test_empty_arguments_are_accepted_in_many_forms(
     server: FakeProvider, model: OpenAIModel, arguments: str
 ) -> None:
     function = {"name": "look", "arguments": arguments}
@@ -358,7 +358,7 @@ async def test_a_server_on_this_machine_needs_no_key(server: FakeProvider) -> No
 
 
 @pytest.mark.parametrize("most", [1, 500])
-async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
+async def test_other_servers_get_the_output_limit_by_its_old_name(
     server: FakeProvider, model: OpenAIModel, most: int
 ) -> None:
     server.replies = [stream(chunk("stop", content="hi"))]
@@ -369,7 +369,7 @@ async def test_another_server_hears_how_long_the_answer_may_be_by_the_old_name(
     assert "max_completion_tokens" not in server.heard[0].body
 
 
-def test_openai_hears_how_long_the_answer_may_be_by_the_new_name() -> None:
+def test_openai_gets_the_output_limit_by_its_new_name() -> None:
     request = ModelRequest(instructions="", transcript=[HELLO], tools=(), max_output=9)
 
     body = completion_request("gpt-5", request, None, limit_field=output_limit_field(BASE_URL))

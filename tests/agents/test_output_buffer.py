@@ -37,7 +37,7 @@ def test_long_output_keeps_its_beginning_and_its_end() -> None:
     assert output.dropped == 980
 
 
-def test_no_half_of_a_word_is_shown_at_a_cut() -> None:
+def test_a_cut_shows_no_half_of_a_word() -> None:
     """It may be half of a key, which the redactor would not recognize."""
     key = b"sk-proj-" + b"a1" * 20
     output = kept(b"begin " + key, b" x" * 500, key + b" end", head=20, tail=20)
@@ -61,7 +61,7 @@ def test_an_end_of_no_characters_is_possible() -> None:
 
 
 @given(st.text(alphabet="ab\n", max_size=60), st.integers(0, 20), st.integers(0, 20))
-def test_head_and_tail_are_those_of_the_whole(printed: str, head: int, tail: int) -> None:
+def test_head_and_tail_equal_those_of_the_whole_output(printed: str, head: int, tail: int) -> None:
     output = kept(*[char.encode() for char in printed], head=head, tail=tail)
 
     if len(printed) <= head + tail:
@@ -78,7 +78,7 @@ def test_head_and_tail_are_those_of_the_whole(printed: str, head: int, tail: int
 
 
 @given(OUTPUTS, st.lists(st.integers(0, 100), max_size=8))
-def test_how_it_was_cut_into_chunks_makes_no_difference(printed: bytes, cuts: list[int]) -> None:
+def test_chunk_boundaries_make_no_difference(printed: bytes, cuts: list[int]) -> None:
     """Characters, line ends and escape sequences come in two chunks as well as in one."""
     cuts = [0, *sorted(min(cut, len(printed)) for cut in cuts), len(printed)]
 
@@ -160,7 +160,7 @@ class TestSince:
 
         assert output.since(mark) == ("\n[90 of 99 characters are left out here]\n12345", 99)
 
-    def test_a_mark_of_nowhere_is_as_good_as_the_nearest(self) -> None:
+    def test_an_invalid_mark_is_clamped(self) -> None:
         output = kept(b"abc")
 
         assert output.since(-5) == ("abc", 3)
@@ -174,7 +174,7 @@ class TestSince:
         assert output.tail_text(100) == output.text()
 
 
-def test_no_key_is_cut_in_two_where_words_are_endless() -> None:
+def test_a_key_is_not_cut_in_two_in_endless_words() -> None:
     key = "K" * 40
     printed = f"{'a' * 2_980}{key}{'b' * 9_000}{key}{'c' * 2_980}"
     output = kept(printed.encode(), head=3_000, tail=3_000)
@@ -232,7 +232,7 @@ class TestLines:
     @given(
         st.text(alphabet="a\n", max_size=20), st.none() | st.integers(-2, 30), st.integers(1, 10)
     )
-    def test_the_numbers_are_those_of_the_lines(
+    def test_line_numbers_match_the_lines(
         self, printed: str, offset: int | None, limit: int
     ) -> None:
         lines = printed.split("\n")[: len(printed.splitlines())]

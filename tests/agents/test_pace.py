@@ -128,7 +128,7 @@ async def test_a_short_storm_that_names_no_time_ends_soon() -> None:
     assert trio.current_time() < 15
 
 
-async def test_the_end_of_a_storm_is_no_stampede() -> None:
+async def test_the_end_of_a_rate_limit_causes_no_stampede() -> None:
     provider = Provider(storm(10))
 
     await ask_together(asked(provider), 200)
@@ -339,7 +339,7 @@ async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile()
     has_retry_after=st.booleans(),
     leaving=st.lists(st.floats(0, 60), max_size=10),
 )
-def test_no_caller_is_forgotten(
+def test_every_waiting_caller_is_served(
     callers: int, first: int, length: float, leaving: list[float], *, has_retry_after: bool
 ) -> None:
     """Whatever is refused and whoever leaves: all others are answered, and nothing is left."""

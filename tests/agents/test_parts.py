@@ -105,7 +105,7 @@ def test_an_invalid_part_is_refused_with_a_sentence(
         wrong()
 
 
-def test_a_name_that_is_no_text_everywhere_is_mended() -> None:
+def test_a_file_name_that_is_not_text_is_repaired() -> None:
     assert Part("image/png", data=b"x", name="caf\udce9").name == "caf?"
 
 
@@ -227,7 +227,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
         ),
     ],
 )
-async def test_a_part_is_sent_as_the_protocol_says_it(
+async def test_a_part_is_sent_in_the_form_of_the_protocol(
     server: FakeProvider, build: Build, part: Part, sent: dict[str, Any]
 ) -> None:
     """The server refuses what the real one would, so an answer says that it was valid."""

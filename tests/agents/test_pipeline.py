@@ -74,7 +74,7 @@ async def test_a_function_is_an_agent_with_its_name_its_docstring_and_its_output
     assert await call(brief, "trio") == [4]
 
 
-def test_options_are_those_of_any_agent() -> None:
+def test_a_function_agent_takes_the_options_of_any_agent() -> None:
     helper = Agent("helper", model=MODEL)
 
     @agent(
@@ -173,7 +173,7 @@ async def test_several_parameters_are_fields_of_one_object() -> None:
         brief.parse_goal('{"topic": {"name": "a"}, "words": 5, "more": 1}')
 
 
-async def test_parameters_with_defaults_keep_them() -> None:
+async def test_parameters_keep_their_defaults() -> None:
     @agent
     async def brief(topic: str, words: int = 100) -> str:
         return f"{topic} {words}"

@@ -124,7 +124,7 @@ def test_the_table_of_prices_can_be_overridden() -> None:
     assert table.as_of == TABLE.as_of
 
 
-def test_the_prices_that_ship_say_where_they_are_from() -> None:
+def test_the_shipped_prices_name_their_source() -> None:
     assert PriceTable.shipped().source == f"genai-prices {version('genai-prices')}"
 
 

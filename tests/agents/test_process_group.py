@@ -133,7 +133,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.realtime
 @pytest.mark.usefixtures("with_and_without_pidfd")
 class TestOutputAndExit:
-    async def test_all_that_is_said_is_one_output_in_its_order(self, commands: Commands) -> None:
+    async def test_stdout_and_stderr_are_one_output_in_order(self, commands: Commands) -> None:
         printed = await commands.result("echo out; echo err >&2; printf end; exit 3")
 
         assert printed == (3, "out\nerr\nend")
@@ -175,7 +175,7 @@ class TestOutputAndExit:
 
         assert (code, printed) == (0, "\ufffd\ufffdab\ufffd")
 
-    async def test_each_line_is_heard_and_a_long_one_in_part(self, commands: Commands) -> None:
+    async def test_each_line_is_emitted_and_a_long_one_in_part(self, commands: Commands) -> None:
         await commands.result("echo one; head -c 300000 /dev/zero | tr '\\0' x; echo; printf last")
 
         assert await commands.line() == "one"
@@ -198,7 +198,7 @@ class TestEnding:
         assert process.exit_code == -signal.SIGTERM
 
     @pytest.mark.usefixtures("with_and_without_pidfd")
-    async def test_leaving_the_block_or_failing_in_it_ends_it(self, commands: Commands) -> None:
+    async def test_leaving_the_block_ends_the_process(self, commands: Commands) -> None:
         async def fail_in_the_block() -> None:
             async with commands.run("echo $$; sleep 1000"):
                 pids.append(int(await commands.line()))
@@ -263,7 +263,7 @@ class TestEnding:
         assert [pid for pid in escaped if is_alive(pid)] == []
 
     @only_on_linux
-    async def test_a_fork_bomb_is_gone_soon_after_it_is_cancelled(self, commands: Commands) -> None:
+    async def test_a_cancelled_fork_bomb_is_gone_soon(self, commands: Commands) -> None:
         """All in sessions of their own, deaf, and each who dies is replaced."""
         (commands.folder / "bomb.py").write_text(BOMB)
         seen: set[int] = set()

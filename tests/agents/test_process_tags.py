@@ -102,7 +102,7 @@ def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
         assert kill_tagged(tag) == []
 
 
-def test_a_tag_in_another_variable_is_no_tag(start: Start) -> None:
+def test_a_tag_in_another_variable_is_ignored(start: Start) -> None:
     """Whoever only speaks of a process must not die with it."""
     tag = new_tag()
     start("exec sleep 1000", new_tag(), {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"})

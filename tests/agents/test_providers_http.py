@@ -123,7 +123,9 @@ async def test_an_answer_is_complete_and_reports_its_usage(
     )
 
 
-async def test_pieces_are_told_as_they_come(server: FakeProvider, model: CloseableModel) -> None:
+async def test_pieces_are_emitted_as_they_arrive(
+    server: FakeProvider, model: CloseableModel
+) -> None:
     emitted: list[ModelEvent] = []
     server.replies = [Say(text="hello, world", thinking="let me see", calls=CALLS[:1])]
 
@@ -201,7 +203,9 @@ async def test_garbage_is_malformed(
 
 
 @pytest.mark.parametrize("arguments", ["{where:", "[1]", '"x"', "[" * 100_000])
-async def test_arguments_that_are_no_object_can_heal(server: FakeProvider, arguments: str) -> None:
+async def test_malformed_arguments_are_a_transient_failure(
+    server: FakeProvider, arguments: str
+) -> None:
     """The model wrote them, and may write better ones when it is asked again."""
     function = {"name": "look", "arguments": arguments}
     delta = {"content": "so", "tool_calls": [{"id": "a", "function": function}]}
@@ -278,7 +282,7 @@ SOON = "Wed, 21 Oct 2015 07:28:30 GMT"
         ({}, None),
     ],
 )
-async def test_a_provider_says_when_to_come_back(
+async def test_the_retry_time_of_a_provider_is_read(
     server: FakeProvider, headers: dict[str, str], seconds: float | None
 ) -> None:
     """A date is read by the server's clock: ours may be wrong."""
@@ -315,7 +319,7 @@ async def test_a_server_that_hangs_up_cannot_be_reached(
     assert "cannot be reached: " in str(error)
 
 
-async def test_a_server_that_is_not_there_cannot_be_reached(maker: Make) -> None:
+async def test_a_missing_server_cannot_be_reached(maker: Make) -> None:
     with trio.socket.socket() as nobody_listens:
         await nobody_listens.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody_listens.getsockname()[1]}"
@@ -342,7 +346,7 @@ async def test_an_invalid_address_fails_without_waiting(maker: Make, url: str) -
 
 
 @pytest.mark.parametrize("key", ["sk-secret\n", "sk-secret\nsk-secret-2", "sk-secretä"])
-async def test_no_error_tells_the_key(server: FakeProvider, maker: Make, key: str) -> None:
+async def test_no_error_holds_the_key(server: FakeProvider, maker: Make, key: str) -> None:
     """Keys come out of files with line ends, and errors go to journals and to other models."""
     model = made(maker, server, key=key)
 
@@ -356,7 +360,7 @@ async def test_no_error_tells_the_key(server: FakeProvider, maker: Make, key: st
 
 
 @pytest.mark.parametrize("before", [0, 463])
-async def test_a_server_that_quotes_the_key_is_quoted_without_it(
+async def test_a_key_quoted_by_a_server_is_redacted(
     server: FakeProvider, model: CloseableModel, before: int
 ) -> None:
     """Also where the quote is cut in the midst of the key."""
@@ -453,7 +457,7 @@ async def test_no_request_waits_for_another(server: FakeProvider, model: Closeab
     assert server.connections == 110
 
 
-async def test_half_a_character_does_not_spoil_a_request(
+async def test_half_a_character_does_not_break_a_request(
     server: FakeProvider, model: CloseableModel
 ) -> None:
     """A file name that is no UTF-8 comes out of a tool like this."""

@@ -133,7 +133,7 @@ def test_an_answer_that_does_not_fit_is_refused_with_every_reason(
     assert caught.value.problems == problems
 
 
-def test_of_many_problems_the_first_are_named() -> None:
+def test_only_the_first_of_many_problems_are_named() -> None:
     with pytest.raises(OutputError) as caught:
         read_output(list[Point], f"[{','.join(['{}'] * 30)}]")
 
@@ -328,7 +328,7 @@ def test_a_type_that_pydantic_must_check_is_refused_without_pydantic(
         codec_of(Annotated[int, annotated_types.Gt(41)])
 
 
-def test_a_program_without_such_types_never_imports_it() -> None:
+def test_pydantic_is_imported_only_for_its_types() -> None:
     program = (
         "import sys, attrs\n"
         "from orchestrator.agents import Agent, ScriptedModel, tool\n"

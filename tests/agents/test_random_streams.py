@@ -112,7 +112,7 @@ def secrets() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_secret_leaks_wherever_its_stream_is_cut(seed: int) -> None:
+def test_no_secret_leaks_at_any_cut_of_its_stream(seed: int) -> None:
     draw = random.Random(seed)
     every = secrets()
     for number in range(STREAMS):

@@ -51,7 +51,7 @@ def test_a_limited_model_keeps_the_name_of_its_model() -> None:
     assert with_rate_limit(worker_model(), Limiter()).name == "worker"
 
 
-async def test_a_limiter_without_limits_lets_everything_through() -> None:
+async def test_a_limiter_without_limits_passes_every_call() -> None:
     worker = worker_model(seconds=1)
 
     await ask_often(with_rate_limit(worker, Limiter()), 100)
@@ -88,7 +88,7 @@ async def test_the_limiter_bounds_the_calls_in_flight() -> None:
     assert limiter.in_flight == 0
 
 
-async def test_one_limiter_is_shared_by_all_models_that_have_it() -> None:
+async def test_models_may_share_one_limiter() -> None:
     limiter = Limiter(in_flight=1)
     one, two = worker_model(seconds=1), worker_model(seconds=1)
 
@@ -271,7 +271,7 @@ async def test_waiting_for_a_free_place_is_a_checkpoint() -> None:
         await Limiter().wait_admitted(1)
 
 
-def test_all_that_is_sent_is_estimated() -> None:
+def test_the_estimate_covers_the_whole_request() -> None:
     @tool
     def look(where: str) -> str:
         """Look around."""
@@ -336,7 +336,7 @@ def test_no_window_passes_more_calls_than_the_bucket_and_its_inflow(
     ),
     minutes_worth=st.integers(1, 5),
 )
-def test_in_no_window_more_tokens_pass_either(
+def test_no_window_passes_more_tokens_than_allowed(
     calls: Sequence[tuple[float, int]], minutes_worth: int
 ) -> None:
     per_minute = minutes_worth * OUTPUT_ALLOWANCE

@@ -184,7 +184,7 @@ async def test_responses_get_their_reasoning_back_encrypted(is_plain: bool) -> N
         ("a-deployment", "low", True),
     ],
 )
-async def test_only_a_model_that_reasons_is_asked_for_it(
+async def test_only_a_reasoning_model_is_asked_for_reasoning(
     name: str, effort: Any, includes: bool
 ) -> None:
     """The others refuse to encrypt what they do not have."""

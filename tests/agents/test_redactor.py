@@ -82,11 +82,11 @@ def test_a_known_secret_is_redacted_even_if_it_looks_ordinary() -> None:
     assert redacted("the swordfish swims", ["swordfish"]) == "the *** swims"
 
 
-def test_of_two_known_ones_the_longer_goes_whole() -> None:
+def test_the_longer_of_two_known_secrets_is_redacted_whole() -> None:
     assert redacted("ab abcd", ["ab", "abcd"]) == "*** ***"
 
 
-def test_an_empty_one_is_not_everywhere() -> None:
+def test_an_empty_secret_redacts_no_text() -> None:
     assert redacted("text", [""]) == "text"
 
 
@@ -247,7 +247,7 @@ BEFORES = ["", "password=", 'token="', r"secret=\"", "token: ", "key-----"]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_long_text_is_no_trouble(piece: str) -> None:
+def test_a_long_text_is_redacted_in_time(piece: str) -> None:
     """Tools answer with whole files, and a pattern that goes back and forth never ends."""
     for before in BEFORES:
         small, large = (before + piece * (size // len(piece)) for size in SIZES)

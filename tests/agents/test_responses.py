@@ -177,7 +177,7 @@ async def test_an_answer_that_fails_midway_keeps_its_partial_text(
     assert caught.value.partial == "so"
 
 
-async def test_a_server_may_say_all_in_its_last_event(
+async def test_a_server_may_send_the_whole_answer_in_its_last_event(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     item = {
@@ -200,7 +200,7 @@ async def test_a_server_may_say_all_in_its_last_event(
     assert events[0] == ReasoningDelta("hm")
 
 
-async def test_a_server_may_say_all_arguments_at_once(
+async def test_a_server_may_send_all_arguments_at_once(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     item = {"type": "function_call", "call_id": "call_1", "name": "look"}
@@ -257,7 +257,7 @@ async def test_responses_have_their_own_name_and_the_key_of_openai() -> None:
     await model.aclose()
 
 
-async def test_the_server_hears_how_long_the_answer_may_be(
+async def test_the_request_holds_the_output_limit(
     server: FakeProvider, model: ResponsesModel
 ) -> None:
     whole = stream(event("response.completed", response=response()))

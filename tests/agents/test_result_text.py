@@ -61,9 +61,7 @@ def disk_that_takes_no_more(tmp_path: Path) -> Spill:
 
 
 @pytest.mark.realtime
-async def test_of_a_long_answer_the_model_reads_both_ends_and_where_the_rest_is(
-    spill: Spill,
-) -> None:
+async def test_the_model_reads_both_ends_of_a_long_answer_and_its_path(spill: Spill) -> None:
     answer = await use(answering(LONG, limit=400, spill=spill))
 
     assert answer.startswith(LONG[:300] + "\n\n[")
@@ -117,7 +115,7 @@ async def test_an_answer_within_the_limit_is_unchanged(limit: int, full_disk: Sp
 
 
 @pytest.mark.realtime
-async def test_there_is_a_limit_unless_it_is_lifted(spill: Spill) -> None:
+async def test_answers_have_a_limit_by_default(spill: Spill) -> None:
     text = "x" * 50_000
 
     assert await use(answering(text, spill=spill)) == text
@@ -173,7 +171,7 @@ def test_answers_are_not_saved_in_a_folder_that_others_can_write(tmp_path: Path)
             Spill(folder).save("mine")
 
 
-def test_the_model_is_told_a_path_that_holds_everywhere(
+def test_the_path_of_a_saved_answer_is_absolute(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -181,7 +179,7 @@ def test_the_model_is_told_a_path_that_holds_everywhere(
     assert Spill(Path("results")).save("mine").parent == tmp_path / "results"
 
 
-def test_without_a_folder_it_is_the_users_own_temporary_one(
+def test_answers_are_saved_in_the_temporary_folder_of_the_user_by_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

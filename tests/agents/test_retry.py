@@ -109,7 +109,7 @@ async def test_the_last_error_is_raised_unchanged() -> None:
     assert len(emitted.waits) == 3
 
 
-async def test_each_wait_may_be_twice_as_long_up_to_an_end() -> None:
+async def test_the_longest_wait_doubles_up_to_a_limit() -> None:
     failing = ScriptedModel.always(overloaded())
     emitted = Told()
 
@@ -120,7 +120,7 @@ async def test_each_wait_may_be_twice_as_long_up_to_an_end() -> None:
     assert trio.current_time() == sum(emitted.waits)
 
 
-async def test_many_attempts_are_no_trouble() -> None:
+async def test_many_attempts_do_not_overflow() -> None:
     failing = ScriptedModel.always(overloaded())
     emitted = Told()
 
@@ -133,7 +133,7 @@ async def test_many_attempts_are_no_trouble() -> None:
 
 @settings(deadline=None)
 @given(seed=st.integers(), attempts=st.integers(1, 8), base=st.floats(0, 10))
-def test_a_wait_is_anything_up_to_its_longest(seed: int, attempts: int, base: float) -> None:
+def test_a_wait_is_random_up_to_its_longest(seed: int, attempts: int, base: float) -> None:
     emitted = Told()
 
     async def main() -> None:

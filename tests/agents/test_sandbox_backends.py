@@ -163,7 +163,7 @@ async def test_a_hidden_file_cannot_be_read_anywhere(folder: Path, wall: Sandbox
     assert "secret" not in said
 
 
-async def test_a_workspace_in_a_hidden_folder_is_all_that_is_seen_of_it(
+async def test_only_the_workspace_of_a_hidden_folder_is_visible(
     folder: Path, wall: SandboxBackend
 ) -> None:
     """As a worktree is in the state folder."""
@@ -204,7 +204,7 @@ async def test_a_command_reaches_no_socket_unless_it_has_the_network(
     assert (code == 0) is network
 
 
-async def test_a_command_reaches_no_service_that_would_act_for_it(wall: SandboxBackend) -> None:
+async def test_a_command_reaches_no_service_of_the_machine(wall: SandboxBackend) -> None:
     """A socket has a path in `/run` or `/tmp`, or no path at all; and UDP needs no connection."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -312,7 +312,7 @@ async def test_no_process_outlives_its_command_in_any_environment(
     assert running_in(folder) == []
 
 
-async def test_a_command_that_is_ended_is_ended_with_all_of_it(
+async def test_ending_a_command_ends_all_its_processes(
     folder: Path, backend: SandboxBackend
 ) -> None:
     place = TaskSandbox(backend=backend, sandbox=Sandbox(), workspace=folder / "work")
@@ -385,7 +385,7 @@ async def test_settings_of_a_repository_and_own_code_are_read_only_in_bubblewrap
     assert (work / "deep" / "team.py").read_text() == "whole"
 
 
-async def test_no_command_leads_git_to_settings_elsewhere(folder: Path) -> None:
+async def test_a_command_cannot_redirect_the_settings_of_git(folder: Path) -> None:
     """By a `commondir` of its own making, or settings of the worktree where git reads them."""
     work, git_folder = folder / "work", folder / "work" / ".git"
     subprocess.run(["git", "init", "--quiet", work], check=True)  # noqa: ASYNC221
@@ -482,7 +482,7 @@ def test_landlock_is_no_wall_for_a_workspace_with_our_own_code(folder: Path) -> 
     ).is_wall
 
 
-def test_the_strongest_that_works_is_chosen_and_it_is_said_why_not_a_stronger_one(
+def test_the_strongest_working_backend_is_chosen_with_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -43,7 +43,7 @@ async def test_a_text_is_a_final_answer() -> None:
     assert (answer.text, answer.calls, answer.model) == ("42", (), "scripted")
 
 
-async def test_an_answer_is_told_while_it_is_made() -> None:
+async def test_a_scripted_answer_is_streamed() -> None:
     events: list[ModelEvent] = []
     request = ModelRequest(instructions="", transcript=(), tools=(), tell=events.append)
 
@@ -52,7 +52,7 @@ async def test_an_answer_is_told_while_it_is_made() -> None:
     assert events == [TextDelta("42")]
 
 
-async def test_a_call_is_an_answer_that_waits_for_it() -> None:
+async def test_a_scripted_call_is_an_answer_with_a_call() -> None:
     answer = await ask(ScriptedModel([ToolCall("add", {"a": 1})]))
 
     (call,) = answer.calls
@@ -94,7 +94,7 @@ async def test_a_function_reads_the_transcript() -> None:
 
 
 @pytest.mark.parametrize(("kind", "heals"), [(Failure.OVERLOADED, True), (Failure.AUTH, False)])
-async def test_a_failure_says_whether_to_try_again(kind: Failure, heals: bool) -> None:
+async def test_a_scripted_failure_may_be_transient(kind: Failure, heals: bool) -> None:
     failed = ModelError("no", kind=kind, retry_after=3, partial="Once upon")
 
     with pytest.raises(ModelError, match="no") as caught:
@@ -132,7 +132,7 @@ async def test_an_exhausted_script_is_an_error(steps: Sequence[str], counted: st
     assert isinstance(caught.value, ModelError)
 
 
-async def test_a_script_that_tasks_share_says_so_when_it_runs_out() -> None:
+async def test_an_exhausted_script_reports_how_many_tasks_share_it() -> None:
     model = ScriptedModel(["a", "b"])
     await ask(model, UserMessage("one"))
     await ask(model, UserMessage("another"))
@@ -143,7 +143,7 @@ async def test_a_script_that_tasks_share_says_so_when_it_runs_out() -> None:
     assert caught.value.conversations == 3
 
 
-async def test_a_step_may_say_something_and_call_tools() -> None:
+async def test_a_step_may_have_text_and_calls() -> None:
     calls = [ToolCall("look", {"at": number}) for number in (1, 2)]
     model = ScriptedModel([["I will look. ", *calls, "Both."]])
 

@@ -187,7 +187,9 @@ async def edit(worker: Worker, old: str, new: str) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("used", [edit_file, write_file], ids=["edit", "write"])
-async def test_no_change_of_many_siblings_is_lost(tmp_path: Path, file: Path, used: Tool) -> None:
+async def test_concurrent_changes_of_siblings_are_all_kept(
+    tmp_path: Path, file: Path, used: Tool
+) -> None:
     """All read, all change, and a task that comes too late reads again."""
     siblings = 12
     change(file, "end\n")

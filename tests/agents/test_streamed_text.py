@@ -45,7 +45,7 @@ def too_much(text: str, whole: str) -> int:
         "123456789:AAaB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fD3 is a bot",
     ],
 )
-def test_the_released_text_begins_as_the_redacted_one(text: str, size: int) -> None:
+def test_the_released_text_is_a_prefix_of_the_redacted_one(text: str, size: int) -> None:
     whole = REDACTOR.redact(text)
 
     assert whole != text
@@ -55,7 +55,7 @@ def test_the_released_text_begins_as_the_redacted_one(text: str, size: int) -> N
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_no_more_of_a_key_is_released_than_its_prefix(key: str, place: str, size: int) -> None:
+def test_at_most_the_prefix_of_a_key_is_released(key: str, place: str, size: int) -> None:
     text = f"{place.format(key)}\nthis is the next line\nand this is another\n"
     shown = released(text, size)
 

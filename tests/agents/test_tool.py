@@ -144,7 +144,7 @@ def test_a_choice_of_words_is_an_enum() -> None:
     assert parameters_of(move)["properties"]["to"] == {"enum": ["left", "right"]}
 
 
-async def test_a_hint_may_say_more_than_a_type() -> None:
+async def test_an_annotation_may_restrict_a_type() -> None:
     @tool
     async def wait(seconds: Annotated[int, msgspec.Meta(le=60)]) -> None:
         await trio.sleep(seconds)
@@ -231,7 +231,7 @@ async def test_a_whole_number_may_be_written_as_a_fraction() -> None:
 
 
 @pytest.mark.parametrize("coats", [1.5, 1e300, float("inf"), float("nan")])
-async def test_a_fraction_is_no_whole_number(coats: float) -> None:
+async def test_a_fraction_is_refused_as_an_integer(coats: float) -> None:
     with pytest.raises(ToolError, match=r"Expected `int`, got `float` - at `\$.coats`"):
         await use(paint, what="wall", coats=coats)
 
@@ -305,7 +305,7 @@ async def test_a_result_may_be_made_of_values() -> None:
     ]
 
 
-async def test_a_result_that_is_no_json_is_the_developers_error() -> None:
+async def test_a_result_that_is_not_json_is_a_definition_error() -> None:
     @tool
     async def give() -> object:
         await trio.lowlevel.checkpoint()
@@ -352,7 +352,7 @@ async def test_a_sync_function_sees_the_context_of_its_task() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_sync_function_may_say_no() -> None:
+async def test_a_sync_function_may_raise_a_tool_error() -> None:
     @tool
     def refuse(why: str) -> None:
         raise ToolError(why)
@@ -413,7 +413,7 @@ async def test_a_timeout_error_of_the_tool_itself_is_raised_unchanged(error: Exc
     assert caught.value is error
 
 
-async def test_a_cancelled_call_is_not_a_slow_one() -> None:
+async def test_a_cancelled_call_is_not_reported_as_slow() -> None:
     @tool(timeout=5)
     async def lookup() -> None:
         await trio.sleep_forever()

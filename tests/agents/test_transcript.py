@@ -157,7 +157,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.data())
-def test_however_it_is_read_and_continued_it_says_the_same(
+def test_a_transcript_reads_the_same_through_every_view(
     messages: list[Message], data: st.DataObject
 ) -> None:
     transcript = Transcript()

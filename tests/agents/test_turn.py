@@ -105,7 +105,7 @@ async def test_an_agent_with_an_empty_transcript_may_speak_first() -> None:
     assert await Turn(ScriptedModel(["hello"]), transcript=()).take() == "hello"
 
 
-async def test_the_model_is_told_all_it_needs() -> None:
+async def test_the_request_holds_instructions_tools_and_transcript() -> None:
     model = ScriptedSpy("42")
     turn = Turn(model, send, double)
 
@@ -164,7 +164,7 @@ async def test_each_of_two_equal_calls_is_answered() -> None:
     assert len({answer.call for answer in answers}) == 2
 
 
-async def test_a_tool_that_says_no_is_heard_by_the_model() -> None:
+async def test_a_tool_error_is_sent_to_the_model() -> None:
     @tool
     async def enter() -> str:
         await trio.lowlevel.checkpoint()
@@ -177,7 +177,7 @@ async def test_a_tool_that_says_no_is_heard_by_the_model() -> None:
     assert (answer.text, answer.failed) == ("it is locked", True)
 
 
-async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
+async def test_invalid_arguments_are_reported_to_the_model() -> None:
     model = ScriptedSpy(ToolCall("double", {"number": "two"}), "sorry")
 
     assert await Turn(model, double).take() == "sorry"
@@ -185,7 +185,7 @@ async def test_arguments_that_do_not_fit_are_heard_by_the_model() -> None:
 
 
 @pytest.mark.parametrize(("tools", "known"), [((), "none"), ((double, send), "double, send")])
-async def test_a_tool_that_there_is_not_is_heard_by_the_model(
+async def test_an_unknown_tool_is_reported_to_the_model(
     tools: tuple[Tool, ...], known: str
 ) -> None:
     model = ScriptedSpy(ToolCall("fly"), "then not")
@@ -349,7 +349,7 @@ async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() 
         assert trio.current_time() == began + 0.5
 
 
-async def test_the_model_hears_steps_in_the_order_they_are_kept_in() -> None:
+async def test_the_model_reads_steps_in_recorded_order() -> None:
     """A turn that is resumed reads them in that order, and must go on as if it never stopped."""
     model = ScriptedSpy([ToolCall("double", {"number": 1})] * 5, "done")
     turn = Turn(model, double)
@@ -397,7 +397,7 @@ def doubles_some(transcript: Transcript) -> str | ToolCall | list[ToolCall]:
             return " ".join(received)
 
 
-async def test_a_turn_goes_on_from_every_step_of_it() -> None:
+async def test_a_turn_resumes_from_each_of_its_steps() -> None:
     """Wherever a crash leaves it, it comes to the same answer by the same steps."""
     model = ScriptedModel.always(doubles_some)
     whole = Turn(model, double)
@@ -425,7 +425,7 @@ async def test_a_turn_goes_on_after_it_was_cancelled_at_any_time() -> None:
     assert unanswered_calls(steps) == []
 
 
-async def test_a_final_answer_that_is_there_needs_no_model() -> None:
+async def test_a_recorded_final_answer_needs_no_model() -> None:
     turn = Turn(ScriptedModel([]), transcript=[GO, AssistantMessage("42")])
 
     with trio.testing.assert_checkpoints():
@@ -463,7 +463,7 @@ async def test_a_broken_off_call_that_may_be_repeated_is() -> None:
     assert answers[number.id] == ToolMessage(number.id, "4")
 
 
-async def test_a_broken_off_call_of_a_tool_that_is_gone_is_answered() -> None:
+async def test_a_broken_off_call_of_a_removed_tool_is_answered() -> None:
     turn = Turn(ScriptedModel(["done"]), transcript=[GO, SENDS_TWICE])
 
     assert await turn.take() == "done"

@@ -64,14 +64,14 @@ def test_an_answer_is_read_as_its_promised_type(promised: Any, text: str, output
         (int, "", "truncated"),
     ],
 )
-def test_an_answer_that_is_something_else_is_refused_with_the_reason(
+def test_an_answer_of_another_type_is_refused_with_the_reason(
     promised: Any, text: str, problem: str
 ) -> None:
     with pytest.raises(OutputError, match=problem):
         read_output(promised, text)
 
 
-def test_the_schema_of_alternatives_names_them_all() -> None:
+def test_the_schema_of_alternatives_lists_all_of_them() -> None:
     schema = output_schema(Found | Missing)
 
     assert schema is not None

@@ -175,7 +175,7 @@ TRANSCRIPTS: dict[str, Sequence[Message]] = {
     "step", ["", "42", "море " * 70, LOOK, [LOOK, LOOK]], ids=lambda s: str(s)[:9]
 )
 @pytest.mark.parametrize("wrap", [lambda model: model, *WRAPPED])
-async def test_no_answer_uses_more_than_its_quote(
+async def test_no_answer_costs_more_than_its_quote(
     transcript: Sequence[Message], step: Any, wrap: Callable[[Model], Model]
 ) -> None:
     """Whether it is whole, or cut off where the quote ends."""
@@ -220,14 +220,14 @@ def test_a_price_table_wins_over_the_price_of_a_model() -> None:
     assert quoted.cost == 1_234 * 3 + 100 * 15
 
 
-def test_a_table_without_a_model_leaves_its_price_to_it() -> None:
+def test_a_model_missing_in_the_table_keeps_its_own_price() -> None:
     table = attrs.evolve(TABLE, models={})
 
     assert quote(with_prices(Reader(), table), EMPTY, answer_tokens=1).unpriced == 0
     assert quote(with_prices(Parrot(), table), EMPTY, answer_tokens=1).unpriced == 1
 
 
-def test_of_several_models_the_dearest_counts_piece_by_piece() -> None:
+def test_the_quote_of_several_models_takes_the_dearest_of_each_part() -> None:
     model = with_fallback(
         Reader(Price(input=3, output=1), reads=5), Reader(Price(input=1, output=8))
     )
@@ -243,7 +243,7 @@ def test_a_fallback_with_an_unpriced_model_is_unpriced() -> None:
     assert quote(model, EMPTY, answer_tokens=100).unpriced == 1
 
 
-def test_of_several_models_one_that_does_not_count_may_read_most() -> None:
+def test_a_model_without_a_count_may_dominate_the_quote() -> None:
     long = asked(UserMessage("x" * 30_000))
 
     quoted = quote(with_fallback(Reader(), Parrot()), long, answer_tokens=0)

@@ -105,7 +105,9 @@ ESCAPES = [
 
 @pytest.mark.parametrize("used", FILES, ids=lambda used: used.name)
 @pytest.mark.parametrize("path", ESCAPES)
-async def test_no_path_leads_out(inside: Path, outside: Path, used: Tool, path: str) -> None:
+async def test_no_path_leaves_the_workspace(
+    inside: Path, outside: Path, used: Tool, path: str
+) -> None:
     before = content_of(outside)
 
     answer = await Worker(inside).refused(used, path=path, **ARGUMENTS[used.name])

@@ -190,7 +190,7 @@ async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
     assert TOKEN not in file.read_text()
 
 
-async def test_a_session_of_the_file_that_is_over_is_no_trouble(tmp_path: Path) -> None:
+async def test_an_expired_session_in_the_file_is_replaced(tmp_path: Path) -> None:
     """Its addresses are known from the sessions that are held."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
@@ -232,7 +232,7 @@ async def test_a_broken_file_begins_a_new_session(tmp_path: Path, content: bytes
         assert fake.identified == 1
 
 
-async def test_an_outage_is_said_once_and_its_end(tmp_path: Path) -> None:
+async def test_an_outage_is_reported_once_with_its_end(tmp_path: Path) -> None:
     async with connected() as chat:
         chat.fake.refuses_sockets = 6
         began = trio.current_time()
@@ -246,7 +246,7 @@ async def test_an_outage_is_said_once_and_its_end(tmp_path: Path) -> None:
         assert "://" not in "".join(chat.inbox.reports)
 
 
-async def test_no_gateway_at_the_start_is_waited_for() -> None:
+async def test_an_unreachable_gateway_at_the_start_is_retried() -> None:
     async with open_platform() as (fake, platform):
         fake.fail("GET /gateway/bot", status=502, times=3)
         fake.fail("GET /gateway/bot", lost="before")
@@ -284,7 +284,7 @@ async def test_a_bot_without_the_message_intent_names_the_setting() -> None:
             await platform.run(Inbox())
 
 
-async def test_a_wrong_token_ends_it() -> None:
+async def test_a_wrong_token_ends_the_gateway() -> None:
     async with open_platform("a.wrong.token") as (fake, platform):
         with pytest.raises(RevokedError, match="token"):
             await platform.run(Inbox())
@@ -377,7 +377,7 @@ async def test_an_event_that_is_not_understood_is_left_out() -> None:
         assert chat.fake.connections == 1
 
 
-async def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+async def test_an_unwritable_file_is_reported_once(tmp_path: Path) -> None:
     async with within_an_hour(), open_fake_discord() as fake:
         for number in range(3):
             fake.write(str(number))

@@ -47,7 +47,7 @@ async def test_a_position_is_noted_after_all_earlier_events_are_handled() -> Non
         assert handled.noted[-1] == 3
 
 
-async def test_an_event_alone_waits_for_all_and_all_wait_for_it() -> None:
+async def test_an_exclusive_event_waits_for_all_others() -> None:
     async with opened() as (lanes, handled):
         first, alone = trio.Event(), trio.Event()
         await lanes.put(1, "a", partial(handled.handle, 1, first))
@@ -84,7 +84,7 @@ async def test_channels_keep_their_order_however_long_each_takes() -> None:
         assert not lanes._last_of
 
 
-async def test_no_more_are_taken_than_can_be_held() -> None:
+async def test_the_lanes_limit_the_events_they_hold() -> None:
     async with opened() as (lanes, handled):
         gate = trio.Event()
         for number in range(1, MOST + 1):

@@ -82,7 +82,7 @@ def test_a_block_of_code_without_an_end_is_closed() -> None:
     assert all(it.startswith("```\n") and it.endswith("\n```") for it in parts)
 
 
-def test_three_marks_within_a_line_are_no_block() -> None:
+def test_three_backticks_within_a_line_open_no_block() -> None:
     text = "use ```x``` here\n" * 200
     assert "".join(split(text)).replace("\n", "") == text.replace("\n", "")
 

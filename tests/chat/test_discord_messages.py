@@ -17,7 +17,7 @@ async def heard_texts(chat: Connected) -> list[str]:
     return chat.inbox.texts
 
 
-async def test_a_private_message_is_heard_with_all_that_is_known_of_it() -> None:
+async def test_a_private_message_is_received_with_its_author() -> None:
     async with connected() as chat:
         said = await chat.fake.say("hello")
         await chat.inbox.wait_events(1)
@@ -30,7 +30,7 @@ async def test_a_private_message_is_heard_with_all_that_is_known_of_it() -> None
         assert heard.id == heard.anchor == said.id
 
 
-async def test_in_a_channel_only_mentions_and_replies_to_the_bot_are_heard() -> None:
+async def test_in_a_channel_only_mentions_and_replies_are_received() -> None:
     async with connected() as chat:
         await chat.platform.send(
             ChatAddress("discord", GENERAL), chat.platform.split("I am here")[0], key="k"
@@ -149,9 +149,7 @@ async def test_files_are_fetched_from_discord_alone_and_without_the_token() -> N
                 await chat.platform.download(Attachment(name="a", reference=url))
 
 
-async def test_a_file_that_is_larger_than_it_said_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_file_larger_than_announced_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "LARGEST_DOWNLOAD", 1000)
     async with connected() as chat:
         await chat.fake.say("look", files={"a": b"x" * 1001, "b": b"x" * 1000})
@@ -162,7 +160,7 @@ async def test_a_file_that_is_larger_than_it_said_is_not_taken(
         assert len(await chat.platform.download(fitting)) == 1000
 
 
-async def test_a_file_that_is_gone_is_told_as_such() -> None:
+async def test_downloading_a_missing_file_raises_gone() -> None:
 
     async with connected() as chat:
         said = await chat.fake.say("look", files={"a": b"x"})
@@ -211,7 +209,7 @@ async def test_the_answer_to_a_press_is_its_acknowledgement() -> None:
         assert [it.body["type"] for it in answers] == [4]
 
 
-async def test_a_press_that_cannot_be_answered_any_more_is_still_heard() -> None:
+async def test_a_press_that_cannot_be_answered_is_still_received() -> None:
     async with connected() as chat:
         shown = await _buttons(chat)
         chat.fake.fail("POST /interactions/{}/{}/callback", status=404, code=10062)

@@ -85,7 +85,7 @@ async def test_a_missing_thread_is_omitted_and_reported() -> None:
 @pytest.mark.parametrize(
     ("status", "code"), [(403, 50001), (403, 50007), (403, 50013), (404, 10003), (400, 50083)]
 )
-async def test_a_chat_that_takes_no_message_is_given_up(status: int, code: int) -> None:
+async def test_a_chat_that_refuses_messages_is_given_up(status: int, code: int) -> None:
     async with open_platform() as (fake, platform):
         refusal = discord_bodies.RefusedError(status, code, "no")
         fake.channels[DIRECT].refusal = refusal
@@ -93,14 +93,14 @@ async def test_a_chat_that_takes_no_message_is_given_up(status: int, code: int) 
             await send(platform)
 
 
-async def test_a_block_by_the_network_before_discord_is_no_gone_chat() -> None:
+async def test_a_network_block_is_not_a_missing_chat() -> None:
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, status=403, code=0)
         with pytest.raises(RefusedError):
             await send(platform)
 
 
-async def test_a_revoked_token_is_told_as_such() -> None:
+async def test_a_revoked_token_raises_revoked() -> None:
     async with open_platform() as (fake, platform):
         fake.token = "another"
         with pytest.raises(RevokedError, match="token"):
@@ -175,7 +175,7 @@ async def test_each_channel_has_a_bucket_of_its_own() -> None:
         assert len(fake.sent(GENERAL)) == 1
 
 
-async def test_a_refused_call_keeps_its_channel_silent_as_long_as_discord_says() -> None:
+async def test_a_rate_limited_channel_waits_as_long_as_discord_says() -> None:
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, status=429, retry_after=30.5)
         with pytest.raises(RetryAfterError) as caught:
@@ -222,7 +222,7 @@ async def test_show_typing_never_waits_and_never_fails() -> None:
         assert fake.typed == [GENERAL]
 
 
-async def test_the_text_of_buttons_is_no_markup_and_has_no_more_than_fits() -> None:
+async def test_the_text_of_buttons_is_escaped_and_cut() -> None:
     async with open_platform() as (fake, platform):
         text = "run *rm* [x](https://evil.example) `ls`\n# not a title\n- no list"
         many = [Button(f"{number}" * 100, f"data:{number}") for number in range(7)]
@@ -238,7 +238,7 @@ async def test_the_text_of_buttons_is_no_markup_and_has_no_more_than_fits() -> N
         assert (shown.content, shown.components) == (r"\*\*Approved\*\*", [])
 
 
-async def test_buttons_of_a_message_that_was_deleted_are_gone() -> None:
+async def test_buttons_of_a_deleted_message_are_gone() -> None:
     async with open_platform() as (_, platform):
         with pytest.raises(GoneError, match="10008"):
             await platform.close_buttons(CHANNEL, "99", "Approved")
@@ -266,14 +266,14 @@ async def test_a_malformed_answer_is_unreachable(answer: bytes) -> None:
             await send(platform)
 
 
-async def test_a_call_that_takes_too_long_is_given_up() -> None:
+async def test_a_slow_call_is_given_up() -> None:
     async with open_platform() as (fake, platform):
         fake.fail(MESSAGES, lost="never", times=3)
         with pytest.raises(UnreachableError, match="too long"):
             await send(platform)
 
 
-def test_no_error_of_the_client_is_left_untranslated() -> None:
+def test_every_client_error_is_translated() -> None:
     """A URL may hold the token of an interaction."""
     request = httpx2.Request("GET", "https://discord.com/secret")
     for error in (

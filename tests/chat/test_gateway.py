@@ -229,7 +229,7 @@ async def test_a_session_is_found_by_its_address_in_the_next_process() -> None:
     assert len(model.requests[-1].transcript) == 3
 
 
-async def test_messages_before_new_that_come_again_are_heard_once() -> None:
+async def test_repeated_messages_before_new_are_received_once() -> None:
     """Updates are acknowledged in batches: a crash lets all of them come again."""
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, echoing())

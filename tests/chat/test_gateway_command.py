@@ -57,7 +57,7 @@ def test_an_invalid_telegram_webhook_is_reported(
     assert "TELEGRAM_WEBHOOK_SECRET has up to 256" in capsys.readouterr().err
 
 
-def test_a_token_that_is_missing_is_said_with_where_to_get_it(
+def test_a_missing_token_is_reported_with_its_source(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TELEGRAM_BOT_TOKEN")

@@ -176,7 +176,7 @@ async def test_a_thread_that_is_deleted_is_a_fact_of_the_reply() -> None:
     assert sent.receipt.endswith("(the thread)")
 
 
-async def test_a_chat_that_is_gone_is_given_up_and_no_other() -> None:
+async def test_a_missing_chat_is_given_up_alone() -> None:
     async with talking(echoing()) as talk:
         talk.fake.channels[GENERAL].is_archived = True
         talk.fake.say(f"{MENTION} hello", channel=GENERAL)
@@ -185,7 +185,7 @@ async def test_a_chat_that_is_gone_is_given_up_and_no_other() -> None:
         assert [it.channel for it in talk.fake.replies()] == [DIRECT]
 
 
-async def test_a_revoked_token_is_told_once_and_ends_that_bot_only() -> None:
+async def test_a_revoked_token_is_reported_once_and_ends_only_its_bot() -> None:
     async with talking(echoing()) as talk:
         talk.fake.say("hello")
         await wait_replies(talk.fake, 1)
@@ -237,7 +237,7 @@ async def test_an_approval_is_asked_with_buttons_in_the_thread() -> None:
 
 
 @pytest.mark.realtime
-async def test_files_come_to_the_workspace_and_go_from_it(tmp_path: Path) -> None:
+async def test_files_are_saved_to_and_sent_from_the_workspace(tmp_path: Path) -> None:
     agent = Agent(
         "helper",
         model=ScriptedModel([ToolCall("send_file", {"path": "out.txt"}), "Sent."]),

@@ -33,7 +33,7 @@ async def bot(request: pytest.FixtureRequest) -> AsyncGenerator[Bot]:
         yield bot
 
 
-async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
+async def test_a_direct_message_is_received_with_its_author(bot: Bot) -> None:
     said = bot.fake.say("hello &amp; welcome")
     await bot.fake.wait_told()
 
@@ -46,7 +46,7 @@ async def test_a_direct_message_is_heard_with_its_writer(bot: Bot) -> None:
     assert heard.is_addressed
 
 
-async def test_a_mention_is_told_twice_and_is_one_message(bot: Bot) -> None:
+async def test_a_mention_sent_as_two_events_is_one_message(bot: Bot) -> None:
     """Slack sends `message` and `app_mention`, with two event ids."""
     said = bot.fake.say(f"{MENTION} look", channel=GENERAL)
     await bot.fake.wait_told()
@@ -137,7 +137,7 @@ async def test_an_event_is_sent_again_until_it_was_taken(bot: Bot) -> None:
     assert [*bot.fake.attempts.values()] == [2]
 
 
-async def test_a_request_that_was_not_taken_is_no_success() -> None:
+async def test_a_request_that_was_not_accepted_is_not_acknowledged() -> None:
     async with bot_by_requests() as bot:
         bot.inbox.errors.append(ValueError("the journal is full"))
         bot.fake.say("hello")
@@ -245,7 +245,7 @@ async def test_an_old_connection_that_slack_does_not_close_is_closed() -> None:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
 
 
-async def test_a_lost_connection_is_told_once_and_opened_again_with_pauses() -> None:
+async def test_a_lost_connection_is_reported_once_and_reopened_with_pauses() -> None:
     async with bot_by_socket() as bot:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
         bot.fake.fail("apps.connections.open", times=4, status=503)
@@ -263,7 +263,7 @@ async def test_a_lost_connection_is_told_once_and_opened_again_with_pauses() -> 
         assert "heard again" in over
 
 
-async def test_an_envelope_of_a_lost_connection_comes_by_the_next_one() -> None:
+async def test_an_envelope_of_a_lost_connection_arrives_by_the_next_one() -> None:
     async with bot_by_socket() as bot:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
         bot.inbox.seconds = 1
@@ -285,7 +285,7 @@ async def test_a_connection_that_answers_no_ping_is_opened_again() -> None:
         assert len(bot.inbox.messages) == 1
 
 
-async def test_socket_mode_that_is_switched_off_is_told_and_tried_again() -> None:
+async def test_disabled_socket_mode_is_reported_and_retried() -> None:
     async with bot_by_socket() as bot:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)
         await bot.fake.refresh_sockets("link_disabled")
@@ -325,7 +325,7 @@ async def test_an_app_that_is_removed_ends_the_run(kind: str, tokens: dict[str, 
             await slack.run(KeptInbox())
 
 
-async def test_messages_of_one_thread_are_heard_in_order_and_others_at_once() -> None:
+async def test_messages_of_a_thread_are_received_in_order_and_threads_concurrently() -> None:
     """A file that takes long holds up its own thread only."""
     async with bot_by_socket() as bot:
         await bot.fake.wait_for(lambda: len(bot.fake.sockets) == 1)

@@ -120,7 +120,7 @@ async def test_the_fake_workspace_refuses_like_slack() -> None:
             await send(bot.slack)
 
 
-async def test_a_limit_of_the_rate_says_for_how_long() -> None:
+async def test_a_rate_limit_names_its_seconds() -> None:
     async with bot_by_requests() as bot:
         bot.fake.fail("chat.postMessage", status=429, retry_after="17")
         with pytest.raises(RetryAfterError) as raised:
@@ -277,7 +277,7 @@ def test_is_host_of_recognizes_hosts_of_slack(url: str, *, is_slack: bool) -> No
     assert is_host_of(API_URL, url) == is_slack
 
 
-async def test_files_that_cannot_be_had_are_gone() -> None:
+async def test_files_that_cannot_be_fetched_are_gone() -> None:
     async with bot_by_requests() as bot:
         file = bot.fake.add_file("x", b"1")
         bot.fake.hides_files = True

@@ -47,6 +47,6 @@ def test_an_old_one_and_one_of_the_future_are_not(seconds: int) -> None:
     assert not is_signed(SECRET, headers, BODY, now=int(TIME) + seconds)
 
 
-def test_another_body_is_not() -> None:
+def test_a_changed_body_is_not_signed() -> None:
     headers = {"x-slack-request-timestamp": TIME, "x-slack-signature": SIGNATURE}
     assert not is_signed(SECRET, headers, BODY + b"&", now=int(TIME))

@@ -41,7 +41,7 @@ LONG = "\n\n".join(f"Paragraph {number}. " + "word " * 150 for number in range(2
 # Where replies go.
 
 
-async def test_a_chain_of_replies_is_no_topic() -> None:
+async def test_a_chain_of_replies_is_not_a_topic() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.say("@helper_bot one", chat=GROUP)
         await fake.wait_sent(1)
@@ -184,7 +184,7 @@ async def test_a_fault_between_parts_goes_on_with_the_next() -> None:
     assert len(talk.harness.facts(DeliveryFailed)) == 3
 
 
-def test_no_part_is_longer_than_telegram_takes_and_formatting_goes_on() -> None:
+def test_parts_fit_the_limit_of_telegram_and_keep_formatting() -> None:
     fence = "```python\n" + "x = '\N{SLOTH}'\n" * 2_000 + "```"
     parts = split_markdown(f"**Bold** and [a link](https://example.org)\n\n{fence}")
     assert all(utf16_length(it.text) <= 4096 - len(MARK) - 2 for it in parts)
@@ -208,7 +208,7 @@ def test_any_text_makes_a_message(text: str) -> None:
 # What goes wrong.
 
 
-async def test_another_poller_is_said_once_and_polled_again() -> None:
+async def test_another_poller_is_reported_once_and_polling_continues() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.fail("getUpdates", *(Fault(409, "Conflict: other getUpdates") for _ in "123"))
         fake.say("one")
@@ -269,7 +269,7 @@ async def test_a_network_failure_is_reported_once_and_no_message_is_lost() -> No
     assert "cannot be reached" in talk.reports[0]
 
 
-async def test_replies_wait_for_a_network_that_is_gone_for_an_hour() -> None:
+async def test_replies_wait_through_an_hour_without_a_network() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.fail("sendMessage", *(Fault() for _ in range(70)))
         fake.say("one")
@@ -314,7 +314,7 @@ async def test_the_token_is_in_no_report_journal_or_message() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_webhook_is_heard_like_a_poll_and_proves_itself() -> None:
+async def test_a_webhook_receives_like_a_poll_and_is_authenticated() -> None:
     secret = "secret_of-a-webhook"
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, echoing())
@@ -402,7 +402,7 @@ def test_names_of_files_are_made_harmless(name: str, harmless: str) -> None:
 
 
 @pytest.mark.realtime
-async def test_an_agent_sends_files_of_its_workspace_and_no_others(tmp_path: Path) -> None:
+async def test_an_agent_sends_only_files_of_its_workspace(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "chart.csv").write_bytes(b"1,2,3")
     (tmp_path / "secret.txt").write_text("no")
@@ -614,7 +614,7 @@ async def test_messages_during_shutdown_are_read_by_the_next_gateway() -> None:
     assert fake.texts() == ["You said: one", "You said: two"]
 
 
-async def test_a_reply_waits_until_its_platform_is_there_again() -> None:
+async def test_a_reply_waits_until_its_platform_returns() -> None:
     gate = GatedModel("Here.")
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, Agent("helper", model=gate))
@@ -680,7 +680,7 @@ async def test_stickers_polls_places_contacts_and_forwards_are_words() -> None:
     assert said[5] == "\N{SLOTH}" * 2_048
 
 
-async def test_an_update_of_another_form_is_passed_over_and_said() -> None:
+async def test_an_update_of_another_form_is_skipped_and_reported() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.send_again({"update_id": 1, "message": {"message_id": "seven"}})
         fake.say("two")
@@ -717,7 +717,7 @@ def _poll(question: str, option: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_an_approve_that_is_heard_again_answers_no_other_question() -> None:
+async def test_a_repeated_approve_answers_no_other_question() -> None:
     """As after a crash between the answer and its acknowledgement."""
 
     def step(transcript: Any) -> Any:

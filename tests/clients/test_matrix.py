@@ -16,7 +16,7 @@ from tests.clients.matrix import FEATURES, Check, Trial, read_record, table, tab
 from tests.server.server_process import server_process
 
 
-def test_the_table_of_the_page_is_the_recorded_one() -> None:
+def test_the_table_of_the_page_equals_the_recorded_one() -> None:
     """`python -m tests.clients --record` writes both."""
     assert table_of_page() == table(read_record())
 

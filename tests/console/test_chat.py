@@ -221,7 +221,7 @@ def test_provider_failures_are_shown_where_they_happened(page: Page, server: Con
     wait(page, "document.querySelector('.chat-ending').innerText.includes('no money')")
 
 
-def test_a_call_that_waits_says_for_how_long(page: Page, server: ConsoleServer) -> None:
+def test_a_waiting_call_shows_its_time(page: Page, server: ConsoleServer) -> None:
     del server
     new_chat(page, "stubborn")
     say(page, "try it")

@@ -33,7 +33,7 @@ def says(page: Page, words: str) -> None:
     wait(page, f"document.body.innerText.includes({words!r})")
 
 
-def test_people_approve_by_keyboard_and_the_second_answer_is_told_of_the_first(
+def test_people_approve_by_keyboard_and_a_second_answer_is_refused(
     page: Page, server: ConsoleServer
 ) -> None:
     run = server.begin("operator", "clean up")
@@ -122,7 +122,7 @@ def test_streamed_text_is_shown_and_becomes_the_message(page: Page, server: Cons
     says(page, "<script>alert(1)</script>")
 
 
-def test_no_text_of_a_model_is_markup(page: Page, server: ConsoleServer) -> None:
+def test_the_text_of_a_model_is_never_markup(page: Page, server: ConsoleServer) -> None:
     run = server.begin("hostile")
     opened(page, run)
     wait(page, "document.querySelector('.message.assistant strong')")
@@ -131,7 +131,7 @@ def test_no_text_of_a_model_is_markup(page: Page, server: ConsoleServer) -> None
     assert page.run("document.title") != "owned"
 
 
-def test_no_text_of_a_model_stops_the_page(page: Page, server: ConsoleServer) -> None:
+def test_the_text_of_a_model_never_stops_the_page(page: Page, server: ConsoleServer) -> None:
     ticks = "".join(f"{'`' * it}a" for it in range(1, 200))
     deep = (">" * 12_000, "- " * 6_000 + "a", "**a _b " * 2_000, "[a](" * 4_000)
     text = "\n\n".join((ticks, *deep, "This is the end."))
@@ -215,9 +215,7 @@ def test_a_closed_tab_ends_no_run_and_the_report_shows_the_same(
     report.close()
 
 
-def test_a_fan_out_that_asks_one_by_one_says_how_far_it_has_come(
-    page: Page, server: ConsoleServer
-) -> None:
+def test_a_sequential_fan_out_shows_its_progress(page: Page, server: ConsoleServer) -> None:
     """Two at a time: the tree has few of its twelve tasks, and the page knows of all."""
     run = server.begin("survey", "12")
     opened(page, run)

@@ -255,7 +255,7 @@ def test_a_run_is_deleted_after_a_question(
         assert http.get(f"/v1/runs/{runs[1]}").status_code == 404
 
 
-def test_old_runs_are_pruned_in_all_tabs_after_their_number_was_said(
+def test_old_runs_are_pruned_in_all_tabs_after_a_count(
     page: Page, browser: Browser, server: ConsoleServer
 ) -> None:
     waiting = server.begin("operator", "clean up")

@@ -77,7 +77,7 @@ async def test_the_page_and_its_files_need_no_key_and_allow_no_foreign_code() ->
         {"sec-fetch-site": "", "origin": "https://evil.example"},
     ],
 )
-async def test_no_other_page_can_use_the_cookie(headers: Mapping[str, str]) -> None:
+async def test_another_page_cannot_use_the_cookie(headers: Mapping[str, str]) -> None:
     async with serving(worker()) as served, client(served) as http:
         await signed_in(http, code=served.server.state.sign_ins.new_link())
         answer = await http.post(

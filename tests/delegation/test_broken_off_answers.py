@@ -47,7 +47,9 @@ def test_a_broken_off_answer_is_a_message_named_by_its_fact(
     assert ledger.sessions[S].tree.tally().usage.is_lower_bound
 
 
-def test_without_text_there_is_no_message(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+def test_a_broken_off_answer_without_text_adds_no_message(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
     begin(PUSH)
     tell(broken_off(ROOT, ""))
 
@@ -64,7 +66,9 @@ def test_a_session_keeps_it_for_its_next_turn(ledger: Ledger, begin: Tell, tell:
     assert texts(ledger, ROOT) == [("Roses are", True)], "another turn's stays"
 
 
-def test_a_silent_message_resumes_behind_it(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+def test_a_silent_message_resumes_after_a_broken_off_answer(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
     begin(PUSH)
     tell(broken_off(ROOT), TurnEnded(S, 1, STOPPED))
     tell(MessageReceived(S, "", silent=True))

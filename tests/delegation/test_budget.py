@@ -186,7 +186,7 @@ A_CALL: Final = Usage(calls=1, input_tokens=2, output_tokens=1, cost=10)
 
 
 @pytest.mark.parametrize("tasks", [8, 1_000])
-def test_a_tree_of_five_calls_makes_five_however_many_want_one(tasks: int) -> None:
+def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
     """All of them ask at once, and then end in any order."""
     account, reserved = account_of(FIVE_CALLS), Reserved()
     admitted = 0
@@ -277,7 +277,7 @@ def test_a_budget_is_used_to_the_last_bit() -> None:
     assert account.used == Amounts(calls=3, tokens=9, cost=30)
 
 
-def test_without_a_limit_there_is_room_for_all() -> None:
+def test_a_budget_without_a_limit_has_room_for_all() -> None:
     """Also for what nobody knows the price of."""
     dear = Usage(calls=1, input_tokens=10**9, cost=10**12, unpriced=1)
 

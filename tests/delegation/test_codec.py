@@ -275,7 +275,7 @@ def test_a_damaged_fact_is_refused_by_its_name(body: bytes) -> None:
 
 
 @given(body=st.binary())
-def test_no_noise_is_a_fact(body: bytes) -> None:
+def test_random_bytes_are_an_unreadable_fact(body: bytes) -> None:
     """Every way to be damaged is the same error to whoever opens a journal."""
     with pytest.raises(UnreadableFactError):
         decode(Encoded("JournalOpened", 1, body))

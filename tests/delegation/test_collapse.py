@@ -60,7 +60,7 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
     assert (collapsed.hidden, collapsed.footer) == (0, "")
 
 
-def test_of_many_with_failures_those_open_that_failed_themselves_or_mostly() -> None:
+def test_of_many_failed_siblings_the_worst_are_opened() -> None:
     """All have a failure somewhere below, so what is first says nothing."""
     coders = [("s", "coder", DONE)] * 12
     failed = [(f"t{at}", "tester", FAILED) for at in range(12)]
@@ -75,7 +75,7 @@ def test_of_many_with_failures_those_open_that_failed_themselves_or_mostly() -> 
     assert chosen == ["t7", "t9", "t10", "t11"]
 
 
-def test_many_of_a_kind_are_one_row_that_opens_as_those_that_matter() -> None:
+def test_many_siblings_become_one_row_with_the_urgent_ones_open() -> None:
     tree = team(
         [("s", "coder", DONE)] * 44
         + [("s", "writer", DONE), ("t17", "tester", FAILED), ("t40", "tester", DONE)]
@@ -184,7 +184,7 @@ def test_opened_and_closed_rows_count_every_task(
 
 
 @given(trees(most=300), st.integers(2, 40))
-def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
+def test_every_hidden_failure_is_counted(tree: Tree, rows: int) -> None:
     """It is a row, or the row above it counts it."""
     collapsed = collapse_tree(tree, rows=rows)
     said = sum(row.hidden.failed for row in collapsed.rows)
@@ -196,7 +196,7 @@ def test_no_failure_is_hidden_in_silence(tree: Tree, rows: int) -> None:
 
 
 @given(trees(most=300))
-def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
+def test_only_a_few_idle_siblings_are_shown_side_by_side(tree: Tree) -> None:
     """Unless they wait, run or have failed, or somebody below them."""
     collapsed = collapse_tree(tree, rows=len(tree) - 1)
     siblings: dict[tuple[TaskId | None, str], list[int]] = {}
@@ -210,7 +210,7 @@ def test_no_more_than_a_few_of_a_kind_stand_side_by_side(tree: Tree) -> None:
         assert len(those) <= GROUP_THRESHOLD or NOT_URGENT not in those
 
 
-def test_how_urgent_a_subtree_is_is_how_urgent_the_worst_of_it_is() -> None:
+def test_the_urgency_of_a_subtree_is_its_most_urgent_task() -> None:
     tree = team([("s", "a", DONE), ("t0", "b", DONE)])
     seen = [urgency(tree.tally(TaskId("t0")))]
     for status in (FAILED, Status.QUIET, Status.WAITING):

@@ -159,7 +159,7 @@ def test_the_tool_shows_every_limit_that_holds_for_this_task(
         pytest.param(BOTH, True, id="one, and itself"),
     ],
 )
-def test_the_tool_offers_copies_where_leaving_the_agent_out_means_one(
+def test_the_tool_offers_copies_if_an_omitted_agent_means_one(
     memory: Memory, agent: Agent[Any], is_offered: bool
 ) -> None:
     """Who does the work must not be a surprise."""
@@ -234,7 +234,7 @@ async def test_one_goal_is_one_task(memory: Memory) -> None:
     ]
 
 
-async def test_a_batch_is_handed_on_as_one(memory: Memory) -> None:
+async def test_a_batch_is_delegated_as_one(memory: Memory) -> None:
     """It is decided as a whole: all of it begins, or none."""
     tasks = [
         {"goal": "find it", "agent": "researcher"},
@@ -327,7 +327,7 @@ async def test_an_agent_with_only_copies_must_omit_the_name(memory: Memory) -> N
         await use(tool_of(COPIES, memory), goal="find it", agent="researcher")
 
 
-async def test_as_many_as_the_limit_allows_are_allowed(memory: Memory) -> None:
+async def test_a_batch_of_exactly_the_limit_is_allowed(memory: Memory) -> None:
     """The limit is the last number that is allowed."""
     two_at_most = tool_of(ALONE, memory, children=2)
     await use(two_at_most, tasks=[{"goal": "one"}, {"goal": "two"}])

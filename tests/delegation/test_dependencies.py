@@ -39,7 +39,7 @@ FAILED = Outcome(Ending.FAILED, error="no more paper")
 RESTART = JournalOpened("1.0")
 
 
-def test_a_task_starts_when_all_that_it_needs_have_succeeded_and_hears_of_them(
+def test_a_task_starts_after_its_dependencies_and_reads_their_results(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It is told their outputs, by the labels or paths that they are called by."""

@@ -31,7 +31,7 @@ def test_each_fact_is_in_one_group() -> None:
     assert grouped == Counter(set(get_args(Event)) - {JournalOpened, TaskRequested})
 
 
-def test_facts_of_sessions_and_tasks_name_them() -> None:
+def test_facts_name_their_sessions_and_tasks() -> None:
     for kind in get_args(SessionEvent):
         assert "session" in kind.__annotations__, kind
     for kind in get_args(TaskEvent):

@@ -97,7 +97,7 @@ def test_the_stored_use_is_one_object_for_each_budget() -> None:
     )
 
 
-def test_the_seconds_of_a_budget_begin_with_the_earliest_of_all() -> None:
+def test_the_seconds_of_a_shared_budget_begin_with_its_first_session() -> None:
     early, late = told(life_of(A, TOGETHER)), told(life_of(A, TOGETHER))
     late.sessions[A].own_accounts[TOGETHER.id].started_at = 50.0
     later = Ledger()

@@ -275,9 +275,7 @@ def test_facts_come_in_their_order(
     assert ledger.last_seq == 7
 
 
-def test_only_the_turn_that_was_interrupted_is_resumed(
-    begin: Tell, tell: Tell, refuses: Refuses
-) -> None:
+def test_only_an_interrupted_turn_is_resumed(begin: Tell, tell: Tell, refuses: Refuses) -> None:
     """A fact names the turn it is about, and another one is another fact."""
     begin(PUSH)
     tell(RESTART)

@@ -175,7 +175,7 @@ def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) 
     assert ledger.sessions[OTHER].mail == {4: UserMessage("not yours")}
 
 
-def test_only_a_detached_task_that_settles_is_mail(
+def test_only_a_settled_detached_task_becomes_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Whoever waits for a joined task has the answer from its own call."""
@@ -191,9 +191,7 @@ def test_only_a_detached_task_that_settles_is_mail(
     assert not session.unsettled_detached
 
 
-def test_a_session_is_woken_when_it_can_be_told_and_has_something_to_do(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_session_is_wakeable_with_mail_and_delivery(ledger: Ledger, tell: Tell) -> None:
     """One turn at a time, and none behind a closed door."""
     story: list[tuple[Event, bool]] = [
         (SessionOpened(S, "editor"), False),
@@ -279,7 +277,7 @@ def test_a_reply_waits_until_a_door_takes_it(ledger: Ledger, begin: Tell, tell: 
     assert not session.undelivered
 
 
-def test_the_reply_of_a_turn_that_failed_says_why() -> None:
+def test_the_reply_of_a_failed_turn_holds_the_error() -> None:
     """Whoever asked reads one text, however the turn ended."""
     failed = Reply(S, 1, (3,), Outcome(Ending.FAILED, "half", "no more paper"))
 
@@ -345,7 +343,7 @@ def test_steering_is_read_before_the_next_model_call(
     assert record.transcript[3].id == first
 
 
-def test_a_quiet_task_runs_and_shows_it(
+def test_a_quiet_task_is_running_and_shown_as_quiet(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It is a state and no failure: the next sign of life ends it."""
@@ -400,9 +398,7 @@ def test_a_call_without_a_known_usage_is_charged_its_upper_bound(
     assert ledger.sessions[S].tree.total.cost == 0
 
 
-def test_a_turn_that_ends_in_the_middle_of_a_call_has_paid_for_it(
-    ledger: Ledger, tell: Tell
-) -> None:
+def test_a_turn_that_ends_during_a_call_has_paid_for_it(ledger: Ledger, tell: Tell) -> None:
     opened = SessionOpened(S, "editor", budget=Budget(calls=5))
     tell(opened, MessageReceived(S, "go"), TurnStarted(S, 1, NONE, (2,)))
     tell(ModelCalled(ROOT, MOST), TurnEnded(S, 1, DONE))
@@ -411,7 +407,7 @@ def test_a_turn_that_ends_in_the_middle_of_a_call_has_paid_for_it(
     assert account.used == Amounts(calls=1, tokens=97, cost=30)
 
 
-def test_a_call_that_was_not_made_is_no_call(
+def test_a_call_that_was_not_made_is_not_booked(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     begin(PUSH)
@@ -548,7 +544,7 @@ def test_a_silent_message_begins_a_turn(ledger: Ledger, tell: Tell) -> None:
     assert ledger.tasks[ROOT].context == {"platform": "http"}
 
 
-def test_instructions_hold_for_the_turn_that_reads_them(ledger: Ledger, tell: Tell) -> None:
+def test_instructions_apply_to_the_turn_that_reads_them(ledger: Ledger, tell: Tell) -> None:
     tell(SessionOpened(S, "editor"), DoorOpened(S, POLL))
     tell(
         MessageReceived(S, "go", instructions="Be brief."),

@@ -152,7 +152,7 @@ def test_processes_and_detached_tasks_keep_an_interrupted_run_in_memory(
     assert not ledger.sessions[S].is_idle
 
 
-def test_no_person_is_asked_about_a_run_that_awaits_its_resume(
+def test_a_run_that_awaits_its_resume_asks_no_person(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
     """Its call waits again when it is resumed, in the order in which all were asked."""

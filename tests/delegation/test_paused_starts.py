@@ -121,7 +121,7 @@ def test_the_pause_is_part_of_a_snapshot(
 
 
 @pytest.mark.parametrize("rules", [Rules(queue=1)])
-def test_when_too_many_wait_the_model_is_told_why(
+def test_too_many_queued_tasks_are_refused_with_the_reason(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """It can go on without them; waiting for a slot would not help."""
@@ -135,7 +135,9 @@ def test_when_too_many_wait_the_model_is_told_why(
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_a_pause_changes_something(ledger: Ledger, begin: Tell, tell: Tell, paused: bool) -> None:
+def test_pausing_twice_is_an_impossible_fact(
+    ledger: Ledger, begin: Tell, tell: Tell, paused: bool
+) -> None:
     begin(PUSH)
     if paused:
         tell(StartsPaused(ROOT, True))

@@ -229,7 +229,7 @@ def test_a_joined_task_takes_no_detached_slot(
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
 @pytest.mark.parametrize(("asked", "is_let_in"), [(2, True), (3, False)])
-def test_a_batch_is_let_in_as_a_whole_or_not_at_all(
+def test_a_batch_is_admitted_whole_or_refused(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -252,7 +252,7 @@ def test_a_batch_is_let_in_as_a_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])
-def test_as_many_wait_as_the_queue_holds(
+def test_the_queue_admits_its_exact_limit(
     ledger: Ledger,
     begin: Tell,
     tell: Tell,
@@ -415,7 +415,7 @@ def test_a_request_uses_no_money_tokens_calls_or_seconds(
     assert not isinstance(decide([request_of(PUSH)], ledger), Refuse)
 
 
-def test_each_is_asked_for_after_those_that_it_needs(
+def test_tasks_are_requested_after_their_dependencies(
     request_of: Callable[..., TaskRequest],
 ) -> None:
     """A fact can only name tasks that there are; what was asked for before a crash is there."""

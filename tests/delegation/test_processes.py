@@ -146,7 +146,7 @@ class TestRunning:
         assert session.awaits_notices == notify
         assert session.has_nothing_pending != notify
 
-    def test_a_restart_leaves_it_to_the_next_process_to_say_that_it_ended(
+    def test_the_next_process_records_the_end_of_a_process(
         self, session: SessionRecord, tell: Tell
     ) -> None:
         """Nobody knows how it ended, and the fold must not guess."""
@@ -201,7 +201,9 @@ class TestElsewhere:
         tell(ProcessEnded(CHILD, P, "ended there"))
         assert session.processes == {}
 
-    def test_a_session_that_is_deleted_forgets_it(self, session: SessionRecord, tell: Tell) -> None:
+    def test_a_deleted_session_forgets_its_processes(
+        self, session: SessionRecord, tell: Tell
+    ) -> None:
         tell(ProcessStarted(ROOT, P, "serve", False, "host-a"), TurnEnded(S, 1, DONE))
         tell(RESTART, ProcessUnreachable(ROOT, P, "host-b"))
         tell(SessionClosed(S))
@@ -278,7 +280,7 @@ class TestNews:
             'process(action="log", id="p_1") reads all that it printed.',
         )
 
-    def test_all_that_happened_meanwhile_is_told_in_one_turn(
+    def test_all_notices_are_delivered_in_one_turn(
         self, session: SessionRecord, tell: Tell
     ) -> None:
         tell(ProcessStarted(ROOT, P, "a", notify=True))

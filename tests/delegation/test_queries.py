@@ -279,7 +279,7 @@ def test_the_critical_path_of_a_live_tree_leads_to_the_slowest_task(
     assert tree.slack(now=7.0)[TaskId("fast")] == 2.0
 
 
-def test_of_several_needs_the_last_to_end_is_on_the_critical_path() -> None:
+def test_the_last_of_several_dependencies_is_on_the_critical_path() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 2, 5),
         ("b", "s", Mode.JOINED, 2, 2, 4),
@@ -291,7 +291,7 @@ def test_of_several_needs_the_last_to_end_is_on_the_critical_path() -> None:
     assert tree.slack() == {"s": 0, "a": 0, "b": 1, "c": 0}
 
 
-def test_of_a_part_of_a_tree_turns_of_the_session_do_not_matter() -> None:
+def test_queries_of_a_subtree_ignore_turns_of_the_session() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 2, 9), ("d", "a", Mode.DETACHED, 3, 3, 6), turns=[(0, 10)]
     )
@@ -386,7 +386,7 @@ def test_tasks_on_the_critical_path_have_no_slack(tree: Tree) -> None:
             assert slack[it.task] == 0
 
 
-def test_a_fan_out_says_how_many_are_to_come_until_its_parent_has_ended() -> None:
+def test_a_fan_out_counts_its_coming_tasks_until_its_parent_ends() -> None:
     tree = Tree(ROOT)
     tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     tree.begin_turn(0.0)

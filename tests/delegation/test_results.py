@@ -95,7 +95,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
     }
 
 
-def test_the_answer_says_why_it_did_not_run_in_the_background(
+def test_the_answer_explains_why_the_task_was_joined(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """Else a model believes that a result is still to come."""

@@ -169,7 +169,7 @@ def test_printable_removes_control_sequences(said: str, shown: str) -> None:
     assert printable(said) == shown
 
 
-def test_mermaid_tells_joined_from_detached(tree: Tree) -> None:
+def test_mermaid_distinguishes_joined_from_detached(tree: Tree) -> None:
     """Solid arrows to what somebody waits for, dotted ones to what runs on its own."""
     assert tree.to_mermaid() == MERMAID
 
@@ -246,7 +246,7 @@ def test_rows_end_at_a_depth_and_count_the_tasks_below(tree: Tree) -> None:
     assert [(row.name, row.collapsed) for row in tree.rows(depth=0)] == [("editor", "4↓ ◐1 ✗1")]
 
 
-def test_rows_can_be_those_of_some_tasks_and_of_all_above_them(tree: Tree) -> None:
+def test_rows_may_show_some_tasks_with_all_their_ancestors(tree: Tree) -> None:
     """Without who asked, nobody knows what a failure is about."""
     shown = [*tree.rows(only=tree.find(status="failed"))]
 

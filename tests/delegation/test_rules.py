@@ -38,7 +38,7 @@ def test_a_limit_of_room_may_be_left_open() -> None:
     assert rules.live_children is rules.live_tasks is rules.detached is None
 
 
-def test_no_tree_is_deeper_than_a_cancellation_can_cross() -> None:
+def test_rules_bound_the_depth_that_a_cancel_can_cross() -> None:
     """On Python 3.11 it would end the whole process."""
     assert Rules(depth=250).depth == 250
     with pytest.raises(DefinitionError, match=r"Rules\(depth=251\) is deeper than the 250"):

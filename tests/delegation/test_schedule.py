@@ -242,7 +242,7 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-def test_the_next_time_is_told_in_the_zone_of_the_job() -> None:
+def test_the_next_time_is_shown_in_the_zone_of_the_job() -> None:
     daily = job("0 8 * * *", set_at=NOON)
     assert next_text(daily, NOON) == "Wed 2026-11-18 08:00 CET"
     assert next_text(attrs.evolve(daily, paused=True), NOON) == "paused"

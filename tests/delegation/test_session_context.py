@@ -172,7 +172,7 @@ def test_a_name_that_is_not_ours_is_read_from_the_environment(
         assert get_session_env("platform", "nobody") == "nobody"
 
 
-def test_a_turn_can_be_told_later_unless_its_door_denies_it() -> None:
+def test_a_turn_has_delivery_unless_its_door_denies_it() -> None:
     assert async_delivery_supported()
 
     tokens = set_session_vars(async_delivery=False)
@@ -209,7 +209,7 @@ def test_a_delivering_turn_after_a_stateless_one_can_be_told_later() -> None:
     assert async_delivery_supported()
 
 
-def test_delivery_is_no_string_and_no_environment_answers_for_it(
+def test_async_delivery_is_neither_a_string_nor_read_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A variable that a process inherits must not make a promise, or break one."""

@@ -333,7 +333,7 @@ def test_a_paused_task_stops_starts_below_it_and_no_others() -> None:
     run_state_machine_as_test(PausedStarts, settings=SETTINGS)
 
 
-def test_where_only_the_tree_is_full_a_position_is_exact() -> None:
+def test_positions_are_exact_when_only_the_tree_is_full() -> None:
     """Whoever is told to be the third is the third."""
     run_state_machine_as_test(OfTheTree, settings=SETTINGS)
 

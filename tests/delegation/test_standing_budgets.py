@@ -21,7 +21,7 @@ AROUND = Grant("b_around", Budget(calls=5))
 MESSAGE = Grant("b_message", Budget(calls=5))
 
 
-def test_a_message_replaces_it_and_a_turn_without_one_keeps_it(
+def test_a_message_replaces_a_standing_budget_and_a_turn_keeps_it(
     ledger: Ledger, tell: Callable[..., None]
 ) -> None:
     def turn(number: int, *messages: tuple[Grant, ...]) -> tuple[list[str], list[str]]:

@@ -256,7 +256,7 @@ async def test_a_long_list_is_cut_with_a_note(
 
 
 @pytest.mark.usefixtures("family")
-async def test_waiting_means_its_own_that_run_unless_it_says_which(
+async def test_waiting_without_ids_means_the_own_running_tasks(
     tool_of: ToolOf, house: House
 ) -> None:
     """Any of them or all, for ever or for a while."""
@@ -281,7 +281,7 @@ async def test_the_results_of_all_that_have_ended_are_complete(tool_of: ToolOf) 
 
 
 @pytest.mark.usefixtures("family")
-async def test_a_message_is_named_by_the_call_that_says_it(tool_of: ToolOf, house: House) -> None:
+async def test_a_repeated_steer_call_sends_one_message(tool_of: ToolOf, house: House) -> None:
     """A call that is made again after a crash says nothing twice."""
     answer = await use(tool_of(), action="steer", ids=[A, C, A], message="faster")
     await use(tool_of(), action="steer", ids=[A], message="faster", seconds=0)
@@ -327,7 +327,7 @@ async def test_a_cancel_returns_the_partial_results(tool_of: ToolOf, house: Hous
 
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("action", ["wait", "result", "cancel"])
-async def test_an_answer_consumes_the_notices_of_the_tasks_it_tells_of(
+async def test_an_answer_consumes_the_notices_of_its_tasks(
     ledger: Ledger, tool_of: ToolOf, tell: Tell, action: str
 ) -> None:
     """Notices are mail, and mail is read once; a task that still runs has none."""
@@ -429,7 +429,7 @@ async def test_a_list_shows_the_position_and_the_dependencies_of_each_task(
     assert [it.get("waits_for") for it in listed] == [None, None, None, [A, C]]
 
 
-async def test_mail_that_an_answer_tells_is_read_with_it(
+async def test_mail_named_by_an_answer_is_read_with_it(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
     """By the very fact of the answer, so that no crash comes between."""

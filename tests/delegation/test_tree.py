@@ -92,7 +92,7 @@ def test_children_are_complete_when_a_tree_grows_after_it_was_read(
     assert tree.children(ROOT) == [A, C, "e"]
 
 
-def test_a_tree_tells_its_size_and_its_order(tree: Tree) -> None:
+def test_a_tree_has_a_size_and_an_order(tree: Tree) -> None:
     """Children are in the order they were asked for."""
     assert len(tree) == 4
     assert list(tree) == [ROOT, A, B, C]

@@ -232,7 +232,7 @@ def test_a_broken_chain_is_not_pruned(journal: Path, capsys: pytest.CaptureFixtu
     assert "no rows that are older" in capsys.readouterr().out
 
 
-async def test_pruning_runs_keeps_the_audit_and_is_in_it(tmp_path: Path) -> None:
+async def test_pruning_runs_keeps_the_audit_and_is_audited(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     store = SQLiteStore(path)
     async with open_orchestrator(path) as orchestrator:

@@ -194,7 +194,7 @@ async def test_a_journal_that_cannot_be_read_keeps_no_other_from_being_read(
     await trio.to_thread.run_sync(in_another_thread)
 
 
-async def test_each_journal_has_an_audit_of_its_own_and_all_are_shown(
+async def test_each_journal_has_its_own_audit_and_all_are_shown(
     journals: Journals, command: Callable[..., tuple[int, str, str]]
 ) -> None:
     async with journals.open_free() as one, journals.open_free() as two:
@@ -258,7 +258,7 @@ def test_a_folder_without_journals_has_no_runs(
 
 
 @pytest.mark.parametrize("content", [b"no journal" * 1000, b"SQLite format 3\0" * 100])
-async def test_a_free_journal_that_is_damaged_is_passed_over_and_said_once(
+async def test_a_damaged_free_journal_is_skipped_and_reported_once(
     folder: str, journals: Journals, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     await write_runs(folder, "ab")

@@ -70,7 +70,7 @@ async def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
         await write(path)
 
 
-async def test_a_file_that_others_may_read_is_theirs_no_longer(tmp_path: Path) -> None:
+async def test_a_journal_that_others_can_read_becomes_private(tmp_path: Path) -> None:
     """A copy of a journal has the mode of the umask."""
     path = tmp_path / "journal.db"
     await write(path)

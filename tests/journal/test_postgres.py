@@ -457,7 +457,7 @@ def own_server() -> Generator[PostgresServer]:
         yield server
 
 
-async def test_an_outage_is_waited_through_and_said_once(
+async def test_an_outage_is_survived_and_reported_once(
     own_server: PostgresServer, caplog: pytest.LogCaptureFixture, away: trio.Event
 ) -> None:
     with own_server.new_database() as database:
@@ -483,7 +483,7 @@ async def test_an_outage_is_waited_through_and_said_once(
         assert_whole(url)
 
 
-async def test_an_outage_does_not_keep_a_process_that_is_told_to_stop(
+async def test_an_outage_does_not_block_a_shutdown(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "FLUSH_SECONDS", 0.2)

@@ -76,7 +76,7 @@ def refused(
     return run
 
 
-def test_a_server_that_is_not_there(refused: Refused) -> None:
+def test_an_unreachable_server_is_reported(refused: Refused) -> None:
     address = f"postgresql://ann:{PASSWORD}@127.0.0.1:{free_port()}/anns"
     assert "/anns: Connection refused" in refused(address)
 
@@ -86,7 +86,7 @@ def test_a_wrong_password(server: PostgresServer, database: str, refused: Refuse
     assert f'127.0.0.1:{server.port}/anns: password authentication failed for user "ann"' in said
 
 
-def test_no_such_database(server: PostgresServer, refused: Refused) -> None:
+def test_a_missing_database_is_reported(server: PostgresServer, refused: Refused) -> None:
     assert 'database "none" does not exist' in refused(anns(server, "none"))
 
 
@@ -157,7 +157,9 @@ def test_a_newer_schema_and_another_cluster(
         store_at(f"{url}?journal=run-1").preview_prune(before=0)
 
 
-def test_no_connections_left(server: PostgresServer, database: str, refused: Refused) -> None:
+def test_a_server_without_free_connections_is_reported(
+    server: PostgresServer, database: str, refused: Refused
+) -> None:
     url = anns(server, database)
     held: list[psycopg.Connection] = []
     try:

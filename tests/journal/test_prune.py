@@ -59,7 +59,7 @@ def require_healthy(path: Path) -> None:
     assert [it.text for it in check_journal(path) if it.level is Level.WRONG] == []
 
 
-def test_runs_at_rest_that_are_older_are_gone_and_the_rest_goes_on(
+def test_old_idle_runs_are_deleted_and_the_rest_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.db"

@@ -50,7 +50,7 @@ async def test_eight_that_ask_at_once_cost_one_fold() -> None:
     assert len(found) == 8
 
 
-async def test_the_others_get_theirs_when_the_first_one_goes_away() -> None:
+async def test_a_cancelled_first_reader_does_not_cancel_the_others() -> None:
     journal = SlowJournal()
     async with open_orchestrator(journal) as orchestrator:
         run = await evicted_run(orchestrator)

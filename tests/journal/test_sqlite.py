@@ -89,7 +89,7 @@ def test_a_journal_that_never_was_has_no_writer(tmp_path: Path) -> None:
     assert writer_of(tmp_path / "none.db") is None
 
 
-async def test_a_file_that_is_no_journal_is_refused_and_kept(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_journal_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, and not to be touched" * 100)
 
@@ -99,7 +99,7 @@ async def test_a_file_that_is_no_journal_is_refused_and_kept(tmp_path: Path) -> 
     assert path.read_text().startswith("not a database")
 
 
-async def test_a_folder_is_no_journal(tmp_path: Path) -> None:
+async def test_a_folder_is_refused_as_a_journal(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="it is a folder, not a file"):
         async with open_sqlite_journal(tmp_path):
             pass
@@ -179,7 +179,7 @@ async def test_tables_that_cannot_be_created_leave_the_file_empty(
 LONG = 'long "quoted" \\ text \x00 \x1a ☃ 𝄞 ' * 200
 
 
-async def test_a_long_string_is_stored_once_and_read_back_everywhere(tmp_path: Path) -> None:
+async def test_a_long_string_is_stored_once_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     lead = Agent(
         "lead", model=ScriptedModel([hand_on(LONG, "b"), LONG]), delegates=[worker(says=LONG)]
@@ -236,7 +236,7 @@ def test_long_strings_are_restored_to_the_letter(text: str) -> None:
     assert bool(payloads) == (left != text)
 
 
-async def test_a_long_string_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
+async def test_a_missing_long_string_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(editor(), LONG)
@@ -302,7 +302,7 @@ async def test_a_commit_that_fails_fails_every_wait() -> None:
         await group.wait_durable(1)
 
 
-async def test_rows_without_a_wait_share_the_flush_of_rows_with_one() -> None:
+async def test_rows_without_a_wait_share_the_flush_of_others() -> None:
     commits: list[list[str]] = []
     group = GroupCommit[str](lambda rows: commits.append(list(rows)))
     async with trio.open_nursery() as nursery:
@@ -341,7 +341,7 @@ async def test_a_delegation_adds_two_flushes_to_a_run(tmp_path: Path) -> None:
     assert (alone, await flushes_of(editor())) == (2, 4)
 
 
-async def test_a_journal_that_breaks_stops_everything_with_one_error(tmp_path: Path) -> None:
+async def test_a_broken_journal_stops_the_orchestrator_with_one_error(tmp_path: Path) -> None:
     """What cannot be written must not go on as if it had been."""
     path = tmp_path / "journal.db"
 
@@ -390,7 +390,7 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-def test_a_detached_task_outlives_kill_9_and_is_told_once(tmp_path: Path) -> None:
+def test_a_detached_task_survives_kill_9_and_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
 
     def start(session: str, seconds: str) -> subprocess.Popen[str]:

@@ -260,7 +260,7 @@ def test_a_read_only_journal_is_still_shown(tmp_path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["journal.db", "journal.db.lock"]
 
 
-def test_an_empty_file_is_no_journal_yet(tmp_path: Path) -> None:
+def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.touch(0o600)
 
@@ -334,7 +334,7 @@ async def test_a_process_that_is_suspended_while_it_tests_the_lock_is_reported(
         pass
 
 
-def test_a_number_that_another_process_has_now_is_no_writer(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_a_writer(tmp_path: Path) -> None:
     """After kill -9 the number stays in the file, and the system gives it to somebody else."""
     path = tmp_path / "journal.db"
     lock_path(path).write_text(str(os.getpid()))

@@ -53,7 +53,7 @@ async def test_a_server_that_never_answers_delays_no_longer_than_its_deadline() 
     assert "not ready within 0.5 s" in model.requests[0].instructions
 
 
-async def test_a_program_that_is_not_there_is_a_sentence() -> None:
+async def test_a_missing_program_is_reported_in_a_sentence() -> None:
     server = hostile()
     model = await use(type(server)("bad", ["no-such-program-anywhere"]), GOOD, calls=[HELLO])
 
@@ -320,7 +320,7 @@ async def test_a_process_that_must_exit_at_once_leaves_no_server() -> None:
         assert not is_running(model.answers[0].text)
 
 
-async def test_cancelling_a_run_tells_the_server(tmp_path: Path) -> None:
+async def test_cancelling_a_run_notifies_the_server(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     server = hostile(env={"HOSTILE_LOG": log.path})
     async with open_orchestrator(":memory:") as orchestrator:

@@ -127,7 +127,7 @@ def test_a_wrong_definition_is_refused(make: object, said: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-async def test_a_variable_that_is_not_set_is_refused_before_anything_runs() -> None:
+async def test_an_unset_variable_is_refused_before_the_server_starts() -> None:
     server = program("bad", "hostile.py", env={"TOKEN": "${NOT_SET_ANYWHERE}"})
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(DefinitionError, match="NOT_SET_ANYWHERE"):

@@ -85,7 +85,7 @@ class Client:
             return await client.post(url or self._server.mcp, json=message)
 
 
-async def test_an_agent_says_how_to_log_in_and_has_the_tools_after_that(
+async def test_an_agent_explains_the_login_and_gets_the_tools_after_it(
     server: LoginServer, environ: dict[str, str], file: Path
 ) -> None:
     before = await use(McpUrl("tracker", server.mcp), environ=environ)
@@ -138,7 +138,7 @@ async def test_many_calls_at_once_renew_a_token_once(server: LoginServer, file: 
     assert server.log.count("refresh_token") == 1
 
 
-async def test_of_several_processes_one_renews_and_the_others_take_its_token(
+async def test_one_of_several_processes_renews_the_token_for_all(
     server: LoginServer, file: Path
 ) -> None:
     """The server ends a login whose refresh token is used twice."""
@@ -198,7 +198,7 @@ async def test_an_authorization_server_that_is_away_costs_no_login(
     assert (await client.post()).status_code == 200
 
 
-async def test_a_login_that_is_over_says_so_and_forgets_its_tokens(
+async def test_an_expired_login_is_reported_and_its_tokens_are_forgotten(
     server: LoginServer, file: Path
 ) -> None:
     made = await make_login(server, file)
@@ -218,7 +218,7 @@ async def test_a_login_that_is_over_says_so_and_forgets_its_tokens(
     assert server.log.count("register") == 1
 
 
-async def test_a_scope_that_a_server_names_is_no_second_command_in_a_shell(
+async def test_a_scope_of_a_server_cannot_inject_a_shell_command(
     server: LoginServer, file: Path
 ) -> None:
     await make_login(server, file)
@@ -248,7 +248,7 @@ async def test_a_call_that_needs_more_names_the_scope_and_the_next_login_has_bot
     assert server.log[-2] == f"authorize {SCOPE} issues:write"
 
 
-async def test_no_other_server_gets_the_token(server: LoginServer, file: Path) -> None:
+async def test_the_token_is_sent_to_its_server_only(server: LoginServer, file: Path) -> None:
     await make_login(server, file)
     async with login_server() as other:
         other.wants_login = False
@@ -325,7 +325,7 @@ async def test_a_client_that_is_known_already_is_not_registered(
     assert "register" not in server.log
 
 
-async def test_secrets_are_told_before_they_are_sent(server: LoginServer, file: Path) -> None:
+async def test_secrets_are_registered_before_they_are_sent(server: LoginServer, file: Path) -> None:
     made = await make_login(server, file)
     client = Client(server, file)
 
@@ -335,7 +335,7 @@ async def test_secrets_are_told_before_they_are_sent(server: LoginServer, file: 
     assert not any(secret in repr(made) for secret in made.secrets)
 
 
-def test_the_file_is_private_and_refused_if_others_can_read_it(file: Path) -> None:
+def test_the_file_is_private_and_refused_if_others_can_read(file: Path) -> None:
     with changed_logins(file) as logins:
         logins["https://a.example/mcp"] = Login(url="https://a.example/mcp")
     assert oct(file.stat().st_mode)[-3:] == "600"

@@ -78,7 +78,7 @@ async def test_the_answer_of_a_typed_agent_is_structured(mode: str) -> None:
 
 
 @BOTH
-async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(mode: str) -> None:
+async def test_a_client_with_a_progress_token_is_notified_of_each_delegation(mode: str) -> None:
     told: dict[float, str | None] = {}
     told_twice = trio.Event()
 
@@ -101,7 +101,7 @@ async def test_a_client_that_asks_for_progress_is_told_of_each_delegation(mode: 
     assert capabilities == [DeliveryCapability.NONE]
 
 
-async def test_only_the_request_itself_makes_its_call_a_task() -> None:
+async def test_only_the_request_itself_can_make_a_task() -> None:
     """A client that declared the extension before, and not now, is joined."""
     async with serving(greet) as served:
         can, cannot = rpc_of(served), rpc_of(served, can_poll=False)
@@ -139,7 +139,7 @@ async def test_a_task_is_durable_before_it_is_answered() -> None:
         ("required", True, "task"),
     ],
 )
-async def test_the_mode_of_an_agent_is_said_where_it_is_served(
+async def test_the_mode_of_an_agent_is_set_by_its_server(
     mode: str, can_poll: bool, gets: str
 ) -> None:
     settings = Settings(token=TOKEN, task_modes={"greet": TaskMode(mode)})
@@ -192,7 +192,7 @@ async def test_a_question_of_a_task_is_answered_by_an_update() -> None:
         "rubbish",
     ],
 )
-async def test_anything_but_a_clear_yes_denies(answer: object) -> None:
+async def test_every_answer_except_a_clear_yes_denies(answer: object) -> None:
     async with serving(deleter()) as served:
         client = rpc_of(served)
         id_ = (await client.call("deleter", goal="a.txt"))["taskId"]

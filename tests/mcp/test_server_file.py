@@ -72,7 +72,7 @@ def test_a_wrong_file_is_a_sentence(tmp_path: Path, servers: Any, said: str) -> 
         McpServers.from_file(write(tmp_path, servers))
 
 
-def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_server_file_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="cannot be read"):
         McpServers.from_file(tmp_path / "none.json")
 

@@ -40,7 +40,7 @@ async def test_arguments_that_do_not_fit_are_an_error_with_all_problems() -> Non
 
 
 @pytest.mark.parametrize("arguments", [[], "text", 3])
-async def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
+async def test_arguments_must_be_an_object(arguments: Any) -> None:
     async with serving(add) as served:
         error = await rpc_of(served).refused("tools/call", name="add", arguments=arguments)
 
@@ -70,7 +70,7 @@ async def test_unknown_names_and_ids_are_invalid_parameters() -> None:
     assert method["code"] == -32601
 
 
-async def test_a_joined_run_and_one_of_another_route_are_no_tasks() -> None:
+async def test_joined_runs_and_runs_of_other_routes_are_not_tasks() -> None:
     async with serving(greet) as served:
         joined = await rpc_of(served, can_poll=False).call("greet", name="Ann")
         body = {"model": "greet", "input": "Ann"}
@@ -126,7 +126,7 @@ async def test_methods_of_tasks_must_be_declared_in_the_request() -> None:
         (b'{"jsonrpc":"2.0","id":1}', 400, -32600),
     ],
 )
-async def test_a_body_that_is_no_message_is_refused(body: bytes, status: int, code: int) -> None:
+async def test_a_body_must_be_a_message(body: bytes, status: int, code: int) -> None:
     async with serving(greet) as served:
         answer = await served.http.post("/mcp", content=body, headers=HEADERS)
 
@@ -218,7 +218,7 @@ async def test_each_method_needs_the_scope_of_its_action(
         lambda text: (text[:-1] + ',"method":"tools/list"}').encode(),
     ],
 )
-async def test_no_spelling_of_a_message_hides_its_method_from_the_scopes(
+async def test_every_spelling_of_a_method_is_checked_against_the_scopes(
     hidden: Callable[[str], bytes], tmp_path: Path
 ) -> None:
     async with serving_with_keys(greet, folder=tmp_path) as server:
@@ -287,7 +287,7 @@ def test_a_name_that_mcp_does_not_take_is_an_error_at_the_start() -> None:
         tools_of({"helper": agent}, {"ghost": TaskMode.REQUIRED})
 
 
-def test_modes_are_for_all_agents_or_for_one() -> None:
+def test_task_modes_apply_to_all_agents_or_to_one() -> None:
     agents = ["a", "b"]
 
     assert parse_modes([], agents) == {}

@@ -47,7 +47,7 @@ async def test_a_server_request_that_was_not_declared_is_refused(method: str) ->
     assert "not supported" in model.answers[0].text
 
 
-async def test_a_server_is_told_the_workspace(tmp_path: Path) -> None:
+async def test_a_server_gets_the_workspace_as_its_root(tmp_path: Path) -> None:
     model = await use(hostile(roots=True), calls=[ask("roots/list")], workspace=tmp_path)
 
     [root] = json.loads(model.answers[0].text)["roots"]

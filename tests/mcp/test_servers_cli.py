@@ -92,7 +92,7 @@ async def test_every_command_of_the_page_works(shell: Shell) -> None:
     assert not read_logins(shell.logins)
 
 
-async def test_a_server_without_its_login_is_said_to_want_it(shell: Shell) -> None:
+async def test_a_server_without_its_login_is_marked(shell: Shell) -> None:
     listed = await shell.run("orchestrator mcp list --json --file team.py")
     assert listed.returncode == 1
     [found] = json.loads(listed.stdout)

@@ -159,7 +159,7 @@ def names(agent: Agent[str]) -> list[str]:
     return [tool.name for tool in agent.tools]
 
 
-def test_a_folder_as_claude_code_has_it(tmp_path: Path) -> None:
+def test_a_folder_of_claude_code_is_loaded(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER, README="# Us")
 
     agents = load_agents(folder)
@@ -211,7 +211,7 @@ def test_a_team_file_sets_defaults_for_its_folder(tmp_path: Path) -> None:
     assert {str(it.model) for it in agents.values()} == {"openai:gpt-5"}
 
 
-def test_one_file_brings_the_delegates_beside_it(tmp_path: Path) -> None:
+def test_loading_one_file_loads_the_delegates_beside_it(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, editor=EDITOR, researcher=RESEARCHER, other=RESEARCHER)
 
     assert set(load_agents(folder / "editor.md")) == {"editor", "researcher"}
@@ -275,7 +275,7 @@ def test_an_unknown_key_is_reported_once_for_all_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["skills", "hooks", "permissionMode", "date", "scope"])
-def test_a_key_of_others_is_no_mistyped_one(tmp_path: Path, key: str) -> None:
+def test_a_key_of_another_tool_is_not_reported_as_mistyped(tmp_path: Path, key: str) -> None:
     folder = folder_of(tmp_path, a=f"---\n{key}: x\ntools: []\n---\nx")
 
     with pytest.warns(UserWarning, match=f"the key '{key}' has no meaning here"):
@@ -454,7 +454,7 @@ def test_two_agents_of_one_name_are_refused_with_both_places(tmp_path: Path) -> 
     assert re.search(r"b\.md:2: .* the other one is .*a\.md:1$", str(refused.value))
 
 
-def test_bytes_that_are_no_text_and_files_without_end_are_refused(tmp_path: Path) -> None:
+def test_binary_and_endless_files_are_refused(tmp_path: Path) -> None:
     file = folder_of(tmp_path) / "a.md"
     file.write_bytes(b"---\nname: \xff\n---\n")
     with pytest.raises(DefinitionError, match=r"a\.md:2: it is not UTF-8"):
@@ -486,7 +486,7 @@ async def test_a_parent_reads_the_descriptions_of_its_delegates(tmp_path: Path) 
 
 
 @pytest.mark.realtime
-async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -> None:
+async def test_an_agent_cannot_write_the_files_that_define_agents(tmp_path: Path) -> None:
     """It would give itself tools for the next start."""
     folder = folder_of(tmp_path, a="---\ntools: [Write]\napprove: [{allow: '*'}]\n---\n")
     calls = [
@@ -505,7 +505,7 @@ async def test_no_agent_writes_the_files_that_agents_come_from(tmp_path: Path) -
     assert (tmp_path / "notes.md").exists()
 
 
-def test_the_team_of_the_documents_is_one(tmp_path: Path) -> None:
+def test_the_team_of_the_documents_is_loaded(tmp_path: Path) -> None:
     document = (ROOT / "docs" / "agent-files.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
     folder_of(tmp_path, researcher=RESEARCHER)
@@ -571,7 +571,7 @@ def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("schedule:\n  a b: {when: every 2h, goal: x, agent: editor}", 7, "no name for a job"),
     ],
 )
-def test_a_mistake_in_a_job_is_said_with_its_line(
+def test_a_mistake_in_a_job_is_reported_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, line: int, problem: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
@@ -598,7 +598,7 @@ def test_commands_accept_every_form_of_agent_definition(
     assert capsys.readouterr().out.startswith("editor: 1 simulated run")
 
 
-def test_commands_say_a_mistake_in_a_line(
+def test_commands_report_a_mistake_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder_of(tmp_path, a=RESEARCHER, b=RESEARCHER, bad="---\ntools: \x1b[Read\n---\n")
@@ -631,7 +631,7 @@ def test_commands_say_a_mistake_in_a_line(
         ),
     ],
 )
-def test_a_command_that_calls_models_says_where_one_is_mistyped(
+def test_a_mistyped_model_is_reported_with_its_place(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -56,7 +56,7 @@ async def test_a_deny_rule_asks_no_person() -> None:
         assert turn.session.open_questions == []
 
 
-async def test_a_rule_that_denies_without_a_reason_says_that_it_was_a_rule() -> None:
+async def test_a_denial_without_a_reason_names_the_rule() -> None:
     shell = Shell()
 
     async with turn_of(shell.agent(run("x"), tool_texts, rules=[deny("*")])) as turn:

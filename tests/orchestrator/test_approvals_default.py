@@ -115,7 +115,7 @@ async def test_a_file_that_was_asked_about_is_the_one_that_is_written(tmp_path: 
 
 
 @pytest.mark.parametrize("where", ["own", "above"])
-async def test_one_line_allows_all_for_an_agent_and_all_below_it(
+async def test_one_rule_allows_all_calls_of_an_agent_and_its_descendants(
     tmp_path: Path, where: str
 ) -> None:
     rules = [allow("*")]

@@ -183,7 +183,7 @@ async def test_a_question_shows_the_number_of_blanks() -> None:
     assert "⟨2100 blanks⟩; id > PWNED" in question.details
 
 
-async def test_a_command_that_spells_a_mark_is_no_other() -> None:
+async def test_a_command_that_spells_a_mark_is_a_different_command() -> None:
     """What is approved is the one with the blanks."""
     shell = Shell()
     marked: list[str] = []

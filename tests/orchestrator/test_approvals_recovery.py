@@ -402,7 +402,7 @@ async def test_rules_that_were_changed_meanwhile_hold(
 
 
 @DEPTHS
-async def test_a_question_about_a_tool_that_is_gone_is_gone(depth: Depth) -> None:
+async def test_a_question_about_a_removed_tool_is_gone(depth: Depth) -> None:
     shell = Shell()
     journal = await waiting(lead(depth, shell))
 
@@ -438,7 +438,7 @@ def is_question(entry: Entry) -> bool:
     return isinstance(entry.event, ApprovalAsked)
 
 
-async def test_a_question_of_a_session_that_was_closed_for_good_is_gone() -> None:
+async def test_a_question_of_a_closed_session_is_gone() -> None:
     shell = Shell()
     journal = await waiting(lead("detached", shell))
     async with open_orchestrator(journal) as orchestrator:

@@ -86,7 +86,7 @@ async def test_an_approval_covers_only_the_identical_call(another: ToolCall) -> 
     assert question.id
 
 
-async def test_the_same_command_said_in_another_way_is_the_same() -> None:
+async def test_equivalent_commands_share_an_approval() -> None:
     shell = Shell()
     agent = shell.agent(run("make"), run("make", workdir="./x/.."), tool_texts, rules=ASKS)
 
@@ -97,7 +97,7 @@ async def test_the_same_command_said_in_another_way_is_the_same() -> None:
     assert shell.ran == ["make", "make"]
 
 
-async def test_a_folder_is_told_as_a_shell_would_be_told() -> None:
+async def test_a_question_shows_the_folder_in_shell_syntax() -> None:
     """So no command is taken for another one in another folder."""
     shell = Shell()
     agent = shell.agent(run("rm *", workdir="my build"), tool_texts, rules=ASKS)
@@ -136,7 +136,7 @@ async def test_a_change_of_a_file_is_approved_for_this_content_only(tmp_path: Pa
     assert not (tmp_path / "b").exists()
 
 
-async def test_of_a_tool_that_we_do_not_know_the_whole_call_is_approved() -> None:
+async def test_an_unknown_tool_is_approved_by_its_whole_call() -> None:
     """Where it goes may matter as much as what it says."""
     sent: list[str] = []
 

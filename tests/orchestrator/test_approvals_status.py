@@ -32,7 +32,7 @@ async def test_a_task_that_waits_for_approval_is_shown_as_waiting(background: bo
         assert turn.status("/main/child[1]") == "succeeded"
 
 
-async def test_a_session_that_waits_for_an_approval_is_seen_to_wait() -> None:
+async def test_a_session_that_waits_for_approval_is_shown_as_waiting() -> None:
     shell = Shell(seconds=5)
 
     async with turn_of(shell.agent(run("x"), tool_texts, rules=ASKS)) as turn:
@@ -126,7 +126,7 @@ async def test_a_joined_child_is_cancelled_with_its_question() -> None:
     assert shell.ran == []
 
 
-async def test_a_run_that_is_given_up_takes_its_question_along() -> None:
+async def test_a_cancelled_run_withdraws_its_question() -> None:
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS)
 

@@ -226,7 +226,7 @@ async def test_the_hooks_of_the_parent_apply_to_questions_of_its_child() -> None
     assert [path for path, text in seen if "Which year?" in text] == ["/boss"]
 
 
-async def test_instructions_that_a_function_made_are_those_of_the_parents_turn() -> None:
+async def test_dynamic_instructions_of_the_parent_apply_to_questions() -> None:
     made: list[str] = []
 
     def instructions(context: TaskContext[Any]) -> str:
@@ -426,7 +426,7 @@ def test_a_replay_reads_the_answer_of_the_parent_and_books_its_cost(options: Any
     assert replayed.difference is None
 
 
-def test_a_call_that_was_tried_again_is_no_attempt_of_the_childs_own_model() -> None:
+def test_a_retried_question_does_not_count_as_an_attempt_of_the_child() -> None:
     tries = Counter[str]()
 
     async def answer(request: ModelRequest) -> AssistantMessage:
@@ -477,7 +477,7 @@ def test_a_simulation_asks_no_model() -> None:
     assert not asked
 
 
-def test_an_agent_that_cannot_ask_says_so_at_once() -> None:
+def test_an_agent_that_cannot_ask_is_refused_at_definition() -> None:
     @tool
     def ask_parent() -> str:
         """Ask."""

@@ -680,7 +680,7 @@ def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(tmp_path: 
     assert not journal.with_name("journal.db-wal").exists()
 
 
-def test_the_arguments_are_those_of_trio_s() -> None:
+def test_the_asyncio_arguments_equal_those_of_trio() -> None:
     assert inspect.signature(open_orchestrator) == inspect.signature(open_on_trio)
 
 

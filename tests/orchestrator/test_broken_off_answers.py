@@ -258,7 +258,7 @@ async def test_a_call_that_waits_for_its_turn_was_never_made() -> None:
     assert facts(journal.entries, ModelFailed) == []
 
 
-async def test_a_call_that_was_only_half_said_is_never_run() -> None:
+async def test_a_partially_streamed_call_is_never_run() -> None:
     ran_tools: list[str] = []
 
     @tool
@@ -308,7 +308,7 @@ async def test_a_provider_that_fails_in_the_middle_leaves_the_text_without_numbe
     assert reply.outcome.output == transcript[-1].text == SAID
 
 
-async def test_half_a_secret_at_the_end_is_left_out_as_in_the_live_stream() -> None:
+async def test_half_a_secret_at_the_end_is_omitted_like_in_the_stream() -> None:
     key = "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2
     model = StreamingModel.always("Here it is: ", key[:20], 3_600)
     whole = StreamingModel.always(f"Here it is: {key} and ", "so ", 3_600)
@@ -337,7 +337,7 @@ def test_a_replay_breaks_off_where_the_record_does() -> None:
     assert replay_sync(run_of(lead), lead).difference is None
 
 
-async def test_a_piece_of_text_costs_the_same_however_much_was_said() -> None:
+async def test_the_cost_of_a_text_delta_does_not_grow_with_the_text() -> None:
     """It is joined once, when the call is broken off."""
     model = StreamingModel.always(*["so it goes "] * 20_000, 3_600)
     ran = await run(Agent("a", model=model, limits=Limits(seconds=5)))

@@ -88,7 +88,7 @@ async def test_no_tree_ever_passes_a_budget_of_tokens_or_money(seed: int) -> Non
     assert sum(run.usage.tokens for run in runs) == meter.used.tokens
 
 
-async def test_with_enough_for_all_of_them_all_work_at_once() -> None:
+async def test_a_budget_with_room_for_all_lets_all_work_at_once() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(tokens=1_000_000):

@@ -54,7 +54,9 @@ from tests.orchestrator.budget_trees import DEAF, play
 
 
 @pytest.mark.parametrize("first_seed", [1, 31, 61, 91])
-def test_no_tree_passes_a_budget_as_the_provider_counts_it(first_seed: int, tmp_path: Path) -> None:
+def test_no_tree_passes_a_budget_by_the_count_of_the_provider(
+    first_seed: int, tmp_path: Path
+) -> None:
     """`python -m tests.orchestrator.budget_trees` plays thousands."""
     for seed in range(first_seed, first_seed + 30):
         _, problems = play(seed, tmp_path)
@@ -121,7 +123,7 @@ async def test_a_provider_that_fails_gets_no_more_requests_than_the_budget_has_c
     assert_laws(journal.entries)
 
 
-async def test_a_retry_that_cannot_be_paid_for_ends_the_task_and_says_why() -> None:
+async def test_an_unaffordable_retry_ends_the_task_with_the_reason() -> None:
     failing = CountingModel(FailingModel([503] * 9))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=2, name="lunch"):
@@ -288,7 +290,7 @@ async def test_a_wrapper_bills_by_the_price_of_the_model_that_answered(
 
 
 @pytest.mark.parametrize("given_back", ["calls", "input_tokens", "cost"])
-async def test_no_model_gives_money_back(given_back: str) -> None:
+async def test_a_model_with_negative_usage_fails_its_task(given_back: str) -> None:
     model = StreamingModel.always("x", usage=Usage(**{given_back: -10}))
     async with open_orchestrator(":memory:") as orchestrator:
         with budget(calls=2):

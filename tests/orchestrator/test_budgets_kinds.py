@@ -74,7 +74,7 @@ async def test_a_task_too_many_is_refused_and_the_model_reads_why() -> None:
     assert "2 were delegated, and this call asks for 1" in heard[2][0]
 
 
-async def test_racing_calls_never_hand_on_more_tasks_than_allowed() -> None:
+async def test_racing_calls_never_delegate_more_tasks_than_allowed() -> None:
     calls = [hand_on("a") for _ in range(10)]
     top = Agent("top", model=ScriptedModel([calls, "end"]), delegates=[worker(seconds=1)])
     async with open_orchestrator(":memory:") as orchestrator:
@@ -119,7 +119,7 @@ async def test_the_depth_of_an_agents_budget_is_counted_from_its_task() -> None:
     assert paths == ["/top", "/top/middle[1]", "/top/middle[1]/middle[1]"]
 
 
-async def test_when_the_seconds_are_over_all_of_it_ends() -> None:
+async def test_the_end_of_the_seconds_ends_the_whole_tree() -> None:
     top = Agent(
         "top", model=ScriptedModel([hand_on("a", "b"), "end"]), delegates=[worker(seconds=100)]
     )
@@ -211,7 +211,7 @@ def test_a_large_budget_is_named_in_full(amount: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["usd", "seconds"])
-async def test_an_endless_budget_is_no_limit(kind: str) -> None:
+async def test_an_infinite_budget_sets_no_limit(kind: str) -> None:
     """Or it is refused where it is made, but it does not end a run with a riddle."""
     endless: dict[str, Any] = {kind: math.inf}
     journal = MemoryJournal()
@@ -230,7 +230,7 @@ async def test_an_endless_budget_is_no_limit(kind: str) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("kind", ["calls", "tokens", "tasks", "depth"])
-async def test_half_a_call_is_refused_or_can_be_read_back(kind: str, tmp_path: Path) -> None:
+async def test_a_fractional_amount_is_refused_or_read_back(kind: str, tmp_path: Path) -> None:
     """What cannot be read back must not be written: the journal could not be opened again."""
     half: dict[str, Any] = {kind: 2.5}
     try:

@@ -46,9 +46,7 @@ async def test_after_a_restart_the_spent_part_is_spent(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
-async def test_a_block_that_is_long_gone_still_bounds_the_session_opened_in_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_closed_budget_block_still_bounds_its_session(tmp_path: Path) -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
     path = tmp_path / "journal.db"

@@ -43,7 +43,7 @@ async def test_budgets_nest_and_an_inner_one_only_tightens() -> None:
     assert meter.calls == 4
 
 
-async def test_runs_at_the_same_time_share_the_budget_around_them() -> None:
+async def test_concurrent_runs_share_the_budget_around_them() -> None:
     meter = Meter()
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -113,7 +113,7 @@ async def test_a_budget_around_one_question_covers_its_turn_and_its_tasks() -> N
     assert meter.calls == 5
 
 
-async def test_questions_in_one_block_share_it_and_those_after_it_do_not() -> None:
+async def test_questions_share_the_budget_of_their_block_only() -> None:
     meter = Meter()
     agent = Agent("top", model=meter.on(ScriptedModel.always("ok")))
     async with open_orchestrator(":memory:") as orchestrator:
@@ -162,7 +162,7 @@ async def test_the_budget_of_an_agent_bounds_each_of_its_tasks() -> None:
     ]
 
 
-async def test_the_budget_of_an_agent_bounds_its_task_with_all_below_it() -> None:
+async def test_the_budget_of_an_agent_bounds_its_whole_subtree() -> None:
     meter = Meter()
     middle = Agent(
         "middle",

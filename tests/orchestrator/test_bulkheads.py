@@ -75,7 +75,7 @@ async def test_a_closed_session_used_by_a_tool_is_an_error_of_the_tool() -> None
     assert "ClosedError" in run.tree[task].error
 
 
-async def test_a_model_that_fails_inside_a_tool_is_no_call_of_the_task() -> None:
+async def test_a_failed_model_inside_a_tool_is_not_a_call_of_the_task() -> None:
     @tool
     async def think() -> str:
         """Ask another model."""
@@ -247,6 +247,6 @@ async def test_a_session_at_rest_can_be_closed_while_others_are_forgotten(
 
 
 @pytest.mark.parametrize("patience", ["quiet", "stalled", "stalled_in_tool"])
-def test_no_patience_at_all_is_refused(patience: str) -> None:
+def test_a_patience_of_zero_is_refused(patience: str) -> None:
     with pytest.raises(ValueError, match="is no time; None is for ever"):
         Patience(**{patience: 0})

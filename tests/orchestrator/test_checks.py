@@ -106,7 +106,7 @@ async def test_checks_run_one_after_the_other_and_may_ask_for_the_task() -> None
     assert seen == ["first 5", "second Ann /critic 5"]
 
 
-async def test_another_error_of_a_check_ends_the_task() -> None:
+async def test_an_unexpected_error_of_a_check_ends_the_task() -> None:
     def broken(_: Verdict) -> None:
         raise LookupError("no such book")
 

@@ -87,7 +87,7 @@ def test_the_demo_shows_the_tree_the_answer_and_why(shell: Shell) -> None:
         assert part in out
 
 
-def test_the_stateless_demo_joins_everything_and_says_why(shell: Shell) -> None:
+def test_the_stateless_demo_joins_every_task_with_a_note(shell: Shell) -> None:
     out, _ = shell.run("demo", "--stateless", "--seconds", "0.01")
 
     assert "└─ archivist[1]   ✓ succeeded  joined" in out
@@ -201,7 +201,7 @@ def test_chat_reads_a_plain_file(shell: Shell) -> None:
     assert "handed that to the archivist" in done.stdout
 
 
-def test_no_arguments_give_help(shell: Shell) -> None:
+def test_the_command_without_arguments_prints_help(shell: Shell) -> None:
     out, _ = shell.run()
 
     for command in ("demo", "run", "chat", "runs", "tree", "--version"):
@@ -259,7 +259,7 @@ def test_a_mistake_is_one_clear_line(shell: Shell, arguments: list[str], says: s
     assert says in shell.error(*arguments)
 
 
-def test_a_run_that_is_not_there_is_a_mistake(shell: Shell) -> None:
+def test_an_unknown_or_ambiguous_run_is_a_usage_error(shell: Shell) -> None:
     shell.run("demo", "--seconds", "0.01")
     shell.run("demo", "--seconds", "0.01")
 
@@ -307,7 +307,7 @@ def test_a_run_that_was_killed_is_not_shown_as_running(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", [["runs"], ["tree"], ["export", "--format", "mermaid"]])
-def test_a_reader_that_leaves_early_is_no_error(shell: Shell, command: list[str]) -> None:
+def test_a_closed_pipe_is_no_error(shell: Shell, command: list[str]) -> None:
     shell.run("demo", "--seconds", "0.01")
     with shell.start(*command) as process:
         assert process.stdout is not None

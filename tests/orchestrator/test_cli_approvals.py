@@ -219,7 +219,7 @@ def test_a_run_asks_the_user_also_without_a_live_tree(home: Path) -> None:
     assert "heard: ran " in it.text
 
 
-def test_without_a_terminal_there_is_no_question(home: Path) -> None:
+def test_a_run_without_a_terminal_asks_no_question(home: Path) -> None:
     """Here there is no input at all."""
     command = [sys.executable, "-m", "orchestrator", "run", "team.py:main", "run make"]
     done = subprocess.run(
@@ -332,7 +332,7 @@ async def test_a_run_goes_on_without_an_answer_in_time(user: UserAtTerminal) -> 
 
 
 @pytest.mark.realtime
-async def test_where_the_input_has_ended_all_is_denied(user: UserAtTerminal, stdin: int) -> None:
+async def test_the_end_of_the_input_denies_every_question(user: UserAtTerminal, stdin: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

@@ -35,7 +35,7 @@ class Script:
         return done.returncode, done.stdout + done.stderr
 
 
-def test_a_script_approves_denies_tells_and_cancels(home: Path, python: list[str]) -> None:
+def test_a_script_approves_denies_steers_and_cancels(home: Path, python: list[str]) -> None:
     script = Script(home, python)
     # Not live: nothing reads its terminal while a script runs.
     with terminal(home, "run", "team.py:boss", "go", "--progress", "plain") as run:

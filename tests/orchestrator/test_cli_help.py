@@ -52,7 +52,7 @@ def test_the_version_equals_the_distribution() -> None:
     assert version("delegation-orchestrator") == VERSION
 
 
-def test_no_option_has_another_one_that_turns_it_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_option_has_a_negated_twin(capsys: pytest.CaptureFixture[str]) -> None:
     for group in COMMANDS.values():
         for name in group:
             assert run_command(["help", name]) == 0

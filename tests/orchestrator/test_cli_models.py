@@ -176,7 +176,7 @@ async def test_a_service_of_the_users_file_has_a_price(shell: Shell) -> None:
     assert len(provider.heard) == 1
 
 
-async def test_models_says_how_many_prices_are_known_and_where_from(shell: Shell) -> None:
+async def test_models_prints_the_number_and_the_source_of_prices(shell: Shell) -> None:
     table = await rows(shell)
 
     assert re.search(r"\d\d known\s*$", table["anthropic:<model>"])
@@ -349,7 +349,7 @@ async def test_a_failure_is_one_line_with_its_kind_and_keeps_the_partial_answer(
         ("openai:\x1b[31m", r"'openai:\x1b[31m'"),
     ],
 )
-async def test_a_name_that_leads_nowhere_is_one_clear_line(
+async def test_an_unknown_model_name_is_reported_in_one_line(
     shell: Shell, name: str, says: str
 ) -> None:
     assert says in await shell.error("ask", name, "go")
@@ -369,7 +369,7 @@ async def test_an_empty_question_is_reported_in_one_line(shell: Shell) -> None:
     assert "requires an argument" in await shell.error("ask", "openai:x")
 
 
-async def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
+async def test_a_closed_pipe_is_no_error(shell: Shell) -> None:
     """The server has more to send, but the reader has left: the call is cancelled."""
     answer = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
     async with open_provider(answer) as provider:

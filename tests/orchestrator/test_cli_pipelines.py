@@ -63,7 +63,7 @@ def test_a_function_is_found_and_run_and_so_is_a_chain(shell: Shell) -> None:
     assert json.loads(out) == ["on x"]
 
 
-def test_one_document_says_all_that_came_of_a_run(shell: Shell) -> None:
+def test_the_json_document_holds_the_whole_result_of_a_run(shell: Shell) -> None:
     out, err = shell.run("run", shell.write("f.py", PIPELINE), "x", "--json", "--quiet")
     document = json.loads(out)
 

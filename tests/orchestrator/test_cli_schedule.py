@@ -188,7 +188,7 @@ def test_jobs_are_listed_run_paused_and_resumed_while_another_process_begins_the
     assert "succeeded" in history
 
 
-def test_a_job_is_paused_also_while_no_process_begins_it_and_runs_only_in_one(
+def test_a_job_can_be_paused_without_a_process_and_run_in_only_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with scheduled(folder):
@@ -218,7 +218,9 @@ def test_an_edited_job_lasts_until_the_next_start_reads_the_file(
         assert "Write the week." in capsys.readouterr().out
 
 
-def test_the_session_of_a_job_is_no_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_session_of_a_job_is_not_listed_as_a_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with scheduled(folder):
         assert jobs("run", "week") == 0
         run = capsys.readouterr().out.strip()

@@ -101,7 +101,7 @@ def test_the_header_counts_done_and_running_tasks_exactly() -> None:
     )
 
 
-def test_a_fan_out_that_has_more_to_ask_for_says_how_far_it_has_come() -> None:
+def test_a_fan_out_with_coming_tasks_shows_its_progress() -> None:
     tree = grown(9)
     tree.begin_turn(BEGAN)
     tree.add(
@@ -120,7 +120,7 @@ def test_a_fan_out_that_has_more_to_ask_for_says_how_far_it_has_come() -> None:
     assert "5 of 75, about 23:20 left  last activity" in header
 
 
-def test_a_question_that_is_too_long_says_how_much_is_missing() -> None:
+def test_a_long_question_counts_its_omitted_lines() -> None:
     """And a line end is seen to be one: to a shell it is."""
     tree = grown(5)
     lines = "\n".join(f"rm {number}" for number in range(50))
@@ -144,7 +144,7 @@ def test_five_hundred_are_folded_into_as_many_lines_as_there_are() -> None:
     assert text_of(snapshot_of(grown(500)), Canvas(width=80, height=16)) == FIVE_HUNDRED
 
 
-def test_without_our_signs_it_says_the_same_in_ascii() -> None:
+def test_the_ascii_view_holds_the_same_text() -> None:
     text = text_of(five(), Canvas(width=60, height=24, ascii=True))
 
     assert text == NARROW_AND_PLAIN
@@ -152,7 +152,7 @@ def test_without_our_signs_it_says_the_same_in_ascii() -> None:
 
 
 @pytest.mark.parametrize("size", [5, 500, 20_000])
-def test_no_picture_is_larger_than_its_paper(size: int) -> None:
+def test_no_frame_is_larger_than_its_canvas(size: int) -> None:
     tree = grown(size)
     snapshot = snapshot_of(tree, ask_of(tree, "t_4"))
 
@@ -327,7 +327,7 @@ def test_a_subtree_is_cancelled_only_after_a_yes() -> None:
     assert watched.look()[-1] == "it has ended already"
 
 
-def test_a_running_task_is_told_something() -> None:
+def test_a_running_task_can_be_steered() -> None:
     watched = Watched(five())
     watched.press("down", "down")
 
@@ -335,7 +335,7 @@ def test_a_running_task_is_told_something() -> None:
     assert watched.press("m", "enter") is None
 
 
-def test_an_approval_is_given_or_denied_with_a_reason() -> None:
+def test_an_approval_is_answered_with_a_reason() -> None:
     watched = Watched(five())
     id_ = "a_0123456789abcdef"
 

@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_watcher_approves_denies_tells_and_cancels(home: Path) -> None:
+def test_a_watcher_approves_denies_steers_and_cancels(home: Path) -> None:
     with terminal(home, "run", "team.py:boss", "go") as run:
         run.wait_for("needs you (2)", anywhere=True)
         run.wait_for(" watch r_", anywhere=True)
@@ -240,7 +240,7 @@ def test_ctrl_z_stops_the_run_too(home: Path) -> None:
         run.wait_for("— once", anywhere=True)
 
 
-def test_a_run_that_is_not_there_is_a_mistake(home: Path) -> None:
+def test_an_unknown_or_ambiguous_run_is_a_usage_error(home: Path) -> None:
     with terminal(home, "watch", "r_none") as watch:
         assert watch.wait() == 2
         assert "there are no runs yet" in watch.text

@@ -161,7 +161,7 @@ async def test_map_each_runs_as_many_at_once_as_it_may() -> None:
     assert limited.seconds == pytest.approx(3)
 
 
-async def test_a_fan_out_with_a_limit_says_how_many_are_to_come() -> None:
+async def test_a_fan_out_with_a_limit_counts_its_coming_tasks() -> None:
     """Without one all are asked for at once, so that the tree knows them."""
     known: list[int] = []
 
@@ -230,7 +230,7 @@ async def test_the_failures_of_a_fan_out_are_a_group_for_except_star() -> None:
     assert seen[0].startswith("/outer/map_each[1]/echo[1] failed: RuntimeError: bad")
 
 
-async def test_a_fan_out_that_is_not_caught_tells_each_failure_with_its_path() -> None:
+async def test_an_uncaught_fan_out_reports_each_failure_with_its_path() -> None:
     done = await run(parallel(echo("a"), echo("b")) >> echo("c"), "bad")
 
     assert done.error.startswith("/sequence/parallel[1]/a[1] failed: RuntimeError: bad")

@@ -259,7 +259,7 @@ class TestTheEnd:
         assert told_once(journal)
         assert turns(journal) == 1
 
-    async def test_a_session_is_idle_when_it_has_been_told_all(
+    async def test_a_session_is_idle_after_all_its_notices(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
         async with in_a_session(tmp_path) as talk:
@@ -282,7 +282,9 @@ class TestTheEnd:
                 await talk.woken()
             assert tree[tree.root].status == "succeeded"
 
-    async def test_no_secret_is_told_in_part(self, tmp_path: Path, journal: MemoryJournal) -> None:
+    async def test_a_notice_holds_no_part_of_a_secret(
+        self, tmp_path: Path, journal: MemoryJournal
+    ) -> None:
         """What is cut off is cut after secrets were taken out: half of one is a secret, too."""
         secret = "7h15-15-50-53cr37"
         filling = "x" * (SHOWN - len("key=") - 5)
@@ -364,7 +366,7 @@ class TestWatching:
         assert told_once(journal)
         assert turns(journal) == 1
 
-    async def test_lines_that_come_quickly_are_counted_and_the_end_says_how_many(
+    async def test_fast_watched_lines_are_counted_in_the_final_notice(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -629,7 +631,7 @@ class TestWhileNobodyTalks:
         assert ended.how == "its session was closed"
         assert turns(journal) == 1
 
-    async def test_cancelling_a_session_with_all_that_it_has_ends_it(
+    async def test_cancelling_a_session_with_its_tree_ends_its_command(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:
@@ -660,7 +662,7 @@ class TestWhileNobodyTalks:
             assert "has ended: exit code 0" in await talk.woken()
 
     @pytest.mark.parametrize("how", ["closed", "drained", "in a turn"])
-    async def test_closing_the_orchestrator_ends_it_and_the_next_one_says_so_once(
+    async def test_closing_the_orchestrator_ends_a_command_and_the_next_one_reports_it(
         self, tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal, how: str
     ) -> None:
         async with in_a_session(tmp_path, journal) as talk:

@@ -77,7 +77,7 @@ def said(tmp_path: Path) -> Iterator[Pipe]:
 
 
 class TestForeground:
-    async def test_the_model_reads_how_it_ended_and_all_that_it_said(self, tmp_path: Path) -> None:
+    async def test_the_model_reads_the_exit_code_and_the_output(self, tmp_path: Path) -> None:
         async with in_a_run(tmp_path) as manual:
             answer = await manual.run("echo out; echo err >&2; exit 3")
 
@@ -282,7 +282,7 @@ class TestForeground:
         assert below["output"] == "/lead/child[1]\n"
         assert '"output":"/lead\\n"' in heard
 
-    async def test_without_an_orchestrator_there_is_no_place_to_run(self) -> None:
+    async def test_a_command_needs_an_orchestrator(self) -> None:
         with pytest.raises(DefinitionError, match="need a ToolContext"):
             await terminal.run(ToolCall("terminal", {"command": "true"}))
 
@@ -347,7 +347,7 @@ class TestBackground:
         ids=["by its looks", "known", "without a blank", "a header", "many lines"],
     )
     @pytest.mark.parametrize("action", ["poll", "log", "wait"])
-    async def test_no_secret_is_told_in_two_parts(
+    async def test_output_read_in_two_parts_shows_no_secret(
         self, tmp_path: Path, gate: Pipe, said: Pipe, *, action: str, first: str, second: str
     ) -> None:
         """A reader that looks while it is being printed must not see half of it."""
@@ -522,7 +522,7 @@ class TestBackground:
             ("sleep 1000 &", {"exit code 0; what it had left running was ended with it"}),
         ],
     )
-    async def test_how_it_ended_is_said_in_words(
+    async def test_the_ending_of_a_command_is_described_in_words(
         self, tmp_path: Path, command: str, how: set[str]
     ) -> None:
         async with in_a_session(tmp_path) as talk:
@@ -531,7 +531,7 @@ class TestBackground:
 
             assert (await manual.look("wait", started))["ended"] in how
 
-    async def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(
+    async def test_a_unique_prefix_of_an_id_is_enough(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ids = iter(["aaaa01", "aaaa02", "bbbb", "aaaa0"])

@@ -219,7 +219,7 @@ async def test_a_command_of_an_agent_cannot_approve_its_calls(
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-async def test_an_orphan_of_a_command_is_still_one(tmp_path: Path) -> None:
+async def test_an_orphan_of_a_command_still_counts_as_a_command(tmp_path: Path) -> None:
     """The supervisor of the command adopts it, whatever it did to its environment."""
     journal = tmp_path / "journal.db"
     (tmp_path / "orphan.py").write_text(ANSWER)
@@ -332,7 +332,7 @@ async def test_a_socket_of_another_user_is_not_used(tmp_path: Path) -> None:
     await stranger.wait()
 
 
-async def test_a_task_is_told_something(tmp_path: Path) -> None:
+async def test_a_task_can_be_steered_over_the_socket(tmp_path: Path) -> None:
     async with running(tmp_path) as it, connect_control(it.journal) as client:
         assert client is not None
         told = await client.request(Steer(it.task("asking"), "hurry"))
@@ -343,7 +343,7 @@ async def test_a_task_is_told_something(tmp_path: Path) -> None:
     assert told["state"] == "waiting"
 
 
-async def test_two_watchers_are_told_when_there_is_more(tmp_path: Path) -> None:
+async def test_two_watchers_are_notified_of_new_facts(tmp_path: Path) -> None:
     async with (
         running(tmp_path) as it,
         connect_control(it.journal) as one,

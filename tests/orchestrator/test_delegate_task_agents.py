@@ -30,7 +30,7 @@ async def special() -> str:
     return "special"
 
 
-async def test_a_copy_has_the_tools_of_its_parent_and_may_hand_on_too() -> None:
+async def test_a_copy_has_the_tools_of_its_parent_and_may_delegate() -> None:
     model = SpyModel([hand_on("half", background=False), "leaf", "whole"])
     agent = Agent("editor", instructions="Edit.", model=model, tools=[own], copies=True)
 
@@ -81,7 +81,7 @@ async def test_an_omitted_agent_with_copies_means_a_copy() -> None:
     assert "special" not in [tool.name for tool in model.requests[1].tools]
 
 
-async def test_a_leaf_that_asks_for_more_is_told_that_there_is_no_such_tool() -> None:
+async def test_a_leaf_copy_has_no_delegate_tool() -> None:
     model = SpyModel([handed("half", background=False), handed("quarter"), last_text, last_text])
     agent = Agent("editor", model=model, tools=[own], delegates=[worker("a"), worker("b")])
 

@@ -151,7 +151,7 @@ async def test_shared_arguments_of_a_batch_apply_to_each_of_its_tasks() -> None:
     ]
 
 
-async def test_tokens_and_costs_are_those_of_a_task_and_all_below_it() -> None:
+async def test_tokens_and_costs_cover_the_whole_subtree() -> None:
     price = Price(input=1_000, output=1_000)
     leaf = Agent("leaf", model=ScriptedModel.always("four" * 4, price=price))
 

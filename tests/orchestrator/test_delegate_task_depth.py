@@ -101,7 +101,7 @@ async def test_an_error_at_the_bottom_is_a_result_one_level_up() -> None:
     assert finished.tree.counts() == {"succeeded": depth, "failed": 1}
 
 
-async def test_an_error_that_ends_everything_crosses_a_deep_chain() -> None:
+async def test_a_fatal_error_crosses_a_deep_chain() -> None:
     """It comes out alone: groups that grew with every level would end in a RecursionError."""
     depth = DEEPEST
 

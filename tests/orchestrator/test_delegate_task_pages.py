@@ -140,7 +140,7 @@ async def test_several_results_share_the_readable_characters_and_short_ones_stay
     assert outputs.count("short") == 8
 
 
-async def test_however_many_there_are_each_can_say_something() -> None:
+async def test_each_of_many_results_has_a_minimum_length() -> None:
     call = hand_on(*["l"] * 60, background=False)
 
     answer = await answer_to(call, worker(says=long(3_000)))

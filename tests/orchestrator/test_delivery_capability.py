@@ -217,7 +217,7 @@ async def test_a_polling_caller_gets_a_receipt() -> None:
     assert [look.delivers for look in seen] == [True, True]
 
 
-async def test_a_session_used_without_a_way_back_detaches_again_with_one() -> None:
+async def test_a_session_used_without_delivery_detaches_again_with_it() -> None:
     """It is a property of the turn, and nothing of it stays with the session."""
     journal = MemoryJournal()
     agent = Agent(
@@ -241,7 +241,7 @@ async def test_a_session_used_without_a_way_back_detaches_again_with_one() -> No
     ]
 
 
-async def test_a_run_that_goes_on_can_be_opened_as_a_session_or_says_that_it_cannot() -> None:
+async def test_a_live_run_opens_as_a_session_or_is_refused() -> None:
     agent = Agent("lead", model=ScriptedModel.always("ok", 10))
     async with open_orchestrator(":memory:") as orchestrator:
         async with trio.open_nursery() as nursery:
@@ -783,7 +783,7 @@ def declared(source: ast.Module) -> list[str]:
     return found
 
 
-def test_there_are_doors() -> None:
+def test_the_doors_are_found() -> None:
     assert {path.stem for path in DOORS} >= {"kept", "one_shot", "session"}
 
 

@@ -114,7 +114,7 @@ async def finish(
 
 
 @MODES
-async def test_a_task_starts_when_those_it_needs_have_succeeded(background: bool) -> None:
+async def test_a_task_starts_after_its_dependencies_have_succeeded(background: bool) -> None:
     model = Recorder()
 
     _, tree = await finish(batch(*DIAMOND, background=background), model)
@@ -169,7 +169,7 @@ async def test_a_receipt_names_the_dependencies_of_a_task() -> None:
     assert "position" not in b
 
 
-async def test_a_list_says_it_too_and_shows_it_shrink() -> None:
+async def test_a_list_shows_the_remaining_dependencies() -> None:
     read: list[Any] = []
 
     def then(step: Any) -> Any:
@@ -202,7 +202,7 @@ async def test_a_list_says_it_too_and_shows_it_shrink() -> None:
 
 
 @MODES
-async def test_a_task_that_needs_one_that_failed_is_refused_and_names_it(background: bool) -> None:
+async def test_a_task_with_a_failed_dependency_is_refused_and_names_it(background: bool) -> None:
     model = Recorder(a=ModelError("no such model"))
     call = batch(task("a"), task("b", "a"), task("free"), background=background)
 
@@ -387,7 +387,7 @@ async def test_a_dependency_must_be_in_the_same_call() -> None:
 
 
 @MODES
-async def test_to_need_a_task_twice_is_to_need_it_once(background: bool) -> None:
+async def test_a_dependency_listed_twice_counts_once(background: bool) -> None:
     model = Recorder()
     call = batch(task("a"), task("b", "a", "a"), task("c"), background=background)
 
@@ -529,7 +529,7 @@ async def go_on(
 
 @MODES
 @pytest.mark.parametrize("rules", [Rules(), Rules(live_tasks=1), Rules(live_children=2)], ids=str)
-async def test_a_crash_after_any_entry_runs_everything_exactly_once(
+async def test_a_crash_after_any_entry_runs_every_task_exactly_once(
     background: bool, rules: Rules
 ) -> None:
     whole, _ = await go_on([], background, rules)

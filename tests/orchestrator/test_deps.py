@@ -88,7 +88,7 @@ async def test_two_runs_at_once_have_their_own() -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-async def test_children_get_those_of_their_tree(background: bool) -> None:
+async def test_children_get_the_dependencies_of_their_tree(background: bool) -> None:
     shop = Shop("Ann")
     request = hand_on("Sell tea.", agent="clerk", background=background)
     model = ScriptedModel.always(lambda said: request if len(said) == 1 else "told")
@@ -133,7 +133,7 @@ async def test_a_run_without_them_does_not_begin() -> None:
             assert len(journal.entries) == entries
 
 
-async def test_a_pipeline_cannot_delegate_to_an_agent_that_lacks_them() -> None:
+async def test_a_pipeline_cannot_delegate_to_an_agent_without_its_dependencies() -> None:
     @agent
     async def shopping(item: str) -> str:
         hidden = [clerk()]
@@ -145,7 +145,7 @@ async def test_a_pipeline_cannot_delegate_to_an_agent_that_lacks_them() -> None:
 
 
 @pytest.mark.parametrize("value", [3, Shop("Ann"), [Shop]])
-def test_a_value_is_no_type_of_dependencies(value: Any) -> None:
+def test_a_value_is_refused_as_a_dependency_type(value: Any) -> None:
     with pytest.raises(DefinitionError, match="takes the type") as caught:
         Agent("a", model="m", deps=value)
     assert "Ann" not in str(caught.value)
@@ -208,7 +208,7 @@ def test_the_model_does_not_read_of_the_task() -> None:
     assert sell.deps is Shop
 
 
-async def test_a_run_that_goes_on_after_a_crash_is_given_them_again() -> None:
+async def test_a_resumed_run_is_given_its_dependencies_again() -> None:
     """The journal has none of it, so the program says it once more, or hears why not."""
 
     @tool(idempotent=True)
@@ -237,7 +237,7 @@ async def test_a_run_that_goes_on_after_a_crash_is_given_them_again() -> None:
         assert went_on.output == ("Ann" if length > answered else "Bob")
 
 
-async def test_a_session_that_is_opened_again_is_given_them_again() -> None:
+async def test_a_reopened_session_is_given_its_dependencies_again() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(clerk(), deps=Shop("Ann")) as session:

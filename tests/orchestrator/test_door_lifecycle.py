@@ -43,7 +43,7 @@ def alive(agents: list[weakref.ref[Agent]]) -> int:
     return sum(agent() is not None for agent in agents)
 
 
-async def test_no_agent_of_a_closed_session_is_kept() -> None:
+async def test_the_agent_of_a_closed_session_is_released() -> None:
     agents: list[weakref.ref[Agent]] = []
     async with open_orchestrator(":memory:") as orchestrator:
         for number in range(100):
@@ -55,7 +55,7 @@ async def test_no_agent_of_a_closed_session_is_kept() -> None:
         assert alive(agents) == 0
 
 
-async def test_no_agent_of_a_run_is_kept() -> None:
+async def test_the_agent_of_an_ended_run_is_released() -> None:
     agents: list[weakref.ref[Agent]] = []
     async with open_orchestrator(":memory:") as orchestrator:
         for number in range(10):

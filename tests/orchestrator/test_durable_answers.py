@@ -44,7 +44,7 @@ async def test_no_tool_runs_before_the_answer_that_calls_it_is_durable() -> None
     assert ran == ["look"]
 
 
-async def test_no_parent_goes_on_before_the_answer_of_its_child_is_durable() -> None:
+async def test_a_parent_continues_after_the_answer_of_its_child_is_durable() -> None:
     journal, asked = HeldJournal(), list[int]()
 
     async def answer_child(_: ModelRequest) -> str:
@@ -71,7 +71,7 @@ async def test_no_parent_goes_on_before_the_answer_of_its_child_is_durable() -> 
 
 @pytest.mark.memory_only
 @pytest.mark.realtime
-async def test_an_answer_is_written_at_once_though_no_task_waits_for_it(
+async def test_an_answer_is_written_at_once_even_if_no_task_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parent waits for another child, which may take hours."""

@@ -132,7 +132,7 @@ async def test_an_agent_that_restarts_makes_its_instructions_again() -> None:
     assert heard == ["1: looker at /looker for go"] * 2
 
 
-async def test_each_child_has_its_own() -> None:
+async def test_each_child_has_its_own_instructions() -> None:
     child, heard = looker(Counting())
     model = ScriptedModel([[hand_on("a"), hand_on("b")], "done"])
     await run(Agent("boss", model=model, delegates=[child]))

@@ -117,7 +117,7 @@ def drained(session: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("ticks", range(6))
-async def test_a_session_reopened_while_its_turn_ends_hears_the_reply_once(ticks: int) -> None:
+async def test_a_session_reopened_at_the_end_of_a_turn_gets_the_reply_once(ticks: int) -> None:
     agent = Agent("slow", model=ScriptedModel(["at last"], 10))
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
@@ -199,7 +199,7 @@ async def test_two_questions_in_one_turn_get_the_one_reply() -> None:
             assert all_of(session) == []
 
 
-async def test_a_closed_session_says_that_it_is_closed() -> None:
+async def test_a_closed_session_raises_closed() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(sleepy()) as session:
             pass
@@ -210,7 +210,7 @@ async def test_a_closed_session_says_that_it_is_closed() -> None:
         assert [reply async for reply in session.replies] == []
 
 
-async def test_a_closed_orchestrator_says_that_it_is_closed() -> None:
+async def test_a_closed_orchestrator_raises_closed() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         pass
     with pytest.raises(ClosedError, match="the orchestrator is closed"):
@@ -267,9 +267,7 @@ async def test_undecodable_bytes_in_a_text_are_replaced() -> None:
         AssistantMessage("", calls=("call",)),  # type: ignore[arg-type]
     ],
 )
-async def test_a_model_that_says_something_else_fails_the_task_and_not_the_journal(
-    said: Any,
-) -> None:
+async def test_an_invalid_model_answer_fails_the_task_and_not_the_journal(said: Any) -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(Agent("odd", model=OddModel(said)), "go")
@@ -367,7 +365,7 @@ async def test_an_error_while_a_task_is_cancelled_does_not_make_it_failed() -> N
     assert tree[tree.root].status == "succeeded"
 
 
-async def test_an_error_while_everything_closes_leaves_a_task_interrupted() -> None:
+async def test_an_error_during_closing_leaves_a_task_interrupted() -> None:
     model = ScriptedModel([hand_on("a", background=True), "on its way"])
     lead = Agent("lead", model=model, delegates=[untidy_agent()])
     async with open_orchestrator(":memory:") as orchestrator:

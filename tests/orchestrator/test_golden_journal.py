@@ -99,7 +99,7 @@ def test_every_failed_call_has_its_reason(entries: Sequence[Entry]) -> None:
     assert origins == set(SteeringOrigin)
 
 
-def test_the_journal_has_crashes_in_it(entries: Sequence[Entry]) -> None:
+def test_the_golden_journal_contains_crashes(entries: Sequence[Entry]) -> None:
     kinds = Counter(type(entry.event) for entry in entries)
 
     assert kinds[JournalOpened] > 3

@@ -110,7 +110,7 @@ async def test_a_handoff_passes_the_conversation_and_the_goal_without_tool_resul
     ]
 
 
-async def test_the_answer_of_an_earlier_handoff_was_said_too() -> None:
+async def test_a_later_handoff_reads_the_answer_of_an_earlier_one() -> None:
     read: list[list[str]] = []
 
     def answer(transcript: Transcript) -> Any:
@@ -217,7 +217,7 @@ async def test_a_handoff_names_one_of_several_agents_and_no_pipeline() -> None:
     assert heard == ["say which agent takes the conversation over: billing, sales"] * 2
 
 
-async def test_when_it_fails_the_parent_reads_why_and_goes_on() -> None:
+async def test_the_parent_reads_the_error_of_a_failed_handoff_and_continues() -> None:
     heard: list[Any] = []
 
     def again(transcript: Transcript) -> str:
@@ -295,7 +295,7 @@ async def test_a_handoff_is_repeated_up_to_the_repair_limit() -> None:
     assert len(ended.tree.find(agent="billing")) == typed.limits.repairs + 1
 
 
-async def test_a_handoff_may_be_handed_on() -> None:
+async def test_a_handed_off_agent_may_hand_off_again() -> None:
     read: list[list[tuple[str, str]]] = []
 
     def answer(transcript: Transcript) -> str:
@@ -313,7 +313,7 @@ async def test_a_handoff_may_be_handed_on() -> None:
     ]
 
 
-async def test_depth_budgets_and_cancellation_are_those_of_any_child() -> None:
+async def test_a_handoff_has_depth_budgets_and_cancellation_like_any_child() -> None:
     refused = await run(desk(give(), "I do it."), rules=Rules(depth=0))
     assert refused.output == "I do it."
 
@@ -403,7 +403,7 @@ def test_a_replay_is_the_same_and_calls_no_model() -> None:
     assert not replay_sync(run_of(agent), without).is_same
 
 
-def test_show_says_that_it_was_handed_off() -> None:
+def test_show_names_a_handoff() -> None:
     entries = [it for it in run_of(desk(give())) if isinstance(it.event, TaskRequested)]
     shown = "\n".join(line.plain for line in transcript_lines(entries))
 

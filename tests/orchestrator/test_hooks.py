@@ -176,7 +176,7 @@ async def test_an_error_in_a_hook_fails_the_task_and_keeps_its_usage(hook: str) 
 
 
 @pytest.mark.parametrize("hook", ["before_model", "after_model", "after_tool"])
-async def test_a_hook_that_returns_something_else_is_named(hook: str) -> None:
+async def test_a_hook_with_a_wrong_result_is_named(hook: str) -> None:
     wrong: Any = {hook: lambda *_: 5}
     ended = (await run(looker(Hooks(**wrong)))).outcome
 

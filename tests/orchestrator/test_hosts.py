@@ -89,7 +89,7 @@ def one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCHESTRATOR_WORKSPACE_HOST", "nfs")
 
 
-async def test_a_standby_elsewhere_never_says_that_a_command_has_ended(tmp_path: Path) -> None:
+async def test_a_standby_on_another_host_never_reports_an_end(tmp_path: Path) -> None:
     """It says what it knows; the next process on the first machine ends the command."""
     async with left_on_host_a(tmp_path, notify=True) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
@@ -137,7 +137,7 @@ async def test_the_process_tool_describes_a_command_on_another_host(tmp_path: Pa
         assert is_alive(pid)
 
 
-async def test_a_journal_of_one_machine_does_not_mind_a_new_name_of_it(tmp_path: Path) -> None:
+async def test_a_journal_of_one_machine_survives_a_new_host_name(tmp_path: Path) -> None:
     """A laptop has another name in another network: what is left there is left here."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
@@ -202,7 +202,7 @@ async def serving(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_session_of_a_server_is_told_when_the_end_is_known_at_last(
+async def test_a_session_of_a_server_is_notified_when_the_end_is_known(
     tmp_path: Path, is_restarted: bool
 ) -> None:
     """It had nothing left to do meanwhile, and its door must be open all the same."""
@@ -447,7 +447,7 @@ async def test_facts_in_a_database_have_its_time(
     assert abs(times[-1] - time.time()) < 60
 
 
-async def test_no_command_is_told_where_the_database_is(
+async def test_no_command_gets_the_address_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rights may hang on the user alone: then no password is in the address."""

@@ -251,7 +251,7 @@ async def test_the_jobs_of_a_session_are_limited_even_in_one_answer() -> None:
     assert (len(harness.facts(JobSet)), len(refused)) == (MOST_JOBS, 3)
 
 
-async def test_no_job_is_set_where_its_answer_could_reach_no_one() -> None:
+async def test_a_job_without_a_reachable_target_is_refused() -> None:
     harness, clock, agent = (Harness(), WallClock("2026-11-17T12:00"), script(job(**SOON)))
     async with house(harness, agent, clock) as it:
         await it.orchestrator.run(agent, "Go.")
@@ -270,7 +270,7 @@ async def test_no_job_is_set_where_its_answer_could_reach_no_one() -> None:
     assert harness.facts(JobSet) == alone.facts(JobSet) == []
 
 
-async def test_a_job_of_a_conversation_of_the_program_is_told_there() -> None:
+async def test_a_job_of_a_conversation_reports_there() -> None:
     harness, clock, agent = Harness(), WallClock("2026-11-17T12:00"), host()
     async with house(harness, agent, clock) as it:
         async with it.orchestrator.open_session(agent) as session:
@@ -411,7 +411,7 @@ async def test_a_repeated_call_for_an_ended_job_sets_no_job() -> None:
     assert json.loads(answer)["note"] == "It has begun already, and is over."
 
 
-async def test_a_removal_that_is_made_again_after_a_crash_is_no_error() -> None:
+async def test_a_repeated_removal_after_a_crash_is_no_error() -> None:
     agent = script(job(name="a", schedule="every 2h", goal="Look."), job("remove", name="a"))
     clock, whole, harness = WallClock("2026-11-17T12:00"), Harness(), Harness()
     async with house(whole, agent, clock) as it:

@@ -45,7 +45,7 @@ def settings_of(journal: MemoryJournal) -> list[Any]:
     return [fact.settings for fact in facts(journal.entries, ModelAnswered)]
 
 
-async def test_the_journal_has_the_settings_of_each_call_and_no_child_has_them() -> None:
+async def test_the_journal_records_the_settings_of_each_call_and_children_have_none() -> None:
     agent = Agent(
         "editor", model=ScriptedModel([hand_on("a"), "end"]), delegates=[worker()], settings=COLD
     )
@@ -99,7 +99,7 @@ async def test_a_replay_compares_the_settings() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_cassette_tells_requests_apart_by_their_settings(tmp_path: Path) -> None:
+async def test_a_cassette_distinguishes_requests_by_settings(tmp_path: Path) -> None:
     file = tmp_path / "one.jsonl"
     recorded = RecordingModel(ScriptedModel.always("so"), file)
     cold = Agent("editor", model=recorded, settings=COLD)
@@ -198,7 +198,7 @@ def test_a_run_shows_the_settings_of_its_calls(shell: Shell) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("command", ["run", "chat"])
-def test_another_model_is_named_on_the_command_line(shell: Shell, command: str) -> None:
+def test_the_command_line_can_name_another_model(shell: Shell, command: str) -> None:
     """It is looked up like any other, and the settings of the agent have to fit it."""
     file = shell.write("editor.py", AGENT)
     goal = ["go"] if command == "run" else []

@@ -144,7 +144,7 @@ async def test_a_transient_failure_is_retried_and_listeners_see_it() -> None:
     assert isinstance(heard[1], TextDelta)
 
 
-async def test_a_model_that_fails_is_replaced_by_the_next_one() -> None:
+async def test_a_failed_model_is_replaced_by_the_next_one() -> None:
     async with open_provider() as server:
         server.replies = [Raw(b'{"error": {"message": "no"}}', 401), Say(text="I am here")]
         async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
@@ -243,7 +243,7 @@ async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
 
 
 @pytest.mark.memory_only
-async def test_a_key_that_is_planted_everywhere_reaches_no_file(tmp_path: Path) -> None:
+async def test_a_key_planted_in_every_text_reaches_no_file(tmp_path: Path) -> None:
     """In the goal, in what a model says and calls, in a tool's answer, in a server's error."""
 
     @tool

@@ -25,7 +25,7 @@ head -n1 <&3
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-async def test_a_refused_host_is_told_and_is_a_fact_if_asked(
+async def test_a_refused_host_is_reported_and_recorded_on_request(
     tmp_path: Path, is_recorded: bool
 ) -> None:
     journal = MemoryJournal()

@@ -170,7 +170,7 @@ async def test_an_error_in_the_function_fails_it_with_the_line_it_comes_from() -
     assert run.outcome.error.startswith("IndexError: string index out of range (test_pip")
 
 
-async def test_errors_out_of_a_nursery_are_told_one_by_one() -> None:
+async def test_errors_of_a_nursery_are_reported_one_by_one() -> None:
     async def fail(words: str) -> None:
         raise ValueError(words)
 
@@ -326,7 +326,7 @@ async def test_detached_children_are_cancelled_when_the_function_fails() -> None
         assert ended(orchestrator, run.id)["/brief/echo[1]"] == "cancelled"
 
 
-async def test_a_child_that_is_cancelled_has_ended_with_all_below_it() -> None:
+async def test_a_cancelled_child_has_ended_with_its_subtree() -> None:
     slow = echo("slow", seconds=60)
 
     @agent
@@ -386,7 +386,7 @@ async def test_a_cancelled_wait_ends_the_child_before_it_returns(in_background: 
     assert not facts(journal.entries, CancelRequested)
 
 
-async def test_cancelling_the_pipeline_cancels_all_below_it() -> None:
+async def test_cancelling_the_pipeline_cancels_its_subtree() -> None:
     slow = echo("slow", seconds=60)
 
     @agent
@@ -446,7 +446,7 @@ async def test_seconds_of_the_function_are_a_limit_of_it_and_of_all_below() -> N
         assert ended(orchestrator, run.id)["/brief/slow[1]"] == "cancelled"
 
 
-async def test_a_budget_around_a_fan_out_holds_for_all_of_it() -> None:
+async def test_a_budget_around_a_fan_out_covers_all_its_tasks() -> None:
     helper = Agent("helper", model=ScriptedModel.always("x", 1, price=Price(output=100_000)))
     counted: list[int] = []
 
@@ -627,7 +627,7 @@ async def test_a_session_may_be_a_pipeline_that_answers_each_message_by_itself()
     assert answers == ["a 1", "b 2", "a 3"]
 
 
-async def test_two_agents_of_one_name_are_told_apart_by_their_instructions() -> None:
+async def test_two_agents_of_one_name_differ_by_their_instructions() -> None:
     def expert(field: str) -> Agent:
         said = ScriptedModel.always(f"as of {field}")
         return Agent("expert", instructions=f"You know {field}.", model=said)

@@ -227,7 +227,7 @@ def test_tasks_that_need_others_and_a_budget_that_runs_out_are_the_same() -> Non
         assert same(entries, lead) == 11
 
 
-def test_runs_that_share_a_budget_are_the_same_each_of_them() -> None:
+def test_runs_with_a_shared_budget_replay_identically() -> None:
     agent = Agent(
         "lead",
         model=stepwise(hand_on("a", "b", agent="worker"), "done"),
@@ -413,7 +413,7 @@ async def test_a_fork_copies_refusals_and_restarted_tasks() -> None:
     assert fork.tree.counts() == {"succeeded": 2, "failed": 1, "refused": 1}
 
 
-def test_limits_of_room_are_those_of_the_run() -> None:
+def test_a_replay_applies_the_slot_limits_of_the_run() -> None:
     rules = Rules(live_children=2, live_tasks=3)
 
     for _ in range(5):
@@ -439,7 +439,7 @@ def test_the_same_is_the_same() -> None:
     assert same(run_of(simple()), simple()) == 2
 
 
-def test_a_tool_that_is_gone_is_the_first_difference() -> None:
+def test_a_removed_tool_is_the_first_difference() -> None:
     found = different(run_of(simple()), simple(tools=[]))
 
     assert (found.path, found.step) == ("/lead/looker[1]", 3)
@@ -475,7 +475,7 @@ def test_a_tighter_limit_is_a_difference() -> None:
     assert "timed_out" in seconds.replayed
 
 
-def test_a_delegate_that_is_gone_is_a_difference() -> None:
+def test_a_removed_delegate_is_a_difference() -> None:
     found = different(run_of(simple()), changed(simple(), delegates=[worker("other")]))
 
     assert (found.path, found.step) == ("/lead", 3)
@@ -695,7 +695,7 @@ def shell(tmp_path: Path, python: list[str]) -> Shell:
     return Shell(tmp_path, python)
 
 
-def test_the_command_tells_whether_a_run_is_the_same(shell: Shell) -> None:
+def test_the_replay_command_reports_whether_a_run_is_the_same(shell: Shell) -> None:
     shell.write("agents_file.py", AGENTS)
     shell.run("run", "agents_file.py", "go")
     unasked = AGENTS.replace('ScriptedModel.always("SAYS")', '"openai:gpt-5"')

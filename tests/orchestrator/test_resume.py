@@ -418,7 +418,7 @@ def test_a_killed_run_is_resumed_without_paying_twice(shell: Shell) -> None:
     assert "has ended: succeeded; there is nothing to resume" in said
 
 
-def test_a_run_that_was_killed_says_how_it_goes_on(shell: Shell) -> None:
+def test_a_killed_run_prints_how_to_resume_it(shell: Shell) -> None:
     hint = "resume FILE r_"
 
     for command in (["runs"], ["tree"], ["show", "/pipe"]):
@@ -485,7 +485,7 @@ async def test_a_durable_run_goes_on_when_the_same_is_asked_again() -> None:
         assert runs == [run.id, other.id, again.id]
 
 
-async def test_equal_durable_runs_are_told_apart() -> None:
+async def test_equal_durable_runs_are_distinguished() -> None:
     """Asked at once, and again after a crash: each call gets a run of its own."""
     journal = MemoryJournal()
     with suppress(CrashedError):

@@ -260,7 +260,7 @@ async def test_a_run_that_was_cancelled_goes_on_with_all_its_tasks() -> None:
     assert again.tree.counts() == {"succeeded": 4}
 
 
-async def test_of_a_run_that_failed_all_is_done_again() -> None:
+async def test_retrying_a_failed_run_repeats_all_of_it() -> None:
     asked = Asked()
     answers: list[Any] = [ModelError("no"), "yes"]
     team = Agent("lead", model=ScriptedModel(answers), delegates=[asked.worker()])

@@ -208,7 +208,7 @@ async def test_an_answer_is_read_as_the_type_that_the_agent_promises() -> None:
     assert finished.output == Report("Trio", 3)
 
 
-async def test_an_answer_of_another_type_fails_and_says_where() -> None:
+async def test_an_answer_of_another_type_fails_with_its_place() -> None:
     model = ScriptedModel.always('{"title": "Trio"}')
     finished = await run(Agent("writer", model=model, output=dict[str, int]))
 
@@ -245,7 +245,7 @@ async def test_a_task_that_uses_up_its_time_takes_its_children_with_it() -> None
     assert nodes(finished.tree)["/editor/worker[1]"].status == "cancelled"
 
 
-async def test_no_time_at_all_is_honoured() -> None:
+async def test_a_time_limit_of_zero_is_honoured() -> None:
     agent = Agent("hasty", model=ScriptedModel(["x"], 1), limits=Limits(seconds=0))
 
     assert (await run(agent)).outcome.ending is Ending.TIMED_OUT
@@ -301,7 +301,7 @@ async def test_runs_side_by_side_do_not_meet() -> None:
         assert goals == [f"goal {mark}", f"part {mark}"]
 
 
-async def test_a_model_that_cannot_be_had_is_an_error_before_anything_starts() -> None:
+async def test_an_unavailable_model_is_an_error_before_the_run_starts() -> None:
     journal = MemoryJournal()
     helper = Agent("helper", model="openai:gpt-5")
     editor = Agent("editor", model=ScriptedModel(["x"]), delegates=[helper])

@@ -245,7 +245,7 @@ async def test_a_file_has_the_last_reply_whole(tmp_path: Path) -> None:
     assert (written.name, written.read_text()) == ("writer.md", "News.\n")
 
 
-async def test_a_job_that_is_set_in_a_session_tells_it_there_and_ends_with_it() -> None:
+async def test_a_job_of_a_session_reports_there_and_ends_with_it() -> None:
     heard: list[str] = []
 
     def answer(transcript: Transcript) -> str:
@@ -274,7 +274,7 @@ async def test_a_job_that_is_set_in_a_session_tells_it_there_and_ends_with_it() 
     assert [it.job for it in harness.facts(JobOccurred)] == ["news", "writer"]
 
 
-async def test_an_agent_that_is_gone_is_said_and_its_job_stays() -> None:
+async def test_a_removed_agent_is_reported_and_its_job_stays() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
     async with harness.open() as orchestrator:
         async with open_schedule(orchestrator, [brief()], clock=clock) as scheduler:
@@ -314,9 +314,7 @@ async def test_a_job_without_its_model_is_skipped_and_others_start() -> None:
         (brief(deliver="origin"), "which is for jobs of a session"),
     ],
 )
-async def test_a_job_that_cannot_be_is_refused_before_anything_is_set(
-    job: Job, problem: str
-) -> None:
+async def test_an_impossible_job_is_refused_before_any_is_set(job: Job, problem: str) -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
     good = brief(name="good")
     with pytest.raises(DefinitionError, match=problem):
@@ -332,7 +330,7 @@ async def test_two_jobs_of_one_name_are_refused() -> None:
             pass
 
 
-async def test_a_moment_runs_once_and_is_over_for_the_next_process() -> None:
+async def test_a_one_time_job_runs_once_across_processes() -> None:
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
     job = brief("2026-11-17T08:00")
     for _ in range(2):

@@ -524,7 +524,7 @@ async def _it_is_forked(field: Field, orchestrator: Orchestrator) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_secret_is_nowhere_whichever_way_it_comes(field: Field, path: str) -> None:
+async def test_a_secret_leaks_on_no_path(field: Field, path: str) -> None:
     """Not in a file, while it is written or after; not for a model; not for the client."""
     async with field.open() as orchestrator:
         await PATHS[path](field, orchestrator)
@@ -773,7 +773,7 @@ def test_a_fact_without_secrets_is_the_very_same() -> None:
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"\x89PNG\r\n\x1a\npassword=hunter2X9zQ\xff"])
-def test_a_file_that_is_no_text_is_not_touched(data: bytes) -> None:
+def test_a_binary_file_is_not_redacted(data: bytes) -> None:
     """Whatever was cut out of it, it would be an image no more."""
     event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))
     kept, _ = FactRedactor(Redactor()).encode(event)

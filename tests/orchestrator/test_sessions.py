@@ -191,7 +191,7 @@ async def test_a_failed_turn_is_a_reply_and_the_session_goes_on() -> None:
     assert better.text == "better"
 
 
-async def test_sessions_are_told_of_their_own_tasks_only() -> None:
+async def test_sessions_are_notified_only_of_their_own_tasks() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
 
         async def talk(number: int) -> None:
@@ -207,7 +207,7 @@ async def test_sessions_are_told_of_their_own_tasks_only() -> None:
                 nursery.start_soon(talk, number)
 
 
-async def test_leaving_a_session_leaves_its_tasks_running_and_tells_it_later() -> None:
+async def test_leaving_a_session_keeps_its_tasks_and_delivers_later() -> None:
     agent = chatty(seconds=60)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
@@ -253,7 +253,7 @@ async def test_a_session_is_open_once() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_session_that_is_not_there_cannot_be_opened() -> None:
+async def test_an_unknown_session_cannot_be_opened() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="there is no session 'r_none'"):
             async with orchestrator.open_session(chatty(), session="r_none"):

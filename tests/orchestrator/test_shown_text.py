@@ -37,7 +37,7 @@ def test_an_invisible_character_is_marked(text: str, mark: str) -> None:
 
 @given(*[st.text(st.sampled_from(ODD), max_size=60)] * 2)
 @example("\u200b", visible("\u200b"))
-def test_no_two_texts_are_shown_alike(one: str, other: str) -> None:
+def test_different_texts_are_shown_differently(one: str, other: str) -> None:
     for show in (visible, partial(visible_in_short, most=8)):
         assert (show(one) == show(other)) is (one == other)
 

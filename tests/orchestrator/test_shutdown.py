@@ -130,7 +130,7 @@ async def test_a_draining_orchestrator_starts_no_new_work() -> None:
         assert orchestrator.runs == [session.id]
 
 
-async def test_news_that_comes_while_it_stops_is_told_the_next_time() -> None:
+async def test_notices_during_a_drain_are_delivered_at_the_next_start() -> None:
     """The task ends within the grace, and the turn that it wakes is not begun."""
     journal = MemoryJournal()
     agent = Agent("lead", model=ScriptedModel.always(on_its_way), delegates=[worker(seconds=3)])
@@ -411,7 +411,7 @@ def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) ->
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_that_hangs_is_cancelled_when_the_grace_is_over(
+def test_a_hanging_run_is_cancelled_after_the_grace(
     home: Path, number: signal.Signals, code: int
 ) -> None:
     with started(home, "run", "slow.py", "go") as command:

@@ -116,7 +116,7 @@ def test_a_seed_gives_the_same_report_in_another_process(tmp_path: Path) -> None
     assert len(msgspec.json.decode(said.pop())["seeds"]) == 5
 
 
-def test_another_seed_gives_another_run() -> None:
+def test_another_seed_simulates_another_run() -> None:
     report = simulate(team(), "go", SimulationSettings(seeds=10))
 
     assert len({seed.makespan for seed in report.seeds}) == 10
@@ -196,7 +196,7 @@ def test_a_simulation_never_calls_the_models_of_agents() -> None:
     assert run.outcome.succeeded
 
 
-def test_an_agent_that_promises_a_type_answers_with_one() -> None:
+def test_a_simulated_agent_answers_with_its_promised_type() -> None:
     """So pipelines that use the answer run through; a list is as long as the fan-out."""
     agent = Agent("planner", model="a:b", output=dict[str, int] | list[str])
     run = simulate_once(
@@ -340,7 +340,7 @@ def test_levels_and_their_means() -> None:
     assert column_means([], until=0.0, columns=2) == [0.0, 0.0]
 
 
-def test_costs_are_those_of_the_models_that_agents_name() -> None:
+def test_simulated_costs_use_the_prices_of_the_named_models() -> None:
     settings = SimulationSettings(seeds=1, spread=0, output_tokens=1_000)
     run = simulate_once(Agent("a", model="openai:gpt-5"), "go", settings, seed=1)
     (answer,) = facts(run.entries, ModelAnswered)
@@ -379,7 +379,7 @@ def test_failures_are_counted_by_kind_and_retried_as_usual() -> None:
     assert report.endings["succeeded"] > 100
 
 
-def test_a_pause_before_the_next_attempt_is_no_call_in_flight() -> None:
+def test_a_pause_between_attempts_is_not_a_call_in_flight() -> None:
     settings = SimulationSettings(
         fan_out="20", failure_rate=0.5, provider=ProviderRate(in_flight=2)
     )
@@ -408,7 +408,7 @@ def test_budgets_around_a_simulation_do_not_apply() -> None:
     assert report.runs == {"succeeded": 2}
 
 
-async def test_a_simulation_inside_an_event_loop_says_how_to_do_it() -> None:
+async def test_a_simulation_inside_an_event_loop_names_the_alternative() -> None:
     await trio.lowlevel.checkpoint()
     with pytest.raises(DefinitionError, match=r"trio\.to_thread\.run_sync\(simulate"):
         simulate(team(), "go", _few())
@@ -527,7 +527,7 @@ def test_a_local_model_is_free_and_one_without_a_price_is_named(
     assert (unknown["cost"], unknown["unpriced"]) == (None, ["openai:nothing-like-it"])
 
 
-def test_the_command_says_where_it_could_not_draw(
+def test_the_simulate_command_reports_an_unwritable_chart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plot = tmp_path / "nowhere" / "plot.svg"

@@ -14,7 +14,7 @@ from tests.kit import editor, hand_on, worker_on
 from tests.orchestrator.slots_kit import counting, goals, going_on, growing, run_under
 
 
-async def test_of_one_parent_no_more_children_run_at_once_than_the_rules_say() -> None:
+async def test_the_running_children_of_a_parent_are_limited() -> None:
     counter = counting(10)
     before = trio.current_time()
 
@@ -41,7 +41,7 @@ async def test_each_parent_has_its_own_live_children() -> None:
     assert counter.most_at_once == 4
 
 
-async def test_of_one_tree_no_more_tasks_work_at_once_than_the_rules_say() -> None:
+async def test_the_running_tasks_of_a_tree_are_limited() -> None:
     counter = counting(10)
 
     def split(transcript: Transcript) -> Any:
@@ -57,7 +57,7 @@ async def test_of_one_tree_no_more_tasks_work_at_once_than_the_rules_say() -> No
     assert asking.most_at_once <= 4
 
 
-async def test_no_more_tasks_of_a_session_run_in_the_background_than_the_rules_say() -> None:
+async def test_the_running_background_tasks_of_a_session_are_limited() -> None:
     counter = counting(10)
     agent = Agent(
         "lead", model=going_on(hand_on(*goals(6), background=True)), delegates=[worker_on(counter)]
@@ -94,7 +94,7 @@ async def test_joined_tasks_do_not_count_as_detached() -> None:
     assert (apart.most_at_once, within.most_at_once) == (1, 3)
 
 
-async def test_no_limit_is_no_limit() -> None:
+async def test_an_unset_rule_sets_no_limit() -> None:
     counter = counting(10)
 
     await run_under(

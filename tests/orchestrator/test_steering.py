@@ -175,7 +175,7 @@ async def test_a_task_that_ends_first_was_told_too_late() -> None:
     assert session.tree.counts() == {"succeeded": 2}
 
 
-async def test_a_task_that_has_ended_is_gone() -> None:
+async def test_steering_an_ended_task_returns_gone() -> None:
     journal = MemoryJournal()
     lead = Lead(background("a"), pause(50), steer("use the sea"))
     await hold(lead, working(StepwiseModel(1)), journal=journal)
@@ -322,7 +322,7 @@ async def test_a_list_shows_steering_and_whether_it_was_seen() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "  \n"])
-async def test_something_must_be_said(message: str) -> None:
+async def test_steering_without_a_message_is_refused(message: str) -> None:
     journal = MemoryJournal()
     lead = Lead(background("a"), steer(message))
     await hold(lead, working(StepwiseModel(1)), journal=journal)
@@ -351,7 +351,7 @@ async def test_a_child_of_another_session_cannot_be_steered() -> None:
     assert child.steering == [[], [], []]
 
 
-async def test_a_task_that_is_being_stopped_is_told_too_late() -> None:
+async def test_steering_a_stopping_task_comes_too_late() -> None:
     @tool
     async def tidy() -> str:
         try:
@@ -532,7 +532,7 @@ async def test_a_steering_receipt_reports_its_own_turn() -> None:
     assert (receipts[0].state == "seen") == bool(seen)
 
 
-async def test_a_session_between_two_turns_is_gone() -> None:
+async def test_steering_a_session_between_turns_returns_gone() -> None:
     model = StepwiseModel(1)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(working(model, "lead")) as session:
@@ -571,7 +571,7 @@ async def test_an_interrupted_task_sees_it_when_it_goes_on() -> None:
     assert len(child.steering[-1]) == 1
 
 
-async def test_an_interrupted_turn_can_be_told_something_or_says_that_it_cannot() -> None:
+async def test_steering_an_interrupted_turn_returns_waiting_or_gone() -> None:
     agent = working(StepwiseModel(2), "lead")
     journal, session = await interrupted(agent)
     async with open_orchestrator(journal) as orchestrator:

@@ -139,7 +139,7 @@ async def test_a_piece_is_read_while_the_model_is_still_writing() -> None:
     assert texts(rest, "/talker") == ["upon."]
 
 
-async def test_a_model_that_does_not_stream_says_all_at_once() -> None:
+async def test_a_model_without_streaming_emits_its_whole_answer() -> None:
     silent = Agent("silent", model=SilentModel())
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.stream(silent, "Tell.") as run:

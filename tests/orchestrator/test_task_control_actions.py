@@ -54,7 +54,7 @@ async def test_a_list_without_tasks_is_empty() -> None:
     assert lead.answers == [{"tasks": []}]
 
 
-async def test_a_list_shows_a_hundred_and_says_how_many_more_there_are() -> None:
+async def test_a_list_shows_a_hundred_tasks_and_counts_the_rest() -> None:
     goals = ["10"] * 60
     lead = Lead([background(*goals), background(*goals)], control("list"))
     await hold(Agent("lead", model=lead, delegates=[sleeper("worker")]))
@@ -91,7 +91,7 @@ async def test_waiting_for_any_returns_the_first_result_and_the_running_tasks() 
     assert mail_read(journal.entries) == mail_in(journal.entries)
 
 
-async def test_waiting_takes_no_longer_than_it_says() -> None:
+async def test_a_wait_ends_at_its_timeout() -> None:
     lead = Lead(background("100"), on_each("wait", seconds=7), "later then")
     agent = Agent("lead", model=lead, delegates=[sleeper("worker")])
     async with open_orchestrator(":memory:") as orchestrator:

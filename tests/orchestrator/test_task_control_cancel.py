@@ -148,7 +148,7 @@ async def test_cancelling_a_turn_does_not_change_how_a_detached_task_ends() -> N
     assert ended["/lead/broken[1]"] == "failed"
 
 
-async def test_cancelling_the_tree_of_a_session_ends_everything() -> None:
+async def test_cancelling_the_tree_of_a_session_ends_every_task() -> None:
     middle = Agent(
         "middle", model=ScriptedModel.always(hand_on("100", "200")), delegates=[sleeper("leaf")]
     )
@@ -187,7 +187,7 @@ async def test_cancelling_the_tree_of_a_session_between_two_turns() -> None:
     assert len(lead.notices) == 2
 
 
-async def test_cancel_returns_when_the_cleanup_of_every_descendant_is_over() -> None:
+async def test_cancel_returns_after_the_cleanup_of_every_descendant() -> None:
     log: list[str] = []
     deepest = Agent(
         "deepest", model=ScriptedModel.always(ToolCall("slow")), tools=[untidy(7, log, "slow")]

@@ -180,7 +180,7 @@ async def finish(entries: Sequence[Entry], lead: Agent) -> list[Entry]:
     return journal.entries
 
 
-async def test_a_crash_after_any_entry_tells_each_end_exactly_once() -> None:
+async def test_a_crash_after_any_entry_reports_each_ending_exactly_once() -> None:
     whole = await finish([], careful_team())
     assert len(whole) > 30
     assert sum(len(fact.mail) for fact in facts(whole, ToolAnswered)) == 3
@@ -198,7 +198,7 @@ async def test_a_crash_after_any_entry_tells_each_end_exactly_once() -> None:
         assert all(turn.outcome.succeeded for turn in turns), length
 
 
-async def test_crash_upon_crash_tells_each_end_exactly_once() -> None:
+async def test_repeated_crashes_report_each_ending_exactly_once() -> None:
     entries = await finish([], careful_team())
     for length in range(3, len(entries), 5):
         cut = await finish(entries[:length], careful_team())

@@ -24,7 +24,7 @@ VERBS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: str(verb["action"]))
-async def test_the_task_of_another_session_is_no_task(verb: dict[str, Any]) -> None:
+async def test_a_task_of_another_session_is_unknown(verb: dict[str, Any]) -> None:
     journal = MemoryJournal()
     victim = Agent("lead", model=Lead(background("100")), delegates=[sleeper("worker", says="ok")])
     async with open_orchestrator(journal) as orchestrator:

@@ -374,7 +374,7 @@ def linked(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("folder", ["out", "docs/up/out", "../", "docs/up/../.."])
 @pytest.mark.parametrize("named_by", ["agent", "message"])
-async def test_a_workspace_that_is_a_link_leads_nowhere_outside(
+async def test_a_workspace_that_is_a_link_stays_inside(
     house: Open, linked: Path, folder: str, named_by: str
 ) -> None:
     call = ToolCall("read_file", {"path": "secret"})
@@ -464,9 +464,7 @@ async def test_the_workspace_of_a_message_holds_for_that_message(
     ]
 
 
-async def test_a_task_works_where_the_message_said_that_it_works_for(
-    house: Open, tmp_path: Path
-) -> None:
+async def test_a_task_works_in_the_workspace_of_its_message(house: Open, tmp_path: Path) -> None:
     """Also if it begins while the session works for another message, in another folder."""
     begin, begun = trio.Event(), trio.Event()
     places: list[Path] = []
@@ -573,9 +571,7 @@ async def test_children_at_the_same_time_have_a_worktree_each(house: Open, repo:
     assert len(left_of(repo)) == 3  # its worktree, its branch, where that began
 
 
-async def test_a_session_is_told_where_the_work_of_a_detached_task_lies(
-    house: Open, repo: Path
-) -> None:
+async def test_a_session_is_told_the_worktree_of_a_detached_task(house: Open, repo: Path) -> None:
     child = brancher(WRITE, name="child")
     model = ScriptedModel([hand_on("go", agent="child"), "begun", last])
     parent = Agent("parent", model=model, delegates=[child])
@@ -640,7 +636,7 @@ async def test_a_session_with_a_worktree_works_in_it_from_turn_to_turn(
     assert again.outcome.note == dirty.outcome.note
 
 
-async def test_a_task_that_begins_when_the_turn_is_over_works_in_its_worktree(
+async def test_a_task_that_starts_after_the_turn_works_in_its_worktree(
     house: Open, repo: Path
 ) -> None:
     """It was requested in there; the shared folder is not its own to write in."""
@@ -713,7 +709,7 @@ async def test_a_detached_task_goes_on_in_the_worktree_of_its_session_after_a_re
     assert "is kept" in reply.outcome.note
 
 
-async def test_a_worktree_is_not_taken_from_a_command_that_runs_in_it(
+async def test_a_worktree_with_a_running_command_is_kept(
     house: Open, repo: Path, tmp_path: Path
 ) -> None:
     """A command of a session goes on when the turn has ended; the turn it wakes tidies up."""
@@ -875,9 +871,7 @@ async def test_the_worktree_of_a_child_is_closed_when_its_parent_fails(
     assert left_of(repo) == []
 
 
-async def test_where_there_is_no_repository_the_task_fails_with_a_sentence(
-    house: Open, tmp_path: Path
-) -> None:
+async def test_a_worktree_without_a_repository_fails_the_task(house: Open, tmp_path: Path) -> None:
     child = brancher(WHERE, name="child")
     parent = Agent(
         "parent", model=ScriptedModel([hand_on("go", agent="child"), last]), delegates=[child]

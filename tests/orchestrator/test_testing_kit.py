@@ -191,7 +191,7 @@ async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None
 # Crashes
 
 
-async def test_a_run_that_crashes_does_not_hold_up_the_next_one() -> None:
+async def test_a_crashed_run_does_not_block_the_next_one() -> None:
     """Wherever it crashes, it holds nothing that another run waits for."""
     whole = Harness()
     await whole.run(team(), "go")
@@ -227,7 +227,7 @@ async def test_a_crash_that_never_comes_fails_the_test() -> None:
             await orchestrator.run(team(), "go")
 
 
-async def test_a_crashing_journal_says_that_it_has_crashed() -> None:
+async def test_a_crashing_journal_raises_crashed() -> None:
     journal = CrashingJournal(MemoryJournal(), after=6)
     with pytest.raises(CrashedError, match="it crashed after entry 6"):
         async with open_orchestrator(journal) as orchestrator:

@@ -345,7 +345,7 @@ async def test_a_task_that_is_never_quiet_can_still_stall() -> None:
 # Stalled.
 
 
-async def test_a_stalled_child_is_stopped_and_says_where_and_its_parent_goes_on() -> None:
+async def test_a_stalled_child_is_stopped_with_its_place_and_its_parent_continues() -> None:
     child = Agent("child", model=ScriptedModel.always("never", 100_000))
     fact, entries = await settled(child)
 
@@ -483,7 +483,7 @@ async def test_a_limit_below_the_patience_ends_a_child_first() -> None:
     assert fact.outcome.cause is Cause.DEADLINE
 
 
-async def test_a_session_is_told_of_a_detached_task_that_stalled() -> None:
+async def test_a_session_is_notified_of_a_stalled_detached_task() -> None:
     told: list[str] = []
 
     def say(transcript: Transcript) -> Any:

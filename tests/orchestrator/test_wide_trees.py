@@ -65,9 +65,7 @@ async def mapped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [joined, detached, mapped])
-async def test_thousands_of_children_leave_turns_of_the_loop_to_others(
-    tmp_path: Path, run: Any
-) -> None:
+async def test_thousands_of_children_do_not_block_the_event_loop(tmp_path: Path, run: Any) -> None:
     steps = StepsPerPass()
     trio.lowlevel.add_instrument(steps)
     try:

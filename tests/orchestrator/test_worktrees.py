@@ -119,7 +119,7 @@ async def test_a_worktree_holds_the_committed_files_on_its_own_branch(
 
 
 @realtime
-async def test_no_other_user_can_look_into_a_worktree(repo: Path, trees: Worktrees) -> None:
+async def test_a_worktree_is_private_to_its_user(repo: Path, trees: Worktrees) -> None:
     before = os.umask(0)
     try:
         tree = await trees.open(repo, name="t1")
@@ -804,7 +804,7 @@ async def test_a_name_must_be_one_for_a_folder_and_for_a_branch(
         await trees.open(tmp_path, name=name)
 
 
-async def test_without_git_there_are_no_worktrees(tmp_path: Path) -> None:
+async def test_a_worktree_needs_git(tmp_path: Path) -> None:
     trees = Worktrees(tmp_path / "trees", {"PATH": str(tmp_path)}, sandbox())
 
     with pytest.raises(GitError, match=r"git cannot be run: .*needs git 2.34 or later"):
@@ -823,7 +823,7 @@ def run_fast(work: Callable[[], Awaitable[None]]) -> None:
     trio.run(work, clock=MockClock(rate=60))
 
 
-def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
+def test_a_hanging_git_is_given_up(tmp_path: Path) -> None:
     trees = Worktrees(tmp_path / "trees", stubborn(tmp_path), sandbox())
 
     async def attempt() -> None:
@@ -834,7 +834,7 @@ def test_a_git_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.memory_only
-def test_closing_takes_no_longer_than_it_says(tmp_path: Path) -> None:
+def test_closing_a_worktree_ends_at_its_time_limit(tmp_path: Path) -> None:
     trees = Worktrees(tmp_path / "trees", stubborn(tmp_path), sandbox())
     tree = Worktree(
         path=tmp_path,

@@ -138,7 +138,7 @@ def page(few: Written, browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
-def test_both_folds_know_the_same_of_every_task(file: Path, page: Page) -> None:
+def test_both_folds_agree_on_every_task(file: Path, page: Page) -> None:
     """Status, parent, times, own and total usage, cost and errors: exactly."""
     text = file.read_text()
     for end in _prefixes(text):

@@ -92,7 +92,7 @@ def test_the_viewer_opens_without_an_origin(notebook: Callable[[str], Page]) -> 
     assert page.complaints == []
 
 
-def test_a_run_that_failed_says_why(notebook: Callable[[str], Page]) -> None:
+def test_a_failed_run_shows_its_error(notebook: Callable[[str], Page]) -> None:
     async def main() -> Run[str]:
         async with open_orchestrator(":memory:") as orchestrator:
             return await orchestrator.run(Agent("a", model=ScriptedModel([])), "go")

@@ -61,7 +61,7 @@ def test_the_summary_has_the_figures(some: Written) -> None:
             assert f">{tree[task].path}<" in html
 
 
-def test_a_summary_is_as_short_as_it_says(many: Written) -> None:
+def test_a_summary_stays_short_for_a_large_tree(many: Written) -> None:
     html = many.file.read_text()
     failed = many.tree.tally().failed
 
@@ -150,7 +150,7 @@ def test_hostile_words_are_escaped_in_the_summary() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_transcripts_that_are_wanted_are_in_the_file(kind: Transcripts) -> None:
+def test_only_the_wanted_transcripts_are_in_the_file(kind: Transcripts) -> None:
     entries = one_shot().entries
     history = read_history(S, entries, has_writer=False, wants_transcript=kind.wants)
     carried = transcripts.pack_transcripts(history, kind)
@@ -225,7 +225,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, python: list[str]) -> Shell:
     return shell
 
 
-def test_the_command_says_where_the_file_is(shell: Shell) -> None:
+def test_the_command_prints_the_path_of_the_file(shell: Shell) -> None:
     out, err = shell("report", "--transcripts", "all")
 
     file = shell.home / out.strip()
@@ -234,7 +234,7 @@ def test_the_command_says_where_the_file_is(shell: Shell) -> None:
     assert file.read_text().startswith("<!doctype html>")
 
 
-def test_the_command_writes_where_it_is_told_to(shell: Shell) -> None:
+def test_the_command_writes_to_the_given_path(shell: Shell) -> None:
     (shell.home / "here.html").write_text("an older one")
     out, _ = shell("report", "r_", "-o", "here.html")
 

@@ -87,7 +87,7 @@ def test_twenty_thousand_agents_are_a_small_page(many: Written, opened: Opened) 
     assert "of 20,000 agents" in page.run("document.querySelector('.footer').innerText")
 
 
-def test_a_tree_that_is_all_open_is_no_larger_a_page(many: Written, opened: Opened) -> None:
+def test_a_fully_opened_tree_renders_only_visible_rows(many: Written, opened: Opened) -> None:
     page = opened(many)
     page.run(f"{VIEWER}.expandAll()")
     focus_tree(page)
@@ -101,7 +101,7 @@ def test_a_tree_that_is_all_open_is_no_larger_a_page(many: Written, opened: Open
 # 3
 
 
-def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
+def test_sums_equal_the_journal(many: Written, opened: Opened) -> None:
     page = opened(many)
     ids = random.Random(1).sample([*many.tree], 200)
 
@@ -116,7 +116,7 @@ def test_sums_are_those_of_the_journal(many: Written, opened: Opened) -> None:
         assert task["cost"] == node.usage.cost
 
 
-def test_the_details_say_own_and_subtree(some: Written, opened: Opened) -> None:
+def test_the_details_show_own_and_subtree_values(some: Written, opened: Opened) -> None:
     page = opened(some)
     total = some.tree.total
     table = page.run("document.querySelector('.details table').innerText")
@@ -413,9 +413,7 @@ def test_a_bar_is_where_its_time_is(some: Written, opened: Opened) -> None:
     assert page.pixel(bar["x"] - 4, bar["y"]) != middle
 
 
-def test_dragging_over_the_strip_zooms_time_and_a_click_shows_all(
-    some: Written, opened: Opened
-) -> None:
+def test_dragging_over_the_strip_zooms_and_a_click_resets(some: Written, opened: Opened) -> None:
     page = opened(some)
     x, y, width = page.run(
         "(() => {const box = document.querySelector('.strip').getBoundingClientRect();"
@@ -468,7 +466,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {
 """
 
 
-def test_no_label_of_the_axis_stands_on_another(folder: Path, opened: Opened) -> None:
+def test_labels_of_the_axis_do_not_overlap(folder: Path, opened: Opened) -> None:
     """In a run of milliseconds, a gap is as wide as a label, and moments lie beside it."""
     story = Story()
     story.now = 1_790_000_000.0
@@ -699,7 +697,7 @@ def test_a_part_of_the_time_is_laid_out_as_deep_as_fits(many: Written, opened: O
     assert page.run(f"{flame}.depth") > whole
 
 
-def test_arrows_lead_to_the_tasks_that_needed_others(folder: Path, opened: Opened) -> None:
+def test_arrows_lead_to_dependent_tasks(folder: Path, opened: Opened) -> None:
     page = opened(write(folder / "needs.html", needs().entries, run=S))
     page.run(f"{VIEWER}.showTab('graph')")
     page.settle()

@@ -78,7 +78,7 @@ async def ask(served: Served, path: str, *headers: str, **given: Any) -> RawResp
     return await exchanged(served.url, "\r\n".join(lines).encode("latin-1"), method)
 
 
-async def test_an_error_says_how_to_send_the_token(served: Served) -> None:
+async def test_an_error_explains_how_to_send_the_token(served: Served) -> None:
     for shown in NOT_SHOWN:
         answer = await ask(served, "/v1/models", "Host: localhost", *shown)
 
@@ -96,7 +96,7 @@ async def test_the_token_opens_the_door(served: Served) -> None:
         assert (await ask(served, "/v1/models", "Host: localhost", shown)).status == 200
 
 
-async def test_whether_it_is_there_may_be_asked_without_a_token(served: Served) -> None:
+async def test_health_needs_no_token(served: Served) -> None:
     for path in OPEN:
         assert (await ask(served, path, "Host: localhost")).status == 200
 
@@ -140,7 +140,7 @@ async def test_content_types_of_forms_are_refused(served: Served) -> None:
         assert answer.error["code"] == "unsupported_media_type"
 
 
-async def test_a_body_that_says_that_it_is_too_long_is_not_read() -> None:
+async def test_a_body_with_a_large_content_length_is_not_read() -> None:
     settings = Settings(token=TOKEN, body_limit=1000)
     async with serving(worker(), settings=settings) as served:
         answer = await ask(

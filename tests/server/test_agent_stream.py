@@ -73,7 +73,7 @@ async def test_intermediate_text_and_the_answer_are_streamed_in_pieces() -> None
     assert pieces == kept == ["let me look", "it is there"]
 
 
-async def test_a_model_that_is_asked_again_is_not_heard_twice() -> None:
+async def test_a_retried_model_is_not_streamed_twice() -> None:
     again = Retrying(Failure.OVERLOADED, "again", 0)
     model = StreamingModel.always(TextDelta("it "), again, "it ", "is there")
 

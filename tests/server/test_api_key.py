@@ -18,7 +18,7 @@ from tests.server.server_process import AGENTS, ROOT
 GOOD = "0123456789abcdef"
 
 
-def test_the_one_in_the_environment_is_taken_and_kept_nowhere(tmp_path: Path) -> None:
+def test_a_token_of_the_environment_is_used_and_not_stored(tmp_path: Path) -> None:
     token = token_for({"ORCHESTRATOR_API_KEY": GOOD}, tmp_path, is_local=False)
 
     assert token.value == GOOD
@@ -36,7 +36,7 @@ def test_one_is_made_and_found_again(tmp_path: Path) -> None:
     assert stat.S_IMODE(made.file.stat().st_mode) == 0o600
 
 
-def test_two_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
+def test_two_concurrent_starts_share_one_secret(tmp_path: Path) -> None:
     """The first one has made its secret, and not yet written it."""
     file = tmp_path / "secret"
     inner: list[str] = []

@@ -205,7 +205,7 @@ async def test_a_write_and_its_row_share_one_commit(tmp_path: Path) -> None:
     assert AuditLog(rows=rows, head=log.head).find_break() is None
 
 
-async def test_requests_that_are_refused_are_counted_and_not_recorded_one_by_one() -> None:
+async def test_refused_requests_are_counted_and_not_audited_one_by_one() -> None:
     journal = MemoryJournal()
     async with serving(worker(), journal=journal) as served:
         for number in range(40):

@@ -132,7 +132,7 @@ async def test_choices_count_as_runs_of_their_key(tmp_path: Path) -> None:
     assert len(taken.json()["choices"]) == 2
 
 
-async def test_no_request_has_more_choices_than_the_limit() -> None:
+async def test_the_choices_of_a_request_are_limited() -> None:
     async with serving(worker()) as served:
         for n in (0, MOST_CHOICES + 1):
             with pytest.raises(openai.BadRequestError) as refused:

@@ -37,7 +37,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
+async def test_each_provider_failure_has_its_status(stream: bool) -> None:
     """Also of a stream, as long as nothing was said in it."""
     agents = [
         Agent(kind.value, model=streaming(ModelError("it said no", kind=kind))) for kind in FAILURES
@@ -58,9 +58,7 @@ async def test_each_failure_of_a_provider_has_its_status(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_rate_limit_says_when_to_come_back_and_no_client_retries_by_itself(
-    stream: bool,
-) -> None:
+async def test_a_rate_limit_names_its_retry_time_and_disables_client_retries(stream: bool) -> None:
     """The official client repeats such requests, and each would run the agent again."""
     failure = ModelError("slow down", kind=Failure.RATE_LIMIT, retry_after=2.5)
     async with serving(Agent("helper", model=streaming(failure))) as served:
@@ -117,7 +115,7 @@ async def test_a_cancelled_run_has_no_answer() -> None:
     assert caught.value.code == "cancelled"
 
 
-async def test_a_context_that_is_too_long_is_said_in_the_words_that_libraries_know() -> None:
+async def test_a_context_that_is_too_long_uses_the_wording_of_openai() -> None:
     """LangChain and litellm read no code."""
     error = ModelError("it is too long", kind=Failure.CONTEXT_TOO_LONG)
     async with serving(Agent("a", model=ScriptedModel.always(error))) as served:

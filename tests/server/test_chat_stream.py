@@ -141,7 +141,7 @@ async def test_a_differing_second_attempt_is_streamed_after_the_first() -> None:
     assert text_of(read) == "It is not\n\nYes."
 
 
-async def test_calls_for_the_client_are_told_at_the_end() -> None:
+async def test_client_calls_are_streamed_at_the_end() -> None:
     call = ToolCall("weather", {"city": "Köln"}, id=CallId("call_a"))
     helper = Agent("helper", model=answering(lambda _: [call]))
     async with serving(helper) as served:

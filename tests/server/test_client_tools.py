@@ -167,7 +167,7 @@ editor = Agent("editor", model=Hanging())
 """
 
 
-async def test_tools_of_the_client_are_there_after_kill_9(tmp_path: Path) -> None:
+async def test_client_tools_survive_kill_9(tmp_path: Path) -> None:
     async with server_process(tmp_path, AGENTS) as server:
         async with server.openai() as client:
             begun = await client.responses.create(
@@ -305,7 +305,7 @@ async def test_functions_are_tools_in_the_older_form() -> None:
     assert unknown.value.param == "messages[1].tool_call_id"
 
 
-async def test_only_the_allowed_tools_are_there() -> None:
+async def test_only_allowed_tools_are_offered() -> None:
     """Both protocols have the choice, each in its own words."""
     model = speaker("1", "2", "3")
     other: Any = {"type": "function", "name": "other", "parameters": {}}

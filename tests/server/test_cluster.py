@@ -35,7 +35,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
         yield opened
 
 
-async def test_any_server_answers_for_the_sessions_of_all(cluster: Cluster) -> None:
+async def test_any_server_answers_for_all_sessions(cluster: Cluster) -> None:
     first, second = await cluster.start(), await cluster.start()
     oracle = cluster.oracle
 
@@ -227,7 +227,7 @@ async def test_a_client_that_hangs_up_cancels_its_tree_at_the_writer(database: C
     assert begun.is_set()
 
 
-async def test_no_client_can_claim_to_be_a_server(tmp_path: Path) -> None:
+async def test_a_client_cannot_pose_as_a_server(tmp_path: Path) -> None:
     """Its requests are counted and refused as those of any other, whatever it sends."""
     async with open_cluster(tmp_path, f"{tmp_path / 'journals'}/") as cluster:
         first = await cluster.start()

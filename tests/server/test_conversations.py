@@ -101,7 +101,7 @@ async def test_items_are_added_listed_in_pages_and_deleted() -> None:
             await client.items.retrieve(one.id, conversation_id=made.id)
 
 
-async def test_a_response_reads_a_conversation_and_adds_to_it() -> None:
+async def test_a_response_reads_and_extends_a_conversation() -> None:
     async with serving(listener()) as served:
         made = await served.openai.conversations.create(
             items=[{"type": "message", "role": "user", "content": "tea"}]
@@ -191,7 +191,7 @@ async def test_two_responses_at_once_are_one_and_an_error() -> None:
     assert said == [("user", "second"), ("assistant", "I heard second")]
 
 
-async def test_of_many_at_the_same_moment_one_is_taken() -> None:
+async def test_one_of_many_concurrent_requests_is_accepted() -> None:
     async with serving(listener()) as served:
         made = await served.openai.conversations.create()
         taken: list[str] = []
@@ -228,7 +228,7 @@ async def test_a_deleted_response_leaves_its_items_in_the_conversation() -> None
         assert await texts(served, made.id) == [("user", "tea"), ("assistant", "I heard tea")]
 
 
-async def test_a_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(listener(), journal=journal) as served:
         made = await served.openai.conversations.create(metadata={"for": "tea"})

@@ -35,7 +35,7 @@ def refuser() -> Agent[Any]:
 
 
 @pytest.mark.parametrize("kind", CUT)
-async def test_a_chat_says_why_it_ends_too_soon(kind: Failure) -> None:
+async def test_a_chat_names_the_reason_for_an_early_end(kind: Failure) -> None:
     async with serving(cut(kind)) as served:
         answer = await served.openai.chat.completions.create(model="a", messages=HELLO)
     async with serving(cut(kind)) as served:
@@ -70,7 +70,7 @@ async def test_a_response_is_incomplete_and_can_be_continued(kind: Failure) -> N
     assert events[-1].response.output_text == "Once upon "
 
 
-async def test_a_refusal_is_told_in_the_words_of_the_model() -> None:
+async def test_a_refusal_holds_the_words_of_the_model() -> None:
     async with serving(refuser()) as served:
         answer = await served.openai.chat.completions.parse(
             model="a", messages=HELLO, response_format=Sum

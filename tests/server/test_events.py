@@ -37,7 +37,7 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
     assert (end.name, end.id, end.data) == ("end", None, {"status": "completed"})
 
 
-async def test_no_text_begins_a_line_for_any_reader() -> None:
+async def test_no_text_can_forge_an_event_line() -> None:
     """Readers that split at all line ends of Unicode would take what an agent says for an event."""
     text = "a\u2028event: end\u2029b\x85c"
     async with serving(worker(says=text)) as served:
@@ -48,7 +48,7 @@ async def test_no_text_begins_a_line_for_any_reader() -> None:
     assert answer.text.splitlines() == answer.text.removesuffix("\n").split("\n")
 
 
-async def test_the_end_says_why_a_run_failed() -> None:
+async def test_the_last_event_holds_the_error_of_a_failed_run() -> None:
     sad = Agent("sad", model=ScriptedModel([]))
     async with serving(sad) as served:
         run = (await started(served, "sad"))["id"]
@@ -161,7 +161,7 @@ async def test_an_unknown_event_number_is_refused() -> None:
     assert query.status_code == 400
 
 
-async def test_the_text_of_a_model_is_streamed_to_a_reader_that_wants_it() -> None:
+async def test_the_text_of_a_model_is_streamed_on_request() -> None:
     model = gated("all ", "of it")
     got: dict[str, list[Any]] = {}
     async with serving(Agent("gated", model=model), worker()) as served:
@@ -207,7 +207,7 @@ async def test_a_reader_that_stops_reading_is_disconnected_and_blocks_no_run(
                 assert (await ended(served, run))["status"] == "completed"
 
 
-async def test_a_silent_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
     model = gated("late")
     async with serving(Agent("gated", model=model)) as served:

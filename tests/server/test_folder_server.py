@@ -196,7 +196,7 @@ async def test_a_run_of_another_owner_is_unknown_in_every_journal(
             assert (await ask(f"/v1/runs/{run.id}"))[0] == 409
 
 
-async def test_pruning_reaches_journals_that_no_process_writes_and_leaves_those_of_others(
+async def test_pruning_includes_unused_journals_and_excludes_those_in_use(
     journals: Journals,
 ) -> None:
     async with (

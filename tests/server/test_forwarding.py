@@ -47,7 +47,7 @@ WRITER = "http://10.0.0.5:8642"
 @pytest.mark.parametrize(
     "target", ["%2Fv1%2Fruns%2Fabc@169.254.169.254:80", "%2Fhealth", "http://localhost/health"]
 )
-async def test_a_target_that_is_no_path_is_refused_before_it_is_routed(target: str) -> None:
+async def test_a_target_that_is_not_a_path_is_refused_before_routing(target: str) -> None:
     async with serving(worker()) as served:
         answer = await exchanged(
             served.url,
@@ -153,7 +153,7 @@ async def test_no_key_is_sent_to_the_loopback_address_of_another_machine(address
         (["--address", "http://10.0.0.5:8642"], "--insecure"),
     ],
 )
-async def test_a_server_of_a_database_says_where_others_reach_it_safely(
+async def test_a_server_of_a_database_needs_a_safe_address(
     tmp_path: Path, options: list[str], says: str
 ) -> None:
     await trio.Path(tmp_path / "agents_file.py").write_text(AGENTS)
@@ -171,7 +171,7 @@ async def test_a_server_of_a_database_says_where_others_reach_it_safely(
 
 
 @pytest.mark.realtime
-async def test_the_clients_of_another_server_do_not_count_as_one() -> None:
+async def test_forwarded_clients_are_not_counted_as_one_peer() -> None:
     """That server has counted each of them, and all come from its address."""
     settings = Settings(token=TOKEN, may_default_approve=True, cluster_secret=SECRET)
     target = "/v1/models"

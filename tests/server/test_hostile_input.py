@@ -143,7 +143,7 @@ async def test_a_websocket_upgrade_is_always_refused(served: Served) -> None:
         assert answer.split()[1] == b"403"
 
 
-async def test_another_version_of_http_is_refused_and_the_connection_closed(served: Served) -> None:
+async def test_another_version_of_http_is_refused(served: Served) -> None:
     """HTTP/2 without TLS, begun without an upgrade: 33 bytes held a connection for ever."""
     for rest in (b"", b"SM\r\n\r\n" + b"\x00" * 9 + b"\xff" * 64):
         async with connected(served.url) as stream:
@@ -193,7 +193,7 @@ async def test_without_a_key_no_large_body_is_taken(served: Served) -> None:
     assert answer.status == 413
 
 
-async def test_half_a_request_blocks_no_other_and_is_closed(served: Served) -> None:
+async def test_an_incomplete_request_blocks_no_other_and_is_closed(served: Served) -> None:
     async with AsyncExitStack() as slow:
         streams = [await slow.enter_async_context(connected(served.url)) for _ in range(50)]
         for number, stream in enumerate(streams):
@@ -228,7 +228,7 @@ async def test_many_silent_connections_block_no_request(served: Served) -> None:
             assert (await exchanged(served.url, GOOD)).status == 200
 
 
-async def test_one_peer_does_not_take_the_connections_of_all_others() -> None:
+async def test_one_peer_cannot_take_all_connections() -> None:
     """It is told so at once, and has one again when it closes another."""
     async with serving(worker(), listening=Listening(port=0, connections_per_peer=3)) as limited:
         async with AsyncExitStack() as idle:
@@ -271,7 +271,7 @@ def test_a_peer_has_no_more_than_its_share() -> None:
     assert open_all("192.0.2.1", 1) == 1
 
 
-async def test_when_files_run_out_it_waits_until_there_are_some(tmp_path: Path) -> None:
+async def test_the_server_waits_when_files_run_out(tmp_path: Path) -> None:
     """As many connections as it may have files, and more: it goes on, and so do its runs."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
     agents = limited + "from tests.kit import worker\nagent = worker()\n"

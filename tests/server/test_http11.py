@@ -126,7 +126,7 @@ async def test_an_application_that_raises_ends_its_connection_and_no_other(
     assert "a bug" in caplog.text
 
 
-async def test_an_answer_that_is_not_complete_is_the_last_one() -> None:
+async def test_an_incomplete_answer_closes_the_connection() -> None:
     """Its client would take the next one for the rest of it."""
 
     async def half(scope: Any, receive: Any, send: Any) -> None:

@@ -325,7 +325,7 @@ async def test_a_request_without_headers_is_not_taken_for_the_owner_of_the_serve
         assert found["workspace"] == str(tmp_path)
 
 
-async def test_no_request_waits_for_a_slow_one() -> None:
+async def test_a_slow_request_delays_no_other() -> None:
     """No lock is held while an agent works: the others end while the slow one is at it."""
     may_end = trio.Event()
     slow = streaming("well ", may_end, "done")

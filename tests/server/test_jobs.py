@@ -174,7 +174,7 @@ async def test_a_wrong_request_is_refused_and_sets_no_job(
     assert len(facts(journal.entries, JobSet)) == 1
 
 
-async def test_no_request_closes_the_session_of_a_job_of_the_program(tmp_path: Path) -> None:
+async def test_no_request_closes_the_session_of_a_program_job(tmp_path: Path) -> None:
     journal, clock = MemoryJournal(), WallClock("2026-11-17T07:00")
     own = session_of(JobId("writer"))
     for _ in range(2):

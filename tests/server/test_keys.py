@@ -64,7 +64,7 @@ def test_a_key_is_found_by_its_token_only(file: Path) -> None:
         assert store.find(wrong) is None, wrong
 
 
-def test_the_file_is_private_and_has_no_token_in_it(file: Path) -> None:
+def test_the_keys_file_is_private_and_holds_no_token(file: Path) -> None:
     tokens = [add_key(file, name, now=1)[1] for name in ("ann", "bob")]
     tokens.append(rotate_key(file, "ann", now=2, grace=60)[1])
     text = file.read_text()
@@ -159,7 +159,7 @@ def test_a_key_expires(file: Path) -> None:
     assert store.find(token) is None
 
 
-def test_an_admin_may_do_everything_but_approve() -> None:
+def test_an_admin_may_do_all_actions_except_approve() -> None:
     admin = Key(name="a", owner="a", scopes=frozenset({Scope.ADMIN}))
     reader = Key(name="r", owner="r", scopes=frozenset({Scope.READ}))
 
@@ -181,7 +181,7 @@ def test_every_route_needs_one_scope_or_is_known_to_be_public() -> None:
 
 
 @pytest.mark.realtime
-async def test_a_route_refuses_a_key_without_its_scope_and_says_which(tmp_path: Path) -> None:
+async def test_a_route_names_the_missing_scope_of_a_key(tmp_path: Path) -> None:
     wrong: list[Any] = []
     async with serving_with_keys(worker(), folder=tmp_path) as server:
         # An admin has the ordinary scopes, so that it lacks but one.
@@ -325,7 +325,7 @@ async def test_a_stream_ends_when_its_key_is_revoked(
     assert reader.is_complete
 
 
-async def test_a_stream_goes_on_through_a_rotation_until_its_grace_is_over(file: Path) -> None:
+async def test_a_stream_survives_a_rotation_until_its_grace_ends(file: Path) -> None:
     reader = Reader()
     async with slow_server(file) as state:
         _, reader.token = add_key(file, "ann", now=0)
@@ -340,7 +340,7 @@ async def test_a_stream_goes_on_through_a_rotation_until_its_grace_is_over(file:
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-async def test_no_answer_is_given_to_a_key_that_expired_meanwhile(file: Path, path: str) -> None:
+async def test_a_key_that_expires_during_a_request_gets_no_answer(file: Path, path: str) -> None:
     reader = Reader()
     body = asked()
     if "chat" in path:

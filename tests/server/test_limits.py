@@ -327,7 +327,7 @@ def test_wrong_keys_of_a_peer_wait_longer_and_longer() -> None:
     assert len(wrong) == MOST_PEERS
 
 
-async def test_wrong_keys_are_429_and_right_ones_are_never_refused_for_them(tmp_path: Path) -> None:
+async def test_wrong_keys_are_limited_and_right_ones_are_unaffected(tmp_path: Path) -> None:
     async with limited(worker(), folder=tmp_path) as server:
         ann = server.key("ann")
         wrong = {"authorization": "Bearer wrong"}

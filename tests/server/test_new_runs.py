@@ -91,7 +91,7 @@ async def refusal(served: Served, path: str = "/v1/runs", **body: Any) -> tuple[
     return answer.status_code, problem(answer)["code"]
 
 
-async def test_only_models_that_are_allowed_and_can_be_had_are_taken() -> None:
+async def test_only_allowed_and_available_models_are_accepted() -> None:
     named = Agent("named", model=OTHER)
     async with serving(worker(), count, named) as served:
         # The key of its service is missing.

@@ -50,7 +50,7 @@ async def test_a_page_of_a_named_origin_may_ask(origins: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("origins", [(), ("https://other.example.org",)])
-async def test_no_other_page_may(origins: tuple[str, ...]) -> None:
+async def test_other_origins_get_no_cors_headers(origins: tuple[str, ...]) -> None:
     agent = Agent("a", model=speaker("42"))
     async with serving(agent, settings=with_origins(*origins)) as served:
         asked = await served.http.options(CHAT, headers={"origin": PAGE, **PREFLIGHT})
@@ -100,7 +100,7 @@ async def test_an_encoded_body_is_refused_as_such() -> None:
     assert answer.headers["accept-encoding"] == "identity"
 
 
-async def test_a_model_says_since_when_it_is_served() -> None:
+async def test_the_created_time_of_a_model_is_the_start_of_the_server() -> None:
     async with serving(Agent("a", model=speaker("42"))) as served:
         models = await served.openai.models.list()
         model = await served.openai.models.retrieve("a")

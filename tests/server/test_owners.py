@@ -122,7 +122,7 @@ def compared(answer: Any, ids: dict[str, str]) -> tuple[int, str, list[tuple[str
     return answer.status_code, text, headers
 
 
-async def test_another_owner_s_id_is_answered_like_one_that_does_not_exist(tmp_path: Path) -> None:
+async def test_an_id_of_another_owner_is_answered_like_an_unknown_one(tmp_path: Path) -> None:
     """Over every route with an id, whatever the method."""
     differing: dict[str, Any] = {}
     own: dict[str, int] = {}
@@ -152,9 +152,7 @@ async def test_another_owner_s_id_is_answered_like_one_that_does_not_exist(tmp_p
     assert set(own.values()) == {200}
 
 
-async def test_another_owner_s_ids_are_in_no_list_and_no_request_can_name_them(
-    tmp_path: Path,
-) -> None:
+async def test_ids_of_another_owner_are_neither_listed_nor_accepted(tmp_path: Path) -> None:
     async with serving_with_keys(worker(), asker(), folder=tmp_path) as server:
         ann = server.new_token("ann", scopes=ALL)
         bob = server.new_token("bob", scopes=ALL)
@@ -264,7 +262,7 @@ async def test_a_webhook_receives_only_replies_of_its_owner(tmp_path: Path) -> N
         webhooks_for([anns.url, f"default={others.url}"], {}, tmp_path)
 
 
-def test_no_route_finds_a_session_in_another_way_than_by_its_key() -> None:
+def test_every_route_finds_sessions_by_the_owner_of_the_key() -> None:
     """`lookup` looks at the owner first; what a route finds by itself could be another owner's."""
     found = [
         f"{file.name}:{node.lineno}"

@@ -48,7 +48,7 @@ async def test_so_does_a_model_that_it_needs_further_down(agent: Agent) -> None:
     assert "OPENAI_API_KEY" in ready.json()["agents"]["boss"]
 
 
-async def test_with_a_key_it_is_ready_and_no_key_is_shown() -> None:
+async def test_a_server_with_its_keys_is_ready_and_shows_no_key() -> None:
     environ = {"OPENAI_API_KEY": "sk-never-shown-to-anyone"}
     async with serving(KEYLESS, environ=environ) as served:
         ready = await served.http.get("/ready")

@@ -126,7 +126,7 @@ async def test_reasoning_goes_back_to_its_provider_with_the_results_of_calls() -
     assert [it.reasoning for it in sent] == [(BLOCK,)] * 3
 
 
-async def test_reasoning_that_is_not_ours_or_is_gone_is_left_out() -> None:
+async def test_foreign_or_missing_reasoning_is_left_out() -> None:
     model = speaker("42")
     foreign = ("gAAAAA", "not base64", "cl8wMTIzNDU2Nzg5YWJjZGVmIG1fMQ==")
     thoughts = [

@@ -85,7 +85,7 @@ async def test_ignored_settings_are_named_in_a_header() -> None:
     assert [it.settings for it in model.requests] == [ModelSettings(temperature=0)] * 2
 
 
-async def test_no_name_of_a_parameter_becomes_another_header() -> None:
+async def test_a_parameter_name_cannot_inject_a_header() -> None:
     async with serving(Agent("helper", model=PlainModel())) as served:
         answer = await chat(served, **{"a\r\nset-cookie: b": 1, "ö": 1, "plain": 1})
         many = await chat(served, **{f"p{number}": 1 for number in range(1000)})

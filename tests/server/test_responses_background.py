@@ -191,7 +191,7 @@ async def test_a_deleted_response_has_ended_and_is_gone() -> None:
                 await ask(begun.id)
 
 
-async def test_one_fails_in_the_background_and_says_why() -> None:
+async def test_a_failed_background_response_holds_the_error() -> None:
     async with serving(Agent("agent", model=speaker(("so", RuntimeError("oh"))))) as served:
         begun = await served.openai.responses.create(model="agent", input="?", background=True)
         done = await wait_over(served, begun)

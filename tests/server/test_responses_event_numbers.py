@@ -119,7 +119,7 @@ def test_every_stream_has_exactly_one_end(texts: list[str], after: int) -> None:
 
 
 @given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9))
-def test_numbers_go_on_where_a_model_says_something_else_after_all(said: str, kept: str) -> None:
+def test_sequence_numbers_continue_when_the_text_changes(said: str, kept: str) -> None:
     telling = ResponseEvents("x")
     response = body([kept])
     telling.begin(response)

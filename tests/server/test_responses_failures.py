@@ -39,7 +39,7 @@ RATE_AT_ONCE = ModelError("slow down", kind=Failure.RATE_LIMIT)
         (RuntimeError("a fault"), openai.InternalServerError, "internal"),
     ],
 )
-async def test_a_client_that_waits_gets_an_error_that_says_why_there_is_no_answer(
+async def test_a_waiting_client_gets_an_error_with_the_reason(
     fault: Exception, error: type[openai.APIStatusError], code: str
 ) -> None:
     """And what was said until then can be asked for."""

@@ -54,7 +54,7 @@ async def test_progress_is_streamed_before_there_is_an_answer() -> None:
     assert final.output_text == "One moment.\n\nIt is Lima."
 
 
-async def test_events_have_the_same_numbers_with_and_without_it() -> None:
+async def test_sequence_numbers_are_the_same_with_and_without_progress() -> None:
     go = trio.Event()
     go.set()
     shapes: list[Any] = []

@@ -93,7 +93,7 @@ async def test_the_client_puts_a_stream_together_by_itself() -> None:
     assert [item.type for item in response.output] == ["message", "function_call"]
 
 
-async def test_calls_of_functions_are_told_like_texts() -> None:
+async def test_function_calls_are_streamed_like_texts() -> None:
     model = speaker(("I", " look", ToolCall("look", {"at": "it"}), ToolCall("look")))
     async with serving(Agent("agent", model=model)) as served:
         stream = await served.openai.responses.create(
@@ -105,7 +105,7 @@ async def test_calls_of_functions_are_told_like_texts() -> None:
     assert [call["arguments"] for call in calls] == ['{"at": "it"}', "{}"]
 
 
-async def test_words_are_told_while_the_model_speaks() -> None:
+async def test_text_is_streamed_while_the_model_writes() -> None:
     gate = trio.Event()
     model = speaker(("It", gate, " is"))
     async with serving(Agent("agent", model=model)) as served:
@@ -165,7 +165,7 @@ def others(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if not event["type"].endswith(".delta")]
 
 
-async def test_a_client_that_comes_during_an_answer_gets_all_of_it() -> None:
+async def test_a_client_that_joins_during_an_answer_gets_all_of_it() -> None:
     gate, later = trio.Event(), trio.Event()
     model = speaker(("It", gate, " is", later, " so."))
     async with serving(Agent("agent", model=model)) as served:

@@ -45,7 +45,7 @@ async def test_a_run_works_in_the_background() -> None:
     assert run["created"] <= run["started"] <= run["ended"]
 
 
-async def test_a_text_over_the_limit_is_refused_by_every_route_that_takes_one() -> None:
+async def test_a_text_over_the_limit_is_refused_by_every_route() -> None:
     settings = Settings(token=TOKEN, text_limit=100)
     long = "x" * 101
     async with serving(worker(says="ok"), settings=settings) as served:
@@ -127,7 +127,7 @@ async def test_a_webhook_makes_a_run_push() -> None:
     assert [it.capability for it in opened] == [DeliveryCapability.PUSH]
 
 
-async def test_a_pipeline_is_given_the_json_that_it_takes() -> None:
+async def test_a_pipeline_gets_its_json_input() -> None:
     class Order(msgspec.Struct):
         count: int
 
@@ -252,7 +252,7 @@ async def test_runs_are_listed_by_how_far_they_are() -> None:
     assert problem(wrong)["code"] == "invalid_query"
 
 
-async def test_the_failures_that_stopped_a_branch_are_listed_without_those_above() -> None:
+async def test_root_failures_are_listed_without_their_ancestors() -> None:
     async def both(context: PipelineContext, goal: str) -> str:
         await context.delegate(worker("fine"), goal)
         return str(await context.delegate(broken, goal))

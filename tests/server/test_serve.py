@@ -66,7 +66,7 @@ async def test_serve_refuses_a_folder_that_others_can_write(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-async def test_the_line_that_it_tells_people_to_try_works(tmp_path: Path) -> None:
+async def test_the_printed_try_command_works(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server:
         line = server.output.partition("try: ")[2].partition("\n")[0]
         tried = await trio.run_process(["sh", "-c", f"{line} --silent --fail"], capture_stdout=True)

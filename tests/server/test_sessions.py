@@ -115,7 +115,7 @@ async def test_a_client_that_waits_for_a_reply_gets_it_when_it_comes() -> None:
     assert [it[0]["text"] for it in got] == ["1: hello"] * 3
 
 
-async def test_the_same_key_says_something_once(tmp_path: Path) -> None:
+async def test_a_message_with_the_same_idempotency_key_is_sent_once(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     async with serving(echo(), journal=journal) as served:
         session = await opened(served)

@@ -144,7 +144,7 @@ async def test_a_stream_closed_by_the_server_ends_with_stopping() -> None:
     assert reader.is_complete
 
 
-async def test_a_stream_that_fails_in_the_server_says_so_and_not_where() -> None:
+async def test_a_stream_that_fails_in_the_server_ends_with_a_plain_error() -> None:
     async def produce(writer: EventWriter) -> None:
         await writer.send_event(b"{}", name="fact")
         raise JournalError("/home/somebody/journal.db", "the disk is full")

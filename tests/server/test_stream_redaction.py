@@ -25,7 +25,7 @@ PIECES = ("It is sk-pr", KEY[5:12], KEY[12:], " and a-wo", SECRET[4:], ", yes")
 CLEAN = "It is *** and ***, yes"
 
 
-async def test_a_chat_is_streamed_without_it() -> None:
+async def test_a_chat_stream_holds_no_secret() -> None:
     agent = Agent("a", model=speaker(PIECES))
     async with serving(agent, environ=ENVIRON) as served:
         body = {"model": "a", "messages": HELLO, "stream": True}
@@ -60,7 +60,7 @@ async def require_clean(served: Served, response: str) -> None:
     assert "".join(map(str, deltas)) == CLEAN
 
 
-async def test_deltas_of_a_run_are_told_without_it() -> None:
+async def test_the_deltas_of_a_run_hold_no_secret() -> None:
     go = trio.Event()
     model = speaker((go, *PIECES, "\n"))
     async with serving(Agent("a", model=model), environ=ENVIRON) as served:
@@ -90,7 +90,7 @@ def random_pieces(seed: int) -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True))
 
 
-async def test_streams_that_are_cut_at_random_places_have_it_nowhere() -> None:
+async def test_streams_cut_at_random_places_hold_no_secret() -> None:
     """Through a real socket, in both protocols; a failure names its seed."""
     texts = [random_pieces(seed) for seed in range(STREAMS)]
     model = speaker(*(pieces for pieces in texts for _ in range(2)))

@@ -108,7 +108,7 @@ async def test_a_response_is_parsed(own: Any) -> None:
     assert again.text.format.type == "json_schema"
 
 
-async def test_the_schema_of_the_agent_itself_is_no_other() -> None:
+async def test_the_own_schema_of_the_agent_is_accepted() -> None:
     agent = Agent("a", model=adds('{"total": 3}'), output=OwnSum)
     schema: Any = {**(agent.answer_schema or {}), "title": "Another name"}
     async with serving(agent) as served:

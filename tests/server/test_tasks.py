@@ -132,7 +132,7 @@ async def test_the_transcript_of_an_ended_task_is_read_from_the_journal() -> Non
     assert said["data"][1]["text"] == "found it"
 
 
-async def test_cancelling_a_task_joins_all_below_it() -> None:
+async def test_cancelling_a_task_joins_its_subtree() -> None:
     leaf = worker("leaf", seconds=1_000)
     middle = Agent("helper", model=ScriptedModel.always(hand_on("deep")), delegates=[leaf])
     async with serving(boss(helper=middle)) as served:
@@ -215,7 +215,7 @@ def waiting_boss(heard: list[str]) -> Agent:
     return Agent("boss", model=ScriptedModel.always(answer), delegates=[slow])
 
 
-async def test_a_run_that_waits_for_its_children_is_told_in_a_turn_of_its_own() -> None:
+async def test_steering_a_run_that_waits_for_children_starts_a_turn() -> None:
     heard: list[str] = []
     async with serving(waiting_boss(heard)) as served:
         run = (await started(served, "boss"))["id"]
@@ -235,7 +235,7 @@ async def test_a_run_that_waits_for_its_children_is_told_in_a_turn_of_its_own() 
     assert heard.count("do without") == 1
 
 
-async def test_to_cancel_the_root_of_a_run_is_to_cancel_the_run() -> None:
+async def test_cancelling_the_root_task_cancels_the_run() -> None:
     """The news of its children would wake it otherwise."""
     heard: list[str] = []
     async with serving(waiting_boss(heard)) as served:
@@ -359,7 +359,7 @@ async def test_a_command_of_an_agent_cannot_approve_with_any_token(before: list[
     assert slow.shell.ran == []
 
 
-async def test_an_approval_that_no_call_waits_for_any_more_is_over() -> None:
+async def test_an_approval_without_a_waiting_call_is_over() -> None:
     slow = Slow()
     async with serving(slow.agent) as served:
         run = (await started(served, "slow"))["id"]

@@ -108,7 +108,7 @@ async def test_a_handshake_that_stops_is_closed(
         await served.server.connections.wait_empty()
 
 
-def test_other_machines_connect_by_tls_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+def test_other_machines_need_tls_by_default(tmp_path: Path) -> None:
     file = tmp_path / "both.pem"
     file.write_text(FIRST)
     for host in ("0.0.0.0", "::", "192.0.2.1", "agents.example"):

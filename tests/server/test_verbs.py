@@ -184,7 +184,7 @@ async def resumed(entries: list[Entry], team: Team, run: str) -> list[Entry]:
     return journal.entries
 
 
-async def test_no_new_task_starts_in_a_run_that_is_paused() -> None:
+async def test_a_paused_run_starts_no_new_task() -> None:
     """The pause holds in the next process, and is shown."""
     team, journal = Team(), MemoryJournal()
     third = hand_on("three", background=False)
@@ -256,7 +256,7 @@ async def test_a_run_of_an_unserved_agent_stays_unchanged() -> None:
         assert (answer.status_code, problem(answer)["code"]) == (409, "agent_not_served")
 
 
-async def test_each_verb_needs_its_scope_and_sees_only_its_own(tmp_path: Path) -> None:
+async def test_each_verb_needs_its_scope_and_its_owner(tmp_path: Path) -> None:
     team = Team(fails=True)
     async with serving_with_keys(team.agent, folder=tmp_path) as server:
         mine = server.new_token("mine")

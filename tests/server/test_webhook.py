@@ -132,7 +132,7 @@ def test_two_secrets_both_sign_while_one_takes_the_place_of_the_other(tmp_path: 
         secret_for({SECRET: f"{new} short"}, tmp_path)
 
 
-def test_replies_are_encrypted_beyond_this_machine_unless_it_is_said_otherwise() -> None:
+def test_webhooks_beyond_this_machine_need_https_by_default() -> None:
     for url in ("http://127.0.0.1:1/", "http://[::1]/", "https://hooks.example/"):
         require_url(url)
     for url in ("http://hooks.example/", "http://10.0.0.1/", "http://0x7f.1/"):
@@ -141,9 +141,7 @@ def test_replies_are_encrypted_beyond_this_machine_unless_it_is_said_otherwise()
         require_url(url, is_insecure=True)
 
 
-async def test_a_receiver_that_does_not_take_it_is_told_again_under_the_same_id(
-    tmp_path: Path,
-) -> None:
+async def test_a_refused_webhook_is_sent_again_under_the_same_id(tmp_path: Path) -> None:
     """A redirect is no success, either, and not followed."""
     secret = secret_for({}, tmp_path).value
     journal = tmp_path / "journal.db"

@@ -113,7 +113,7 @@ class Flights:
 
 
 @pytest.mark.parametrize("point", ["before call is asked", "next is answered"])
-async def test_a_worker_that_is_lost_takes_the_turn_with_it(point: str) -> None:
+async def test_a_lost_worker_takes_the_turn_with_it(point: str) -> None:
     """As by SIGSTOP past its lease and SIGCONT; without the latter as by `kill -9`."""
     flights = Flights()
     resumed = flights.places.faults.add(FIRST, point)
@@ -533,7 +533,7 @@ async def test_a_call_that_ends_after_it_was_given_up_is_acknowledged() -> None:
     assert_laws(places.entries)
 
 
-async def test_the_writer_keeps_no_calls_that_their_run_has_heard(
+async def test_the_writer_forgets_calls_that_their_run_has_received(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept: dict[int, bytes] = {}
@@ -559,7 +559,7 @@ async def test_the_writer_keeps_no_calls_that_their_run_has_heard(
     assert most == 1
 
 
-async def test_a_turn_is_left_at_once_when_its_worker_says_rubbish_at_the_end(
+async def test_a_malformed_end_of_a_worker_does_not_delay_the_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flights = Flights()
@@ -596,7 +596,7 @@ async def test_a_worker_that_answers_rubbish_ends_one_turn() -> None:
     assert again.outcome.output == "1 2"
 
 
-async def test_a_worker_that_is_told_to_end_ends_its_turns() -> None:
+async def test_a_stopping_worker_ends_its_turns() -> None:
     flights = Flights(seconds=3600)
     places = flights.places
     async with (

@@ -151,7 +151,7 @@ async def test_errors_are_the_same(places: Places) -> None:
     assert run.outcome.error.startswith("ValueError: the brush broke (test_lent_turns")
 
 
-async def test_keys_are_those_of_a_local_call(places: Places) -> None:
+async def test_the_keys_equal_those_of_a_local_call(places: Places) -> None:
     @tool
     async def register(key: CallKey) -> str:
         """Register a key."""

@@ -96,7 +96,7 @@ async def test_any_other_error_ends_the_task_with_the_same_words(places: Places)
     assert run.outcome.error.startswith("ValueError: the brush broke (test_places.py:"), line
 
 
-async def test_arguments_that_do_not_fit_are_told_to_the_model(places: Places) -> None:
+async def test_invalid_arguments_are_sent_to_the_model(places: Places) -> None:
     agent = places.agents["painter"] = caller(paint, whom="x")
     async with places.open() as orchestrator:
         run = await orchestrator.run(agent, "go")

@@ -51,7 +51,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["--journal", NOWHERE, "--place", "gpu"], "127.0.0.1:9/none"),
     ],
 )
-def test_a_worker_that_cannot_work_says_why(
+def test_a_worker_that_cannot_work_reports_the_reason(
     team: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["worker", team, *arguments]) == 2

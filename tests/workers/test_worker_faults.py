@@ -418,7 +418,7 @@ async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again()
     assert not any(it.wants for it in places.facts(CallPlaced))
 
 
-async def test_a_worker_with_another_version_does_not_keep_calls_from_the_others() -> None:
+async def test_a_worker_of_another_version_does_not_delay_the_others() -> None:
     """It has more room than they, and gets each call first."""
     launches = Launches()
     places = launches.places
@@ -519,7 +519,7 @@ async def test_a_call_that_is_too_large_is_not_sent() -> None:
     assert "9,000,0" in run.outcome.output
 
 
-async def test_a_worker_that_is_told_to_end_ends_its_calls() -> None:
+async def test_a_stopping_worker_ends_its_calls() -> None:
     launches = Launches(seconds=3600)
     places = launches.places
     async with (

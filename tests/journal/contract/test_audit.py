@@ -39,7 +39,7 @@ async def test_audit_events_are_read_in_order_and_chained(store: JournalStore) -
     assert log.head.hash not in {it.hash for it in [*log.rows][:2]}
 
 
-async def test_a_journal_without_an_audit_has_an_empty_one(store: JournalStore) -> None:
+async def test_a_journal_without_audit_rows_has_an_empty_audit(store: JournalStore) -> None:
     async with store.open_writer() as journal:
         append(journal, [message("r_one")])
     log = read(store)

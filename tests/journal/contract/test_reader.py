@@ -63,7 +63,7 @@ async def test_sessions_are_listed_oldest_first(store: JournalStore) -> None:
         assert reader.count() == 3
 
 
-async def test_entries_are_found_by_an_id_in_them(store: JournalStore) -> None:
+async def test_entries_are_found_by_an_id_in_their_body(store: JournalStore) -> None:
     async with store.open_writer() as journal, open_orchestrator(journal) as orchestrator:
         run = await orchestrator.run(editor(), "go")
         other = await orchestrator.run(editor(), "go")

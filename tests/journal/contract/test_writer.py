@@ -47,7 +47,7 @@ async def test_the_next_writer_reads_the_entries_of_the_last_one(store: JournalS
         assert later == written[2:]
 
 
-async def test_closing_makes_everything_durable(store: JournalStore) -> None:
+async def test_closing_makes_every_entry_durable(store: JournalStore) -> None:
     async with store.open_writer() as journal:
         written = append(journal, [message("r_one") for _ in range(100)])
 

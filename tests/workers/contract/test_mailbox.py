@@ -73,7 +73,7 @@ async def answering(
             nursery.cancel_scope.cancel()
 
 
-async def test_each_request_gets_its_answer_to_the_letter(mail_leaf: Leaf) -> None:
+async def test_each_request_gets_its_exact_answer(mail_leaf: Leaf) -> None:
     """Also a large one, and one of bytes that are no text; two journals do not mix."""
     tenures = [mail_leaf.take_over(JOURNAL), mail_leaf.take_over("shard-2")]
     large = bytes(range(256)) * 4096

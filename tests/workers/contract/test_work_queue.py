@@ -114,7 +114,7 @@ async def test_two_places_do_not_mix(leaf: Leaf) -> None:
                 await delivery.finish()
 
 
-async def test_no_more_is_delivered_than_there_are_slots(leaf: Leaf) -> None:
+async def test_deliveries_never_exceed_the_slots(leaf: Leaf) -> None:
     tenure = leaf.take_over()
     async with leaf.open() as exchange:
         await exchange.queue.send(tenure, dispatches(tenure, "d1", "d2", "d3"))
