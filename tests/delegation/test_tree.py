@@ -207,6 +207,15 @@ def test_zero_usage_leaves_the_rollups_unchanged(tree: Tree) -> None:
     assert tree.tally() == before
 
 
+def test_rollups_follow_a_turn_that_begins_after_they_were_read() -> None:
+    tree = Tree(ROOT)
+    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0.0)
+    assert tree.tally().began is None
+
+    tree.begin_turn(1.0)
+    assert tree.tally().began == 1.0
+
+
 def test_a_tree_is_at_work_while_one_of_its_tasks_goes_on(
     tree: Tree, tell: Tell, ledger: Ledger
 ) -> None:

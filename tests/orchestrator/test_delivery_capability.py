@@ -755,7 +755,7 @@ async def test_a_crash_after_any_entry_keeps_where_a_question_came_from() -> Non
 
 DOORS = sorted(
     path
-    for path in (Path(house.__file__).parent / "doors").glob("*.py")
+    for path in (Path(house.__file__).parent / "kernel" / "doors").glob("*.py")
     if path.stem
     not in {
         *("__init__", "approvals", "door", "inbound", "lifecycle", "session_kinds"),
