@@ -10,14 +10,14 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 @attrs.frozen
 class AnswerTerms:
-    """What the client of a session demands of the answers of its root."""
+    """The demands of a session's client on the answers of its root."""
 
     settings: Mapping[str, Any] = NOTHING
-    """Fields of `ModelSettings` that are put over those of the agent."""
+    """Fields of `ModelSettings` that override the agent's."""
     output_schema: Mapping[str, Any] | None = None
     """The JSON schema of the answer."""
     keeps_reasoning: bool = False
-    """What the model says of its reasoning is recorded with its answers."""
+    """Whether the reasoning of the model is recorded with its answers."""
 
 
 NO_TERMS: Final = AnswerTerms()

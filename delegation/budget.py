@@ -47,7 +47,7 @@ class Account:
         self.id = grant.id
         self.budget = grant.budget
         self.kinds = _limited_kinds(grant.budget)
-        """What the budget limits."""
+        """The kind that the budget limits."""
         self.is_shared = grant.is_shared
         """Other sessions may book on it."""
         self.path = path

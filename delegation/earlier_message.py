@@ -30,7 +30,7 @@ class EarlierMessage:
     call: str = ""
     """The id of the call that a tool's message answers."""
     reasoning: tuple[ReasoningBlock, ...] = ()
-    """What the model thought before the calls of an assistant's message."""
+    """The reasoning of the model before the calls of an assistant's message."""
 
     def message(self, number: int) -> Message:
         """Return it as a message of the transcript.

@@ -1,10 +1,10 @@
-"""What can go wrong in the rules of delegation.
+"""The errors of the rules of delegation.
 
 * DelegationError
   x OverBudgetError        a model call would exceed a budget; see `budget.py`
   x ImpossibleEventError   a fact contradicts the facts before it: a bug of ours
-  x UnreadableFactError    a stored fact is damaged, or newer than we are
-  x UnwritableFactError    a fact holds what JSON cannot carry: its author must change it
+  x UnreadableFactError    a stored fact is damaged, or newer than this version
+  x UnwritableFactError    JSON cannot carry a value of a fact: its author must change it
   x ScheduleError          a text names no time that a job can have; see `schedule.py`
 """
 

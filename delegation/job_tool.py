@@ -1,8 +1,8 @@
 """`job`: the tool by which an agent sets, lists and removes jobs of its own session.
 
-A job is a promise, so it is set only where the session can be told later, and a process begins it.
-What a model writes is a time and a goal, never a target: the answers of its jobs come to the
-session that set them.
+A job is a promise, so it can be set only in a session that can receive results later and whose
+process starts jobs. A model gives a time and a goal, never a target: the answers of its jobs come
+to the session that set them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ MAX_GOAL: Final = 8_000
 """How many characters the goal of a job has at most."""
 CATCH_UP: Final = 7200.0
 CATCH_UP_ONCE: Final = 86_400.0
-"""What is due once, such as a reminder, is better late than never."""
+"""One-time jobs, such as a reminder, start late rather than never."""
 
 
 class ControlJobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,7 +182,7 @@ async def _set(jobs: SessionJobs, given: ControlJobs, call: str) -> str:
 
 
 def _spec(jobs: SessionJobs, given: ControlJobs) -> JobSpec:
-    """Return the job that a model asks for, or raise what is wrong with it."""
+    """Return the job that a model requests, or raise its problem."""
     id_, now = job_id(given.name), jobs.now()
     zone = given.zone.strip() or jobs.zone
     words = given.schedule.lower().split(maxsplit=1)

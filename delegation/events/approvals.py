@@ -37,7 +37,7 @@ class ApprovalQuestion:
     call: CallId
     tool: str
     subject: str
-    """What is approved: this command, file, or call."""
+    """The approved command, file, or call."""
     details: str
     """The arguments of the call, as far as people are shown them."""
     asked_at: float

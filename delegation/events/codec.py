@@ -19,7 +19,7 @@ _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.it
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A fact as it is stored."""
+    """The stored form of a fact."""
 
     kind: str
     version: int
@@ -27,7 +27,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(event: Event) -> Encoded:
-    """Return a fact as it is stored, or raise `UnwritableFactError`."""
+    """Return the stored form of a fact, or raise `UnwritableFactError`."""
     try:
         body = _ENCODER.encode(event)
     except (TypeError, ValueError, msgspec.MsgspecError) as exc:

@@ -14,13 +14,13 @@ ONCE: Final = "at "
 
 @attrs.frozen(kw_only=True)
 class JobSpec:
-    """What a job does, and when: all that the next process needs to know of it."""
+    """The work and the times of a job: all that the next process needs."""
 
     id: JobId
     schedule: str
     """Five fields of cron, `every 2h`, or `at` and a moment with its offset."""
     zone: str
-    """The name of the time zone in which the fields of cron are read."""
+    """The name of the time zone for the fields of cron."""
     agent: str
     goal: str
     deliver: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class JobSpec:
 
 
 REMEMBERED_RUNS: Final = 3
-"""How many of the last runs of a job are remembered: so many failures in a row are said."""
+"""The number of remembered runs of a job: failures in a row are reported up to it."""
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class JobRecord:
     spec: JobSpec
     session: SessionId
     set_at: float
-    """When it was set as it is now: `every` counts from then."""
+    """The time of its last change: `every` counts from then."""
     since: float
     """No time until then is due: it was set then, or went on after a pause."""
     paused: bool = False

@@ -36,7 +36,7 @@ class ProcessRecord:
 
 
 def describe_unreachable(host: str, here: str) -> str:
-    """Return what is known of a command, on a machine that cannot see it.
+    """Return the known state of a command, on a machine that cannot see it.
 
     Args:
         host: the machine that it was started on.

@@ -1,1 +1,1 @@
-"""The state of all sessions and tasks: a fold of the journal's facts, and what is due by it."""
+"""The state of all sessions and tasks: a fold of the journal's facts, and the due work."""

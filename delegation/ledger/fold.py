@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
-    """Apply one fact, or raise `ImpossibleEventError` and leave everything as it was."""
+    """Apply one fact, or raise `ImpossibleEventError` and change nothing."""
     event = entry.event
     # Numbers may be missing: facts of idle sessions are not folded.
     if entry.seq <= ledger.last_seq:

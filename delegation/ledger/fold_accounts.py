@@ -1,4 +1,4 @@
-"""The fold of budgets: the accounts of tasks, and what is booked on them."""
+"""The fold of budgets: the accounts of tasks, and their bookings."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -45,13 +45,13 @@ def accounts_under(
 
 
 def book(ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None = None) -> None:
-    """Book what a task has used, on all its accounts.
+    """Book the usage of a task, on all its accounts.
 
     Args:
         ledger: has the session of the task.
         record: the task.
-        usage: what its tree shows.
-        charged: what its accounts are charged with, if more may have been used than is known.
+        usage: the usage that its tree shows.
+        charged: the charge of its accounts, if the real usage may be higher than the known one.
     """
     session = ledger.sessions[record.session]
     session.tree.add_usage(record.id, usage)
@@ -64,9 +64,10 @@ def book(ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | No
 
 
 def charge_open_call(session: SessionRecord, record: TaskRecord) -> None:
-    """Charge the accounts of a task for a call that has no end: it may have used all it could.
+    """Charge the accounts of a task for a call without an end: it may have used its whole
+    reservation.
 
-    The tree does not show it, since what it really used is not known.
+    The tree does not show it, because the real usage is unknown.
     """
     assert record.reserved is not None, "a call is under way"
     for account in record.accounts:

@@ -93,7 +93,7 @@ def workspace_opened(ledger: "Ledger", event: WorkspaceOpened) -> None:
 
 
 def network_requested(ledger: "Ledger", event: NetworkRequested) -> None:
-    """Check that there is such a task: nothing else depends on what it asked for."""
+    """Check that the task exists: no other state depends on its request."""
     require(event.task in ledger.tasks, event, "there is no such task")
 
 

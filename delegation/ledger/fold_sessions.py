@@ -253,7 +253,7 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
 
 
 def _unread_consumed(session: SessionRecord) -> None:
-    """Make mail again of what the forgotten steps of a turn had read."""
+    """Turn the mail that the forgotten steps of a turn had read into unread mail."""
     session.mail |= session.consumed
     envelope = Envelope(session.root.context, ())
     session.envelopes |= dict.fromkeys(session.consumed, envelope)

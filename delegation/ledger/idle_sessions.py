@@ -1,7 +1,7 @@
-"""The eviction of sessions at rest: nothing of them is due, so their records leave the memory.
+"""The eviction of resting sessions: they have no due work, so their records leave the memory.
 
-Their facts are in the journal, and are folded again when the session is needed. Only what they have
-used of shared budgets stays in the ledger.
+Their facts are in the journal, and are folded again when the session is needed. Only their usage of
+shared budgets stays in the ledger.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(list[AccountUse])
 
 
 def encode_shared_use(session: SessionRecord) -> str:
-    """Return what a session has used of shared budgets, as it is stored."""
+    """Return the stored form of a session's usage of shared budgets."""
     shared = [_used(part) for part in session.own_accounts.values() if part.is_shared]
     return msgspec.json.encode(shared).decode() if shared else ""
 
@@ -59,7 +59,7 @@ def _decode(used: str) -> list[AccountUse]:
 
 
 def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
-    """Add an idle session to the ledger, and book what it has used."""
+    """Add an idle session to the ledger, and book its usage."""
     ledger.all_sessions[session] = None
     try:
         parts = _decode(used)

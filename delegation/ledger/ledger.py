@@ -1,7 +1,7 @@
-"""The ledger: the state folded from the facts, and what is due.
+"""The ledger: the state folded from the facts, and the due work.
 
-The same facts make the same ledger, so a restart needs no code of its own. What the loops of the
-orchestrator ask again and again is an index.
+The same facts make the same ledger, so a restart needs no code of its own. Indexes answer the
+questions that the loops of the orchestrator ask repeatedly.
 """
 
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class Ledger:
         return turn is not None and turn.capability is DeliveryCapability.NONE
 
     def can_ask_approval(self, task: TaskId) -> bool:
-        """Return whether people can be asked to approve what a task does."""
+        """Return whether people can be asked to approve the calls of a task."""
         record = self.tasks[task]
         while record.parent is not None and record.mode is not Mode.DETACHED:
             record = record.parent
