@@ -37,9 +37,13 @@ def _no_number(
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What one task of an agent may use itself, without its children."""
+    """The amounts that one task of an agent may use itself, without its children.
 
-    model_calls: int = attrs.field(default=100, validator=not_negative)
+    An amount has the same name in `Limits`, `Budget` and `Usage`.
+    """
+
+    calls: int = attrs.field(default=100, validator=not_negative)
+    """How many model calls it may make."""
     seconds: float | None = attrs.field(default=None, validator=not_negative)
     """How long one task may take, waiting for its joined children included."""
     tokens: int | None = attrs.field(default=None, validator=not_negative)

@@ -263,8 +263,8 @@ class _AnswerChecks:
 
 
 def _require_within_limits(limits: Limits, steps: TurnSteps) -> None:
-    if steps.answers >= limits.model_calls:
-        raise LimitExceededError(f"{limits.model_calls} model calls", "calls")
+    if steps.answers >= limits.calls:
+        raise LimitExceededError(f"{limits.calls} model calls", "calls")
     if limits.tokens is None and limits.usd is None:
         return
     used = steps.used

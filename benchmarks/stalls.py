@@ -222,7 +222,7 @@ async def _add_large_runs(path: Path) -> dict[int, str]:
                 "parent",
                 model=ScriptedModel([*calls, "x"]),
                 delegates=[child],
-                limits=Limits(model_calls=len(calls) + 1, repeats=len(calls)),
+                limits=Limits(calls=len(calls) + 1, repeats=len(calls)),
             )
             run = await orchestrator.run(agent, "go")
             assert len(run.tree) == tasks + 1

@@ -39,14 +39,14 @@ def local_team(model: Model) -> Agent:
         "researcher",
         instructions="Answer the question in one short sentence.",
         model=OneSentenceModel(model),
-        limits=Limits(model_calls=1, seconds=60),
+        limits=Limits(calls=1, seconds=60),
     )
     return Agent(
         "editor",
         instructions="Answer the question in one short sentence.",
         model=DelegatingModel(model),
         delegates=[researcher],
-        limits=Limits(model_calls=2, seconds=110),
+        limits=Limits(calls=2, seconds=110),
     )
 
 

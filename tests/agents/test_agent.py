@@ -108,7 +108,7 @@ def test_only_a_name_and_a_model_are_needed() -> None:
 
     assert (editor.instructions, editor.tools, editor.delegates) == ("", (), ())
     assert editor.output is str
-    assert editor.limits == Limits(model_calls=100, seconds=None)
+    assert editor.limits == Limits(calls=100, seconds=None)
 
 
 def test_the_parts_of_an_agent_are_immutable() -> None:
@@ -133,7 +133,7 @@ def test_an_invalid_limit_is_refused(limits: dict[str, Any]) -> None:
     ("define", "name"),
     [
         (Limits, "seconds"),
-        (Limits, "model_calls"),
+        (Limits, "calls"),
         (Budget, "usd"),
         (Budget, "tasks"),
         (Patience, "stalled"),

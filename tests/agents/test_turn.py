@@ -224,7 +224,7 @@ async def test_an_error_of_the_model_ends_the_turn() -> None:
 
 async def test_a_turn_is_limited_in_model_calls() -> None:
     model = ScriptedModel.always(ToolCall("double", {"number": 1}))
-    turn = Turn(model, double, limits=Limits(model_calls=3))
+    turn = Turn(model, double, limits=Limits(calls=3))
 
     with pytest.raises(LimitExceededError, match="limit of 3 model calls") as caught:
         await turn.take()
@@ -236,13 +236,13 @@ async def test_a_turn_is_limited_in_model_calls() -> None:
 async def test_the_last_call_that_is_allowed_may_give_the_answer() -> None:
     model = ScriptedModel([ToolCall("double", {"number": 1}), "2"])
 
-    assert await Turn(model, double, limits=Limits(model_calls=2)).take() == "2"
+    assert await Turn(model, double, limits=Limits(calls=2)).take() == "2"
 
 
 async def test_a_resumed_turn_keeps_the_model_calls_it_has_used() -> None:
     """A limit that began again with every crash would be none."""
     model = ScriptedModel.always(ToolCall("double", {"number": 1}))
-    limits = Limits(model_calls=3)
+    limits = Limits(calls=3)
     before = Turn(model, double, limits=limits)
     with pytest.raises(LimitExceededError):
         await before.take()
@@ -256,7 +256,7 @@ async def test_a_resumed_turn_keeps_the_model_calls_it_has_used() -> None:
 
 async def test_the_next_turn_starts_with_zero_usage() -> None:
     transcript: Sequence[Message] = [GO, AssistantMessage("a"), GO, AssistantMessage("b"), GO]
-    turn = Turn(ScriptedModel(["c"]), transcript=transcript, limits=Limits(model_calls=1))
+    turn = Turn(ScriptedModel(["c"]), transcript=transcript, limits=Limits(calls=1))
 
     assert await turn.take() == "c"
 

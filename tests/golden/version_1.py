@@ -112,9 +112,7 @@ def failures() -> Agent[Any]:
         member("crashing", ToolCall("crash"), tools=[crash]),
         member("slow", "late", seconds=60, limits=Limits(seconds=5)),
         member("silent", "…", seconds=100, patience=Patience(quiet=5, stalled=20)),
-        member(
-            "busy", ToolCall("look", {"place": "a"}), tools=[look], limits=Limits(model_calls=3)
-        ),
+        member("busy", ToolCall("look", {"place": "a"}), tools=[look], limits=Limits(calls=3)),
         member("wrong", "no number", output=int),
         member("odd", ToolCall("nothing_like_that"), "so be it"),
         member("stubborn", *[ToolCall("look", {"place": "b"})] * 5, "enough", tools=[look]),

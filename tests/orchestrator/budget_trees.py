@@ -240,7 +240,7 @@ class Node:
             approve=[allow("*")],
             budget=own,
             limits=Limits(
-                seconds=SECONDS * chance.random() if chance.random() < 0.2 else None, model_calls=9
+                seconds=SECONDS * chance.random() if chance.random() < 0.2 else None, calls=9
             ),
             compaction=drawn_compaction(chance, self),
         )

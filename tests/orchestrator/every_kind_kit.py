@@ -72,7 +72,7 @@ def team(tools: Sequence[Tool]) -> Agent:
             plain("broken", ModelError("it is broken")),
             plain("listener", listener_says),
             plain("spender", measures_for_ever, budget=Budget(calls=SPENDER_CALLS)),
-            plain("limited", measures_for_ever, limits=Limits(model_calls=2)),
+            plain("limited", measures_for_ever, limits=Limits(calls=2)),
             plain("restarter", pays_and_ends, on_restart="restart"),
             plain("loser", pays_and_ends, on_restart="lose"),
         ],

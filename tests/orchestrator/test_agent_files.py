@@ -104,7 +104,7 @@ agents:
       You are brief.
     delegates: [researcher, checker]
     budget: {usd: 0.5, tasks: 10}
-    limits: {model_calls: 7}
+    limits: {calls: 7}
     copies: true
     handoff: true
     language: German
@@ -187,7 +187,7 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
     assert editor.instructions == "You edit.\nYou are brief.\n"
     assert [it.name for it in editor.delegates] == ["researcher", "checker"]
     assert editor.budget == Budget(usd=0.5, tasks=10)
-    assert editor.limits == Limits(model_calls=7)
+    assert editor.limits == Limits(calls=7)
     assert (editor.copies, editor.handoff) == (True, True)
     assert editor.language == "German"
     assert editor.settings == ModelSettings(temperature=0.5, stop=["END"])

@@ -252,7 +252,7 @@ async def test_the_limits_of_an_agent_hold_with_and_without_a_budget() -> None:
         return "and again"
 
     meter = Meter()
-    agent = meter.worker(says=ToolCall("again"), tools=[again], limits=Limits(model_calls=2))
+    agent = meter.worker(says=ToolCall("again"), tools=[again], limits=Limits(calls=2))
     outcomes: list[Outcome] = []
     async with open_orchestrator(":memory:") as orchestrator:
         outcomes.append((await orchestrator.run(agent, "go")).outcome)

@@ -23,7 +23,7 @@ async def test_every_ending_is_reported_in_the_results() -> None:
         Agent("broken", model=ScriptedModel.always(crash)),
         Agent("stopped", model=never, tools=[wait]),
         Agent("late", model=never, tools=[wait], limits=Limits(seconds=5)),
-        Agent("greedy", model=ScriptedModel.always(ToolCall("x")), limits=Limits(model_calls=2)),
+        Agent("greedy", model=ScriptedModel.always(ToolCall("x")), limits=Limits(calls=2)),
     ]
     names = [delegate.name for delegate in delegates]
     tasks: list[dict[str, Any]] = [{"goal": name, "agent": name, "label": name} for name in names]

@@ -279,7 +279,7 @@ async def test_one_need_that_failed_is_enough_and_refuses_at_once() -> None:
     [
         (ModelError("x"), {}, "failed"),
         ("late", {"limits": Limits(seconds=1)}, "timed_out"),
-        ("much", {"limits": Limits(model_calls=0)}, "over_budget"),
+        ("much", {"limits": Limits(calls=0)}, "over_budget"),
     ],
 )
 async def test_every_unsuccessful_ending_refuses_the_dependents(

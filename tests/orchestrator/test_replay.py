@@ -178,7 +178,7 @@ def test_recorded_failures_replay_identically() -> None:
         slow,
         stuck,
         silent,
-        attrs.evolve(busy, limits=Limits(model_calls=3)),
+        attrs.evolve(busy, limits=Limits(calls=3)),
         member("wrong", "no number", output=int),
         member("odd", ToolCall("nothing_like_that"), "so be it"),
     ]
@@ -465,7 +465,7 @@ def test_an_answer_that_does_not_fit_any_more_is_a_difference() -> None:
 
 
 def test_a_tighter_limit_is_a_difference() -> None:
-    calls = different(run_of(simple()), simple(limits=Limits(model_calls=1)))
+    calls = different(run_of(simple()), simple(limits=Limits(calls=1)))
     seconds = different(run_of(simple()), simple(limits=Limits(seconds=2)))
 
     assert (calls.path, calls.step) == ("/lead/looker[1]", 4)

@@ -220,7 +220,7 @@ async def test_an_answer_of_another_type_fails_with_its_place() -> None:
 
 async def test_a_task_that_uses_up_its_model_calls_is_over_budget() -> None:
     endless = ScriptedModel.always(ToolCall("nothing"))
-    agent = Agent("loop", model=endless, limits=Limits(model_calls=3))
+    agent = Agent("loop", model=endless, limits=Limits(calls=3))
 
     finished = await run(agent)
 

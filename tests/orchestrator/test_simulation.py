@@ -436,12 +436,12 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
 
 
 def test_an_estimate_has_an_expected_and_a_worst_cost() -> None:
-    worker = Agent("worker", model="openai:gpt-5-mini", limits=Limits(model_calls=2, tokens=1_000))
+    worker = Agent("worker", model="openai:gpt-5-mini", limits=Limits(calls=2, tokens=1_000))
     editor = Agent(
         "editor",
         model="openai:gpt-5-mini",
         delegates=[worker],
-        limits=Limits(model_calls=3, tokens=5_000),
+        limits=Limits(calls=3, tokens=5_000),
         budget=Budget(tasks=10),
     )
     found = estimate(editor, "go", SimulationSettings(seeds=5, spread=0))

@@ -591,9 +591,7 @@ async def test_steering_an_interrupted_turn_returns_waiting_or_gone() -> None:
 async def test_steering_gives_a_task_no_more_model_calls() -> None:
     child = StepwiseModel(100)
     agent = Agent(
-        "lead",
-        model=Lead(background("a")),
-        delegates=[working(child, limits=Limits(model_calls=4))],
+        "lead", model=Lead(background("a")), delegates=[working(child, limits=Limits(calls=4))]
     )
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:

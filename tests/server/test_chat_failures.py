@@ -86,7 +86,7 @@ async def test_a_tool_that_breaks_is_an_error_of_the_server() -> None:
     assert "ZeroDivisionError" in caught.value.message
 
 
-@pytest.mark.parametrize("given", [{"budget": Budget(tokens=1)}, {"limits": Limits(model_calls=0)}])
+@pytest.mark.parametrize("given", [{"budget": Budget(tokens=1)}, {"limits": Limits(calls=0)}])
 async def test_a_run_over_budget_is_an_error(given: Any) -> None:
     helper = Agent("helper", model=ScriptedModel.always("x" * 100), **given)
     async with serving(helper) as served:

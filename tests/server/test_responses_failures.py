@@ -88,7 +88,7 @@ async def test_an_agent_that_goes_beyond_its_limits_has_failed() -> None:
     agent = Agent(
         "agent",
         model=speaker(hand_on("a"), hand_on("b"), "c"),
-        limits=Limits(model_calls=2),
+        limits=Limits(calls=2),
         delegates=[worker("helper")],
     )
     async with serving(agent) as served:

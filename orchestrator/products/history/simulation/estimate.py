@@ -128,7 +128,7 @@ class _UpperBound:
             below.append(_Amounts(math.inf, math.inf, math.inf))
         if not below:
             return _capped(own, agent.budget)
-        tasks = agent.limits.model_calls * float(self._rules.children_per_call)
+        tasks = agent.limits.calls * float(self._rules.children_per_call)
         if agent.budget is not None and agent.budget.tasks is not None:
             tasks = min(tasks, agent.budget.tasks)
 
@@ -151,7 +151,7 @@ class _UpperBound:
         if None not in prices:
             dearest = max(max(it.input, it.output) for it in prices if it is not None)
             cost = min(cost, tokens * dearest if dearest else 0)
-        return _Amounts(limits.model_calls, tokens, cost)
+        return _Amounts(limits.calls, tokens, cost)
 
     def _prices(self, agent: Agent[Any]) -> list[Price | None]:
         if not isinstance(agent.model, str):
