@@ -134,7 +134,7 @@ def _refused_by_budget(
 
 
 def _problem(account: Account, kind: BudgetKind, depth: int, count: int) -> str | None:
-    """Return why a budget does not allow so many tasks at this depth; None if it does."""
+    """Return why a budget does not allow this number of tasks at this depth; None if it does."""
     match kind:
         case BudgetKind.DEPTH:
             levels = account.budget.depth

@@ -1,7 +1,7 @@
-"""The times of jobs: what a schedule means, and which of its times is due.
+"""The times of jobs: the meaning of a schedule, and its due time.
 
-No clock is read here. A time is a number of seconds since the epoch; the zone in which people mean
-it is part of the job, so a machine that is moved changes nothing.
+No clock is read here. A time is a number of seconds since the epoch. The time zone is part of the
+job, so moving the machine changes nothing.
 
 * `0 8 * * MON`        five fields, as Debian's cron reads them, in the zone of the job. A time that
                        the change of clocks leaves out comes when the clock goes on; one that comes
@@ -117,12 +117,12 @@ def job_id(name: str) -> JobId:
 
 
 def canonical_schedule(text: str, zone: str, now: float) -> str:
-    """Return a schedule as it is stored, or raise a `ScheduleError` that says what is wrong.
+    """Return the stored form of a schedule, or raise a `ScheduleError` that names the problem.
 
-    What is meant relative to now becomes a moment.
+    A relative time becomes a moment.
 
     Args:
-        text: what a person or a model wrote.
+        text: the text of a person or a model.
         zone: the name of a time zone.
         now: the time at which the job is set.
     """
@@ -225,7 +225,7 @@ class Due:
     """What of a job is due now, and when to look again."""
 
     at: float | None = None
-    """The time that is due; None if none is."""
+    """The due time, or None."""
     missed: int = 0
     """How many times before it went by without a run."""
     is_too_late: bool = False

@@ -1,9 +1,8 @@
 """Context variables of the session, and whether its door can deliver after this turn.
 
 They are for code that has no origin, such as a tool that needs the id of its chat. Every trio task
-and every worker thread has its own, copied from the one that started it, so turns that run at the
-same time never see each other's. What must outlive the turn leaves by value, as
-`session_strings()`.
+and every worker thread has its own copy, taken from its starter, so concurrent turns never see each
+other's values. A value that must outlive the turn leaves as `session_strings()`.
 
 A string variable is in one of three states:
 
@@ -20,7 +19,7 @@ from typing import Final, TypedDict, Unpack
 
 
 class SessionVars(TypedDict, total=False):
-    """The variables. None leaves one as it is outside."""
+    """The variables. None keeps the outer value."""
 
     platform: str | None
     source: str | None

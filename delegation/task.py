@@ -23,12 +23,12 @@ def root_of(session: SessionId) -> TaskId:
 
 
 class DeliveryCapability(enum.StrEnum):
-    """What a session's door can deliver after a turn has ended."""
+    """Whether a session's door can deliver results after a turn has ended, and how."""
 
     NONE = "none"
     """Nothing: all work is done within the turn."""
     POLL = "poll"
-    """The client fetches what is new."""
+    """The client fetches new results."""
     PUSH = "push"
     """The door delivers by itself: a notice starts a turn."""
 
@@ -103,7 +103,7 @@ class Cause(enum.StrEnum):
     """The orchestrator was stopped, and does not wait for it any more."""
 
     DEADLINE = "deadline"
-    """Its seconds were used up: those of its agent, or those of the account in the outcome."""
+    """Its time is used up: its agent's, or the time of the account in the outcome."""
     STALLED = "stalled"
     """It showed no sign of life for too long."""
     BUDGET = "budget"
@@ -158,14 +158,14 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     schema_errors: tuple[str, ...] = ()
     """Where the final answer does not fit the schema, if that ended it."""
     note: str = ""
-    """What the parent must know besides, such as where the work lies."""
+    """Further information for the parent, such as the location of the work."""
     retry_after: float | None = None
     """After how many seconds the provider that failed accepts another request, if it said so."""
     cause: Cause = Cause.NONE
     account: str = ""
     """The id of the account that was used up, if one ended it."""
     recorded_traceback: str | msgspec.UnsetType = msgspec.UNSET
-    """The traceback of the error that ended it; of other outcomes nothing is stored."""
+    """The traceback of the error that ended it; empty for other outcomes."""
 
     @property
     def traceback(self) -> str:
@@ -243,9 +243,9 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     needs: tuple[TaskId, ...] = ()
     """The dependencies: they must succeed before it starts, and it reads their outputs."""
     budget: Budget | None = None
-    """What it and its descendants may use together."""
+    """The common budget of the task and its descendants."""
     grants: tuple[Grant, ...] = ()
-    """The budgets around the call, besides those of the parent."""
+    """The budgets around the call, besides the parent's."""
     handed: tuple[EarlierMessage, ...] | msgspec.UnsetType = msgspec.UNSET
     """The conversation of the parent, if that is handed off: its answer is the parent's."""
     to_come: int | msgspec.UnsetType = msgspec.UNSET

@@ -200,7 +200,7 @@ class ReplyPartDelivered:
     part: str
     """Which one, in the words of the door."""
     receipt: str = ""
-    """What the place calls it: the id of a message."""
+    """The id of the message at its chat."""
 
 
 @attrs.frozen
@@ -208,12 +208,12 @@ class JobSet:
     """A job was set, or set anew: from then on its times count."""
 
     session: SessionId
-    """Whose it is: the session in which it was set, or one of its own."""
+    """Its session: the one in which it was set, or one of its own."""
     job: JobSpec
     at: float
     """When, by the clock that people read; the time of a fact goes on steadily instead."""
     call: str = ""
-    """The call by which an agent set it: made again after a crash, it sets nothing twice."""
+    """The call of the agent that set it: repeated after a crash, it sets the job once."""
 
 
 @attrs.frozen
@@ -284,7 +284,7 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     left_out: int = 0
     """How many characters of the conversation the model did not read, to fit its window."""
     charged: Usage | None = None
-    """What budgets are charged with, if the model did not say what it used."""
+    """The charge of budgets, if the model did not report its usage."""
     settings: GivenSettings = msgspec.UNSET
     """How the model was to answer."""
     instructions: str | msgspec.UnsetType = msgspec.UNSET
@@ -320,7 +320,7 @@ class ModelFailed:
     usage: Usage
     reason: ModelFailure = ModelFailure.FAILED
     text: str = ""
-    """What the model had said by then: an incomplete message of the transcript."""
+    """The text of the model so far: an incomplete message of the transcript."""
     charged: Usage | None = None
     """What budgets are charged with, if that is more: the most that the call may have used."""
     settings: GivenSettings = msgspec.UNSET

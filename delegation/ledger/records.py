@@ -174,7 +174,8 @@ class TaskRecord:
         self.instructions = ""
         """The instructions of this turn, besides those of its agent."""
         self.made_instructions: str | None = None
-        """What a function of its agent has made for this turn, and a model has answered."""
+        """Instructions that a function of its agent made for this turn, and that a model has
+        answered."""
         self.accounts: tuple[Account, ...] = ()
         """The budgets that its usage is booked on, its own last."""
         self.reserved: Usage | None = None
@@ -232,7 +233,9 @@ class TaskRecord:
 
     @property
     def first_step(self) -> int:
-        """The index of the first step of a task that is no root: before it is what it was given."""
+        """The index of the first own step of a task that is no root: the messages before it are its
+        brief.
+        """
         handed = UNSET if self.request is None else self.request.handed
         return 1 if isinstance(handed, UnsetType) else 1 + len(handed)
 
@@ -329,7 +332,7 @@ class Turn:
 
     @property
     def promises(self) -> DeliveryCapability:
-        """What its tasks may be promised: what the door can do, unless a sender cannot."""
+        """The delivery capability of its tasks: the door's, unless a sender lacks it."""
         return self.capability if self.async_delivery else DeliveryCapability.NONE
 
 
@@ -358,7 +361,7 @@ class Reply:
 
 @attrs.frozen
 class Envelope:
-    """What comes with mail and is not for the agent to read."""
+    """The parts of mail that are not for the agent."""
 
     context: Mapping[str, str]
     grants: tuple[Grant, ...]
@@ -413,7 +416,7 @@ class SessionRecord:
         self.accounts: tuple[Account, ...] = ()
         """The budgets of all its turns."""
         self.own_accounts: dict[str, Account] = {}
-        """Its own share of what is used of each budget."""
+        """Its own share of each budget's usage."""
         self.consumed: dict[int, Mail] = {}
         """The mail that tool results of this turn have handed over."""
         self.envelopes: dict[int, Envelope] = {}
@@ -487,7 +490,7 @@ class SessionRecord:
 
     @property
     def is_at_rest(self) -> bool:
-        """No door is open, nothing of it is due or runs, and it has no jobs.
+        """No door is open, it has no due or running work, and it has no jobs.
 
         Replies may wait for the next door.
         """
@@ -504,7 +507,7 @@ class SessionRecord:
         return self.is_at_rest and not self.undelivered
 
     def own_account(self, account: Account) -> Account:
-        """Return its own share of what is used of a budget."""
+        """Return its own share of a budget's usage."""
         if account.id not in self.own_accounts:
             self.own_accounts[account.id] = account.without_use()
         return self.own_accounts[account.id]

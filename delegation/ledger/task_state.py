@@ -1,4 +1,4 @@
-"""The state of a task: one value, and the table of what may follow what.
+"""The state of a task: one value, and the table of permitted transitions.
 
 A root is idle, running or interrupted, for ever. Any other task is queued, ready, running or
 interrupted until it has ended, once.

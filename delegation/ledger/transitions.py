@@ -46,7 +46,7 @@ def require(condition: bool, event: Event, otherwise: str, task: TaskRecord | No
 
 
 def require_transition(task: TaskRecord, to: type[TaskState], event: Event) -> None:
-    """Refuse a fact by which a task would enter a state that cannot follow its own."""
+    """Refuse a fact that would lead to a state outside the table."""
     if to not in TRANSITIONS[type(task.state)]:
         now, then = state_name(task.state), to.__name__.lower()
         problem = f"a task that is {now} does not become {then}"
@@ -107,7 +107,7 @@ def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> 
 def status_of(  # noqa: PLR0911 (a case a state)
     session: SessionRecord, task: TaskRecord
 ) -> Status | Ending:
-    """Return what the tree shows of a task."""
+    """Return the status that the tree shows for a task."""
     match state := task.state:
         case Running():
             if state.quiet:

@@ -1,11 +1,8 @@
 """Snapshots: the state of one session, so that it is read without folding all its facts again.
 
-The journal stays the only truth. A snapshot is what the fold of the session's facts gives, up to a
-number, and nothing else: without it, opening the session takes longer, and gives the same. Only the
-code that wrote it, under the same rules, reads it; any other folds the facts.
-
-`capture` makes a snapshot and `restore` reads one: they are imported when a session is long enough
-to have one.
+The journal stays the only truth. A snapshot is the fold of the session's facts up to a number:
+without it, opening the session takes longer and gives the same state. Only the code that wrote it,
+under the same rules, reads it; any other code folds the facts.
 """
 
 from orchestrator.delegation.snapshot.snapshot import (

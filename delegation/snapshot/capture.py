@@ -1,4 +1,4 @@
-"""Takes a snapshot while its session goes on: what may change at once, the rest in a thread."""
+"""Takes a snapshot while its session goes on: mutable state at once, the rest in a thread."""
 
 import copy
 from typing import assert_never
@@ -35,7 +35,7 @@ class SnapshotCapture:
     """The state of a session at one moment, while the session goes on."""
 
     def __init__(self, ledger: Ledger, session: SessionRecord) -> None:
-        """Take what may change. It takes O(1) for each task that has ended."""
+        """Take the mutable state. It takes O(1) for each ended task."""
         self.session = session.id
         self.seq = ledger.last_seq
         self.layout = snapshot_layout(ledger.rules)
@@ -85,7 +85,7 @@ class SnapshotCapture:
         """Return the snapshot. It takes long, and may be called in another thread.
 
         Raises:
-            UnwritableFactError: there can be none of this state.
+            UnwritableFactError: JSON cannot carry this state.
         """
         try:
             state = encode_state(self._complete_state())

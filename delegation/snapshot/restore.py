@@ -39,7 +39,7 @@ from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 
 
 def restore_snapshot(snapshot: Snapshot) -> Ledger:
-    """Return a ledger of the session alone, as it was after the last fact of the snapshot.
+    """Return a ledger of the session alone, after the last fact of the snapshot.
 
     Raises:
         UnreadableFactError: it is damaged.
@@ -225,7 +225,7 @@ class _Restoration:
 
 
 def adopt_session(ledger: Ledger, session: SessionId, past: Ledger) -> None:
-    """Add a session that is not at rest to a ledger that has not booked what it has used.
+    """Add an active session to a ledger, and book its usage.
 
     Args:
         ledger: the ledger that gets its records.

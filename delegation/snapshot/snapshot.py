@@ -18,20 +18,20 @@ SHARE: Final = 8
 """A snapshot is due when an eighth of the facts has come since the last one. A smaller part makes
 the session open faster, and snapshots cost more."""
 SHARE_AT_REST: Final = 32
-"""The same of a session at rest, which may stay as it is for long."""
+"""The same for a resting session, which may not change for long."""
 
 _OWN_LAYOUT: Final = f"{LAYOUT}.{FACTS_VERSION}"
 
 
 @attrs.frozen
 class Snapshot:
-    """The state of a session after one of its facts, as it is stored."""
+    """The stored state of a session after one of its facts."""
 
     session: SessionId
     seq: int
     """The number of the last fact that is folded in it."""
     layout: str
-    """The code and the rules by which it was made."""
+    """The code and the rules of its writer."""
     state: bytes
 
 

@@ -1,4 +1,4 @@
-"""The state of a session as it is stored: compact records, and codes for what occurs often."""
+"""The stored state of a session: compact records, and codes for frequent values."""
 
 import struct
 import zlib
@@ -195,7 +195,9 @@ class StoredState(msgspec.Struct, gc=False):
 
 MAX_RATIO: Final = 100
 MIN_BYTES: Final = 1_000_000
-"""What a state may be inflated to: this many times its size, or so much. JSON of ids is a fifth."""
+"""The inflated size limit: a multiple of the stored size, or a fixed number. JSON of ids is a
+fifth.
+"""
 
 PIECE_TASKS: Final = 500
 """How many tasks are encoded or decoded at once: that holds the interpreter for some milliseconds,

@@ -1,7 +1,7 @@
 """`ask_parent`: the tool by which a child asks the agent that has delegated its task.
 
-The parent answers beside its turn, from its transcript as it is then. Nothing of that is added to
-the transcript of the parent, and the child does not wait for a turn of it.
+The parent answers beside its turn, from its current transcript. The answer is not added to that
+transcript, and the child does not wait for a turn of the parent.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -76,7 +76,7 @@ def ask_parent_tool(agent: Agent[Any], ask: Callable[[str], Awaitable[str]]) -> 
 
 
 def asked_transcript(child: TaskRecord, parent: TaskRecord, question: str) -> Transcript:
-    """Return the transcript of a parent as it is now, with a question of a child at its end."""
+    """Return the current transcript of a parent, with a question of a child at its end."""
     asked = QUESTION.format(path=child.path, agent=child.agent, question=question)
     transcript = parent.transcript
     # No provider accepts open calls, and the child's own is one of them while the parent waits.

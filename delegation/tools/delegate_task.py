@@ -121,9 +121,9 @@ def _is_handoff(call: ToolCall) -> bool:
 
 
 def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
-    """Return what was said in a transcript, without the calls of tools and their results.
+    """Return the texts of a transcript, without the calls of tools and their results.
 
-    A result that has ended a turn was said, too: the answer of an earlier handoff.
+    A result that has ended a turn counts as a text: the answer of an earlier handoff.
     """
     said: list[EarlierMessage] = []
     handoffs: set[CallId] = set()

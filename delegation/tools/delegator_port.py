@@ -1,4 +1,4 @@
-"""The port of the delegation tools: `Delegator` does what a model asks for."""
+"""The port of the delegation tools: `Delegator` carries out the requests of a model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol, assert_never
@@ -113,5 +113,5 @@ class Delegator(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the time by which facts are dated."""
+        """Return the current time of facts."""
         ...

@@ -90,7 +90,7 @@ def _receipt(
 
 
 def wait_state(task: TaskRecord, positions: Mapping[TaskId, int]) -> dict[str, Any]:
-    """Return what a task that has not started waits for."""
+    """Return the reason why a task has not started."""
     if task.outcome is None and task.pending_dependencies:
         return {"waits_for": sorted(task.pending_dependencies)}
     return {"position": positions[task.id]} if task.id in positions else {}

@@ -1,6 +1,6 @@
-"""`task`: the tool by which a model lists, awaits, steers and cancels what it has delegated.
+"""`task`: the tool by which a model lists, awaits, steers and cancels its delegated tasks.
 
-It reaches the descendants of the calling task alone: any other id is unknown to it.
+It reaches only descendants of the calling task: any other id is unknown to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,12 +1,12 @@
-"""The view of a tree in a given number of rows: the one policy of what is collapsed.
+"""The view of a tree in a given number of rows: the one policy of collapsing.
 
 A tree that fits is shown whole. Otherwise rows go to tasks that wait for approval, then to running
 ones, then to failed ones, then to large subtrees. More than `GROUP_THRESHOLD` siblings of one agent
-are one row, which expands to the most important of them and "… n more"; rows that are left show
-more of these, as long as they wait, run or have failed. Every row counts the tasks that it hides
-by status: the rows and what they hide add up to the tree.
+are one row, which expands to the most important of them and "… n more". Spare rows show more of
+them, as long as they wait, run or have failed. Every row counts its hidden tasks by status: the
+rows and the hidden tasks add up to the tree.
 
-Only what is shown is read, so a frame costs the same whatever the size of the tree.
+Only the shown tasks are read, so a frame costs the same for every size of the tree.
 """
 
 import math

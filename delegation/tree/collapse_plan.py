@@ -68,7 +68,7 @@ class CollapseNode:
         self.depth = depth
         self.of = of
         self.hidden = hidden
-        """What it hides while it is collapsed."""
+        """Its hidden tasks while it is collapsed."""
         self.status_counts: list[int] | None = None
         self.children: list[CollapseNode] | None = None
         """The rows below it, once it is expanded."""

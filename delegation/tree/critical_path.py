@@ -67,7 +67,7 @@ class CriticalPath:
 
     @property
     def work(self) -> float:
-        """The seconds in which a task worked."""
+        """The seconds of work of a task."""
         return sum(it.seconds for it in self.segments if it.part is SegmentKind.WORKS)
 
     @property

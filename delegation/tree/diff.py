@@ -20,7 +20,7 @@ NUMBER: Final = re.compile(r"\[[0-9]+\]")
 
 @attrs.frozen
 class RoleTotals:
-    """The tally of all tasks of one role, without what they delegated."""
+    """The tally of all tasks of one role, without their delegated tasks."""
 
     tally: Tally = attrs.field(factory=Tally)
     seconds: float = 0.0
@@ -93,7 +93,7 @@ def role_of(path: str) -> str:
 
 
 def diff(before: "Tree", after: "Tree") -> list[Change]:
-    """Return every role of two runs, in the order in which they first occur."""
+    """Return every role of two runs, in the order of first occurrence."""
     one, two = role_totals(before), role_totals(after)
     return [
         Change(role, one.get(role, RoleTotals()), two.get(role, RoleTotals()))

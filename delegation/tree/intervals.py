@@ -1,10 +1,10 @@
-"""The intervals in which tasks worked, and how many worked at once.
+"""The intervals of work of tasks, and the number of concurrent ones.
 
 A task *works* from its start to its end, except while it waits for joined tasks: from the request
 of the first until the end of the last. A session works during its turns only. So a waiting parent
 and its child count as one.
 
-A task that has not ended goes on until `now`, by default the last moment that the tree knows.
+An unended task goes on until `now`, by default the last moment in the tree.
 """
 
 import itertools

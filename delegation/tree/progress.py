@@ -1,7 +1,7 @@
-"""How far a run has come: how many of its tasks have ended, and when the others will at that pace.
+"""The progress of a run: the number of ended tasks, and the estimated end of the others.
 
-A fan-out that asks for its tasks one by one says how many are to come. What an agent will delegate
-is known to none, so the number of tasks may grow.
+A fan-out that requests its tasks one by one tells the number to come. The future delegations of an
+agent are unknown, so the number of tasks may grow.
 """
 
 from typing import TYPE_CHECKING, Final

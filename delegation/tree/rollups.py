@@ -1,8 +1,8 @@
 """The sums of every subtree: the total usage of each node, and the tallies of the views.
 
-Nothing is added up until it is read. `UsageTotals` is read with every result of a task, so it sums
-usage alone, level by level. `Rollups` begins with the first view of a tree, adds up everything
-once, and from then on only what has changed, O(depth) a task.
+Sums are computed on first read. `UsageTotals` is read with every result of a task, so it sums usage
+alone, level by level. `Rollups` begins with the first view of a tree, adds up everything once, and
+from then on only the changes, O(depth) for each task.
 """
 
 import heapq
@@ -165,8 +165,8 @@ class Siblings:
     def most_important(self, most: int) -> list[Subtree]:
         """Return the most important ones in their order: urgent, then costly, then the first.
 
-        Of failures, those come first that have failed themselves, then those of which the largest
-        share has, then the costliest.
+        Among failures, tasks that failed themselves come first, then those with the largest share
+        of failed tasks, then the costliest.
         """
         chosen: dict[TaskId, Subtree] = {}
         for rank, those in enumerate(self.urgent):
@@ -218,7 +218,7 @@ class Rollups:
         self._branches: dict[TaskId, Subtree] = {}
 
     def __getitem__(self, task: TaskId) -> Subtree:
-        """Return a subtree as it is now."""
+        """Return the current sums of a subtree."""
         if self.changed:
             self._refresh()
         return self._branches[task]
@@ -266,7 +266,7 @@ class Rollups:
 
 
 def _propagate(branch: Subtree, node: TaskNode) -> None:
-    """Add what has changed of a task to all above it."""
+    """Add the changes of a task to all its ancestors."""
     before, status = branch.status, STATUS_INDEX[node.status]
     change = _used_since(branch, node.usage)
     times = (node.started, node.ended)
@@ -299,7 +299,7 @@ def _initialize(branch: Subtree, node: TaskNode) -> None:
 
 
 def _used_since(branch: Subtree, usage: Usage) -> _Used | None:
-    """Return what is not added up yet, if any: tokens, calls, cost, unpriced, estimated calls."""
+    """Return the usage that is not added up yet: tokens, calls, cost, unpriced, estimated calls."""
     tokens = usage.tokens
     change = (
         tokens - branch.tokens,

@@ -49,13 +49,13 @@ def rows(
 ) -> Iterator[Row]:
     """Yield the tasks of a tree, each parent before its children.
 
-    What is left out below a task is counted there, in `Row.collapsed`.
+    `Row.collapsed` counts the tasks that are left out below a task.
 
     Args:
         tree: the tree to show.
         now: the end of tasks that still run; without it their time is not shown.
-        depth: how many levels below the root are shown; by default all.
-        only: the tasks to show, besides those above them; by default all.
+        depth: the number of levels below the root; by default all.
+        only: the tasks to show, with their ancestors; by default all.
     """
     included = None if only is None else _with_ancestors(tree, only)
     pending = [(tree.root, 0, "", "")]

@@ -33,7 +33,7 @@ UNSEEN: Final = re.compile(
     rf"|([{_UNSEEN}\ud800-\udfff])"
 )
 OBEYED_OR_UNSEEN: Final = re.compile(rf"[{_CONTROLS}{_DIRECTIONS}{_UNSEEN}]")
-"""What a format that can escape characters escapes. It is read back as it was."""
+"""The characters that a format with escapes escapes. Reading them back restores the text."""
 
 
 def printable(words: str) -> str:

@@ -1,8 +1,8 @@
 """The slack of every task of a run: how much later it could have ended.
 
-**The slack** of a task is how much later it could have ended without the last end being later, all
-else as it was: a waiting parent goes on at once, and the time to begin stays the same, whether a
-task waits for a slot or a session for its turn. A task on the critical path has none.
+**The slack** of a task is how much later it could have ended without a later last end. All other
+durations stay the same: a waiting parent goes on at once, and the time to begin stays the same,
+whether a task waits for a slot or a session for its turn. A task on the critical path has no slack.
 """
 
 import bisect
@@ -144,7 +144,7 @@ class _Slack:
 
 
 class _Delegated:
-    """What a task, or a turn of a session, has delegated: the last is added first."""
+    """The tasks that a task, or a turn of a session, has delegated: the last is added first."""
 
     def __init__(self) -> None:
         self.requested: list[float] = []

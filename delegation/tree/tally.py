@@ -1,4 +1,4 @@
-"""The tally of some tasks: how many have each status, and what they have used."""
+"""The tally of some tasks: the number of each status, and their usage."""
 
 from collections.abc import Sequence
 from typing import Final, assert_never
@@ -94,7 +94,7 @@ class Tally:
 
     @property
     def usage(self) -> Usage:
-        """What they have used; all tokens count as input."""
+        """Their usage; all tokens count as input."""
         return Usage(
             calls=self.calls,
             input_tokens=self.tokens,

@@ -1,8 +1,8 @@
 """Trees as Chrome traces, which Perfetto, speedscope and chrome://tracing show: every task.
 
-A lane shows properly only what is nested, so each task lies on the lane of its parent if it fits
-inside there, beside no other, and else on the first lane that is free. Arrows lead from a parent
-to a child on another lane, and from a task to those that depend on it.
+A lane shows only nested intervals properly, so each task lies on the lane of its parent if it fits
+inside it beside no other task, and otherwise on the first free lane. Arrows lead from a parent to a
+child on another lane, and from a task to its dependents.
 """
 
 import heapq

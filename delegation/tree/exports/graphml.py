@@ -1,7 +1,7 @@
 """Trees as GraphML, which networkx, Gephi, yEd and others read: every task, every attribute.
 
-What is not known (`None`) is left out, since GraphML has no word for it; `usage` and `total` are
-spread out (`usage_calls`, ...); lists are JSON. networkx reads back an equal graph.
+`None` is left out, because GraphML has no such value; `usage` and `total` are spread out
+(`usage_calls`, ...); lists are JSON. networkx reads back an equal graph.
 """
 
 from collections.abc import Iterator, Mapping

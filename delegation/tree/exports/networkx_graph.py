@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def networkx_graph(tree: "Tree") -> "nx.DiGraph[TaskId]":
-    """Return a new graph of the tree as it is now."""
+    """Return a new graph of the current tree."""
     graph: nx.DiGraph[TaskId] = nx.DiGraph()
     for task, node in tree.nodes().items():
         graph.add_node(task, **node.attributes())

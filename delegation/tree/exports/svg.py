@@ -126,7 +126,7 @@ def _name_end(box: Box) -> float:
 
 
 def _lanes(chart: Chart) -> list[tuple[int, int, int]]:
-    """Return the arrows as two rows and a lane, in which no two of them overlap."""
+    """Return the arrows as two rows and a lane each, without overlaps."""
     numbers = {box.name: number for number, box in enumerate(chart.boxes)}
     arrows = [(numbers[need], numbers[name]) for need, name in chart.needs]
     lanes: list[int] = []
