@@ -152,7 +152,7 @@ async def test_cancelling_a_task_joins_its_subtree() -> None:
     assert state == "in_progress"
 
 
-ANN = "key default, who says to be 'Ann'"
+ANN = "key default, who claims to be 'Ann'"
 
 
 class Slow:

@@ -1,1 +1,1 @@
-"""Our own API: runs and their trees, tasks, events, approvals, conversations."""
+"""The server's own API: runs and their trees, tasks, events, approvals, conversations."""

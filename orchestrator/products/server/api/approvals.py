@@ -25,25 +25,27 @@ class Approval(msgspec.Struct, kw_only=True):
     object: Literal["approval"] = "approval"
     task: str
     run: str
-    path: Annotated[str, msgspec.Meta(description="Where in its tree the task is.")]
+    path: Annotated[str, msgspec.Meta(description="The place of the task in its tree.")]
     tool: str
     subject: Annotated[
         str,
         msgspec.Meta(
-            description="What is approved: this command, file with this content, or call. Runs of"
-            " blanks and invisible characters have marks, such as `⟨2100 blanks⟩`."
+            description="The command, file content or call to approve. Runs of blanks and"
+            " invisible characters are marked, such as `⟨2100 blanks⟩`."
         ),
     ]
     details: str
     why: Annotated[
-        str, msgspec.Meta(description="Why it is asked about, if no rule of the agent says so.")
+        str, msgspec.Meta(description="The reason for the question, if no rule of the agent asks.")
     ]
     asked: float
-    deadline: Annotated[float, msgspec.Meta(description="When it is denied without a verdict.")]
+    deadline: Annotated[
+        float, msgspec.Meta(description="The time when it is denied without a verdict.")
+    ]
 
 
 class Approvals(msgspec.Struct, kw_only=True):
-    """All calls that wait now, oldest first."""
+    """All calls that wait for a verdict now, oldest first."""
 
     object: Literal["list"] = "list"
     data: list[Approval]
@@ -55,15 +57,15 @@ class NewVerdict(msgspec.Struct, kw_only=True):
     answer: Annotated[
         Verdict,
         msgspec.Meta(
-            description="`once`; `task`: the same again in this task and below it;"
-            " `session`: in the whole run; or `deny`."
+            description="`once`; `task`: also the same call later in this task and below it;"
+            " `session`: also in the whole run; or `deny`."
         ),
     ]
-    reason: Annotated[str, msgspec.Meta(description="Why, for the agent to read.")] = ""
+    reason: Annotated[str, msgspec.Meta(description="The reason, for the agent to read.")] = ""
 
 
 class AcceptedVerdict(msgspec.Struct, kw_only=True):
-    """The verdict that holds."""
+    """The first verdict about a call, which holds."""
 
     id: str
     object: Literal["approval.answered"] = "approval.answered"
@@ -74,9 +76,9 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
     seq: int
 
 
-@operation("GET", "/v1/approvals", Scope.READ, Answer("All of them", Approvals))
+@operation("GET", "/v1/approvals", Scope.READ, Answer("All calls that wait", Approvals))
 async def list_approvals(call: ApiCall) -> Response:
-    """The tool calls that wait for a verdict."""
+    """List the tool calls that wait for a verdict."""
     await trio.lowlevel.checkpoint()
     bodies: list[Approval] = []
     for journal in call.server.journals:
@@ -91,7 +93,7 @@ async def list_approvals(call: ApiCall) -> Response:
 
 
 def approval_bodies(journal: ServedJournal, key: Key) -> list[Approval]:
-    """Return what waits for a verdict in a journal, as far as a key sees it, oldest first."""
+    """Return the calls of a journal that wait for a verdict and that the key sees, oldest first."""
     ledger = journal.read.ledger
     return [_body_of(it, ledger) for it in _open_questions(journal, key)]
 
@@ -134,7 +136,7 @@ async def answer_approval(call: ApiCall) -> Response:
     questions = {str(it.id): it for it in _open_questions(call.journal, call.key)}
     if id_ not in questions:
         return await _repeated_answer(call, id_, body)
-    # No checkpoint until it is posted: the question is still open.
+    # No checkpoint until the verdict is posted: so the question is still open.
     call.record(id_)
     await call.journal.orchestrator.answer(id_, body.answer, reason=body.reason, by=by)
     return json_response(
@@ -150,17 +152,17 @@ async def answer_approval(call: ApiCall) -> Response:
 
 
 def _by(call: ApiCall) -> str:
-    """Return who gives a verdict: the key is known, and a name is what its client claims."""
+    """Return the author of a verdict: the key, and the user name that its client claims."""
     key = call.key
     known = f"key {key.name}"
     if key.owner != key.name:
         known += f" (owner {key.owner})"
     claimed = context_of(call.headers)["user_name"]
-    return f"{known}, who says to be {claimed!r}" if claimed else known
+    return f"{known}, who claims to be {claimed!r}" if claimed else known
 
 
 async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Response:
-    """Respond as the first time, if the same verdict was given before."""
+    """Respond as the first time if the same verdict was given before."""
     read = call.journal.read
     for entry in await read.entries_naming(ApprovalAnswered, id_):
         fact = entry.event
@@ -188,7 +190,7 @@ async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Respons
         if is_it and call.sees(entry.session):
             raise HttpError(
                 409,
-                f"approval {id_!r} is not open any more: its time is over, or its task has ended",
+                f"approval {id_!r} is no longer open: its deadline passed, or its task ended",
                 code="over",
             )
     raise not_found(f"there is no approval {id_!r}")

@@ -16,7 +16,7 @@ from orchestrator.products.server.session_status import failure_reason, last_out
 METADATA: Final = "metadata"
 """The label of a client's metadata, as JSON."""
 MOST_NOTES: Final = 16
-"""How many entries the metadata of a client may have."""
+"""The most entries that the metadata of a client may have."""
 RunStatus: TypeAlias = Literal[
     "queued", "in_progress", "waiting", "completed", "failed", "cancelled"
 ]
@@ -27,7 +27,7 @@ Metadata: TypeAlias = Annotated[
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """Why something did not succeed."""
+    """The reason why a run or a turn did not succeed."""
 
     code: Annotated[
         str,
@@ -38,7 +38,7 @@ class Failure(msgspec.Struct, kw_only=True):
     ]
     message: str
     retry_after: Annotated[
-        float | None, msgspec.Meta(description="After how many seconds to try again, if known.")
+        float | None, msgspec.Meta(description="The seconds to wait before a retry, if known.")
     ] = None
 
 
@@ -50,34 +50,34 @@ class RunSummary(msgspec.Struct, kw_only=True):
     kind: Annotated[
         str,
         msgspec.Meta(
-            description="What opened it: `run`, `response`, `chat`, `completion`, `session`, `mcp`,"
-            " `mcp_task`; empty: no request."
+            description="The kind of request that opened it: `run`, `response`, `chat`,"
+            " `completion`, `session`, `mcp`, `mcp_task`; empty: no request."
         ),
     ]
-    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
+    owner: Annotated[str, msgspec.Meta(description="The owner of the key that opened it.")]
     agent: str
     status: Annotated[
         RunStatus,
         msgspec.Meta(
-            description="`waiting` is for an approval. A conversation is `completed`"
-            " whenever it is idle."
+            description="`waiting`: a call waits for an approval. An idle conversation is"
+            " `completed`."
         ),
     ]
     about: Annotated[str, msgspec.Meta(description="The input in one line.")]
     tasks: Annotated[
-        dict[str, int], msgspec.Meta(description="How many tasks of its tree have each status.")
+        dict[str, int], msgspec.Meta(description="The number of tasks of its tree by status.")
     ]
     usage: Annotated[
         Usage,
         msgspec.Meta(
-            description="Of the whole tree. `cost` is micro-dollars; with any `unpriced`"
-            " or `estimated` calls it is a lower bound. Calls that were broken off are"
-            " `estimated`: no provider says what they used."
+            description="The usage of the whole tree. `cost` is in micro-dollars; with any"
+            " `unpriced` or `estimated` calls it is a lower bound. Interrupted calls are"
+            " `estimated`, because no provider reports their usage."
         ),
     ]
     metadata: dict[str, str]
     interrupted: Annotated[
-        bool, msgspec.Meta(description="Its process died: it goes on when it is resumed.")
+        bool, msgspec.Meta(description="Its process died; it goes on when it is resumed.")
     ]
     paused: Annotated[
         bool, msgspec.Meta(description="No new task of its tree starts until it is unpaused.")
@@ -85,8 +85,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     forked_from: Annotated[
         str,
         msgspec.Meta(
-            description="The run that it has its beginning of, and from which task on it is"
-            " another: RUN/TASK."
+            description="The run that it was copied from, and the first task that differs:"
+            " RUN/TASK."
         ),
     ]
     created: float
@@ -96,16 +96,16 @@ class RunSummary(msgspec.Struct, kw_only=True):
 
 
 class Run(RunSummary, kw_only=True):
-    """A run, which is the root of a tree of tasks."""
+    """A run: the root of a tree of tasks."""
 
     input: str
-    output: Annotated[str | None, msgspec.Meta(description="Its answer, complete or not.")]
+    output: Annotated[str | None, msgspec.Meta(description="The answer, complete or not.")]
     error: Failure | None
     seq: Annotated[
         int,
         msgspec.Meta(
-            description="The number of the journal's last fact: all of this was true then,"
-            " and later events are new."
+            description="The number of the journal's last fact. This body was true at that fact;"
+            " later events are new."
         ),
     ]
 
@@ -116,7 +116,9 @@ class Task(msgspec.Struct, kw_only=True):
     id: str
     object: Literal["task"] = "task"
     run: str
-    path: Annotated[str, msgspec.Meta(description="Where it is, such as `/editor/researcher[3]`.")]
+    path: Annotated[
+        str, msgspec.Meta(description="Its place in the tree, such as `/editor/researcher[3]`.")
+    ]
     agent: str
     goal: str
     label: str
@@ -133,13 +135,15 @@ class Task(msgspec.Struct, kw_only=True):
             description="`joined`: its parent waits for it; `detached`: its parent gets a notice."
         ),
     ]
-    reason: Annotated[str, msgspec.Meta(description="Why it is joined or detached.")]
+    reason: Annotated[str, msgspec.Meta(description="The reason why it is joined or detached.")]
     parent: str | None
     children: list[str]
     usage: Usage
-    total: Annotated[Usage, msgspec.Meta(description="The usage of it and all below it.")]
+    total: Annotated[
+        Usage, msgspec.Meta(description="The usage of the task and all tasks below it.")
+    ]
     output: str | None
-    error: Annotated[str, msgspec.Meta(description="Why it did not succeed.")]
+    error: Annotated[str, msgspec.Meta(description="The reason why it did not succeed.")]
     paused: Annotated[
         bool, msgspec.Meta(description="No new task below it starts until it is unpaused.")
     ]
@@ -150,7 +154,7 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> str:
-    """Return the metadata of a client as a label."""
+    """Encode the metadata of a client as a label."""
     return msgspec.json.encode(metadata).decode()
 
 
@@ -160,7 +164,7 @@ def metadata_of(session: SessionRecord) -> dict[str, str]:
 
 
 def changed_at(session: SessionRecord) -> float:
-    """Return when a session last said something, or began to."""
+    """Return the time when the last turn of a session began or ended."""
     tree = session.tree
     if not tree.turns:
         return tree[tree.root].requested
@@ -169,7 +173,7 @@ def changed_at(session: SessionRecord) -> float:
 
 
 def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
-    """Return the status of a run: how far it is, or that it waits for an approval."""
+    """Return the status of a run: its progress, or `waiting` for an approval."""
     state = state_of(session)
     questions = ledger.open_questions.values()
     if any(ledger.tasks[it.task].session == session.id for it in questions):
@@ -178,13 +182,13 @@ def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
 
 
 def failure_of(session: SessionRecord) -> Failure | None:
-    """Return why a session that is over did not succeed."""
+    """Return the reason why a finished session did not succeed."""
     outcome = last_outcome_of(session)
     return failure_body(outcome) if outcome is not None and is_over(session) else None
 
 
 def failure_body(outcome: Outcome) -> Failure | None:
-    """Return why something did not succeed; None if it did."""
+    """Return the reason why an outcome is no success; None for a success."""
     reason = failure_reason(outcome)
     if reason is None:
         return None
@@ -214,13 +218,7 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
 
 
 def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
-    """Return the body of a run.
-
-    Args:
-        session: the session.
-        ledger: the ledger that the session is in.
-        seq: the number of the journal's last fact.
-    """
+    """Return the body of a run; `seq` is the number of the journal's last fact."""
     summary = summary_of(session, ledger)
     outcome = last_outcome_of(session) if is_over(session) else None
     return Run(

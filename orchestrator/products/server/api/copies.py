@@ -1,4 +1,4 @@
-"""`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with what an old one has."""
+"""`/v1/tasks/{task}/fork` and `/retry`: new runs that begin with the facts of an old run."""
 
 from typing import Final
 
@@ -24,8 +24,9 @@ from orchestrator.products.server.transport.idempotency import (
 )
 
 MOST_FACTS: Final = 10_000
-"""How many facts a run may have to be copied by a server: it takes half a second, in which all
-other requests wait."""
+"""The most facts of a run that a server copies. That takes half a second, and all other requests
+wait.
+"""
 
 
 @operation(
@@ -37,7 +38,7 @@ other requests wait."""
     takes_idempotency_key=True,
 )
 async def fork_task(call: ApiCall) -> Response:
-    """Go on live from where a task was delegated, in a new run."""
+    """Fork a run: a new run goes on live from the point where the task was delegated."""
     return await _begin(call, facts_before)
 
 
@@ -50,7 +51,7 @@ async def fork_task(call: ApiCall) -> Response:
     takes_idempotency_key=True,
 )
 async def retry_task(call: ApiCall) -> Response:
-    """Do a task that did not succeed again, in a new run that has all else of its run."""
+    """Repeat a task that did not succeed, in a new run that keeps the rest of its run."""
     return await _begin(call, facts_without)
 
 
@@ -65,8 +66,8 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
     if agent.tools != call.server.agents[session.root.agent].tools:
         raise HttpError(
             409,
-            "the client of this run ran some of its tools, and would not be asked here: send the"
-            " request again instead",
+            "the client of this run ran some of its tools itself, which a copy cannot ask for: send"
+            " the request again instead",
             code="client_tools",
         )
     run, task = session.id, found.task.id

@@ -1,6 +1,6 @@
-"""`.../events`: the facts of a run as they become durable, each once, and one end.
+"""`.../events`: the facts of a run as they become durable, each once, then one end.
 
-The id of an event is the number of its fact: a client that comes back says with it where to go on.
+The id of an event is the number of its fact. A client that reconnects sends the last id to go on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,26 +32,26 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStre
 LARGEST: Final = 2**53
 """The largest number that every reader of JSON can represent exactly."""
 TRACEBACK: Final = b'"recorded_traceback":'
-"""In the text of a model its quotes would be escaped."""
+"""The start of a traceback in a fact. In the text of a model its quotes would be escaped."""
 CHUNK: Final = 64_000
-"""How many bytes are sent at once."""
+"""The number of bytes that are sent at once."""
 
 
 @attrs.frozen(kw_only=True)
 class EventsQuery:
-    """Where to begin, and whether to include model text."""
+    """The first event of the stream, and whether it includes model text."""
 
     after: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None,
         msgspec.Meta(
-            description="The number of the last fact that you have; left out: from the"
-            " beginning. It counts more than the header Last-Event-ID."
+            description="The number of the last fact that you have; the stream begins after it,"
+            " by default at the beginning. It overrides the header Last-Event-ID."
         ),
     ] = None
     deltas: Annotated[
         bool,
         msgspec.Meta(
-            description="Include the text of models as they write it: events `delta`, which"
+            description="Include the text of models while they write it: events `delta`, which"
             " have no id and are sent once."
         ),
     ] = False
@@ -65,14 +65,14 @@ class Delta(msgspec.Struct, kw_only=True):
 
 
 class End(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How a run ended: the last event of every stream."""
+    """The ending of a run: the last event of every stream."""
 
     status: str
     error: Failure | None = None
 
 
 class _RunEvents:
-    """One client's stream of a run, or of a conversation."""
+    """One client's stream of a run or a conversation."""
 
     def __init__(self, journal: ServedJournal, found: FoundSession) -> None:
         self._journal = journal
@@ -80,7 +80,7 @@ class _RunEvents:
 
     @property
     def session(self) -> SessionRecord:
-        # An idle session may be evicted, and is another record when it is loaded again.
+        # An idle session may be evicted; loading it again makes another record.
         ledger = self._journal.read.ledger
         session = ledger.sessions.get(self._found.session.id)
         if session is not None:
@@ -88,14 +88,14 @@ class _RunEvents:
         return self._found.session
 
     def is_over(self) -> bool:
-        """Return whether no more facts will come."""
+        """Return whether the stream gets no more facts."""
         session = self.session
         is_conversation = session.labels.get(KIND) == CONVERSATION
         is_done = session.closed if is_conversation else is_over(session)
         is_in_turn = session.turn is not None and not session.awaits_resume
         if not is_done or is_in_turn or session.unsettled_detached:
             return False
-        # The door is closed after the last turn. Only a webhook that fails keeps it open for long.
+        # The door closes after the last turn. Only a failing webhook keeps it open for long.
         is_retrying = session.door is DeliveryCapability.PUSH and session.undelivered
         return session.door is None or bool(is_retrying)
 
@@ -120,7 +120,7 @@ class _RunEvents:
 
 
 def _without_traceback(line: bytes) -> bytes:
-    """Return a fact without the code of the server, which is not for its clients."""
+    """Return a fact without its traceback: clients must not see the server's code."""
     fact = msgspec.json.decode(line)
     fact["body"]["outcome"].pop("recorded_traceback", None)
     return msgspec.json.encode(fact)
@@ -150,7 +150,7 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
     takes_last_event_id=True,
 )
 async def get_run_events(call: ApiCall) -> Response:
-    """The facts of a run as they come; the last event is `end`."""
+    """Stream the facts of a run as they come; the last event is `end`."""
     return _event_stream(call, await read_run(call, call.path("run")))
 
 
@@ -164,7 +164,7 @@ async def get_run_events(call: ApiCall) -> Response:
     takes_last_event_id=True,
 )
 async def get_session_events(call: ApiCall) -> Response:
-    """The facts of a conversation as they come, until it is closed."""
+    """Stream the facts of a conversation as they come, until it is closed."""
     return _event_stream(call, await read_session(call))
 
 
@@ -176,8 +176,8 @@ def _event_stream(call: ApiCall, found: FoundSession) -> Response:
     if after > last:
         raise HttpError(
             409,
-            f"the last fact of this journal is number {last}, and you want those after"
-            f" {after}: that number is of another journal; begin from 0",
+            f"the last fact of this journal is number {last}, and you ask for facts after {after},"
+            " which is a number of another journal; begin from 0",
             code="ahead_of_the_journal",
         )
     journal, id_ = call.journal, found.session.id
@@ -201,11 +201,11 @@ def _last_event(call: ApiCall) -> int:
     id_ = call.request.headers.get("last-event-id", "").strip()
     if not id_:
         return 0
-    # No journal has more digits.
+    # No journal has numbers with more digits.
     if not (id_.isascii() and id_.isdecimal() and len(id_) <= 15):
         raise HttpError(
             400,
-            f"the Last-Event-ID {id_[:40]!r} is no number of a fact",
+            f"the Last-Event-ID {id_[:40]!r} is not the number of a fact",
             code="invalid_last_event_id",
             param="last-event-id",
         )

@@ -1,6 +1,6 @@
-"""`GET /v1/runs/{run}/failures`: where the branches of a run were stopped, and why.
+"""`GET /v1/runs/{run}/failures`: the tasks that stopped the branches of a run, and why.
 
-A task fails with what fails below it. So of each branch only the lowest failure is listed.
+A failure below a task fails the task too, so the list has only the lowest failure of each branch.
 """
 
 from typing import Annotated, Final, Literal
@@ -16,18 +16,20 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, operation
 
 ENDED_BADLY: Final = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST})
-"""How a task ends that stops its branch; one that was cancelled was meant to."""
+"""The endings that stop a branch. Cancelled tasks are left out: somebody wanted that."""
 
 
 @attrs.frozen(kw_only=True)
 class FailuresQuery:
-    """How many failures are listed."""
+    """The number of failures in a list."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many at most.")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="The most entries to return.")] = (
+        20
+    )
 
 
 class TaskFailure(msgspec.Struct, kw_only=True):
-    """A task that has ended badly, and no task below it has."""
+    """A task that ended badly while every task below it did not."""
 
     task: str
     path: str
@@ -40,22 +42,22 @@ class TaskFailure(msgspec.Struct, kw_only=True):
 
 
 class Failures(msgspec.Struct, kw_only=True):
-    """Where the branches of a run were stopped, the latest first."""
+    """The tasks that stopped the branches of a run, latest first."""
 
     object: Literal["list"] = "list"
     data: list[TaskFailure]
-    total: Annotated[int, msgspec.Meta(description="How many there are.")]
+    total: Annotated[int, msgspec.Meta(description="The number of all failures.")]
 
 
 @operation(
     "GET",
     "/v1/runs/{run}/failures",
     Scope.READ,
-    Answer("The latest first", Failures),
+    Answer("The failures, latest first", Failures),
     query=FailuresQuery,
 )
 async def list_failures(call: ApiCall) -> Response:
-    """Where the branches of a run were stopped, and why."""
+    """List the tasks that stopped the branches of a run, and why."""
     query = call.query(FailuresQuery)
     session = (await read_run(call, call.path("run"))).session
     stopped = _stopped_branches(session)

@@ -25,12 +25,12 @@ class Readiness(msgspec.Struct):
     status: str
     """`ok`, `stopping`, `no journal`, or `agents cannot run`."""
     agents: Mapping[str, str]
-    """Why agents cannot run, by their names."""
+    """The reasons why agents cannot run, by their names."""
 
 
-@operation("GET", "/health", None, Answer("It is up", Health), is_public=True)
+@operation("GET", "/health", None, Answer("The server is up", Health), is_public=True)
 async def health(call: ApiCall) -> Response:
-    """Whether the server is up."""
+    """Check whether the server is up."""
     await trio.lowlevel.checkpoint()
     del call
     return json_response(Health("ok"))
@@ -41,17 +41,17 @@ async def health(call: ApiCall) -> Response:
     "/ready",
     None,
     Answer("It does", Readiness),
-    Answer("It is stopping, has no journal now, or an agent cannot run", Readiness, status=503),
+    Answer("It is stopping, has no journal, or an agent cannot run", Readiness, status=503),
     is_public=True,
 )
 async def ready(call: ApiCall) -> Response:
-    """Whether the server accepts work."""
+    """Check whether the server accepts work."""
     await trio.lowlevel.checkpoint()
     problems = call.server.unusable_agents
     if call.server.is_stopping:
         return json_response(Readiness("stopping", problems), 503, retry_after="1")
     if call.server.placement is None and not len(call.server.journals):
-        # One without a shard passes all requests on; this one has nowhere to begin a run.
+        # A server without a shard passes all requests on; this one has nowhere to begin a run.
         return json_response(Readiness("no journal", problems), 503, retry_after="1")
     if problems:
         return json_response(Readiness("agents cannot run", problems), 503)
@@ -59,10 +59,10 @@ async def ready(call: ApiCall) -> Response:
 
 
 @operation(
-    "GET", "/metrics", Scope.ADMIN, Answer("In its text format", media_types=("text/plain",))
+    "GET", "/metrics", Scope.ADMIN, Answer("Prometheus' text format", media_types=("text/plain",))
 )
 async def metrics(call: ApiCall) -> Response:
-    """Metrics for Prometheus."""
+    """Return metrics for Prometheus."""
     await trio.lowlevel.checkpoint()
     return Response(call.server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 

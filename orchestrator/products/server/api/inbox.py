@@ -1,6 +1,6 @@
-"""`/v1/sessions/{session}/inbox`: replies wait there until the client has taken them.
+"""`/v1/sessions/{session}/inbox`: replies wait there until the client takes them.
 
-Reading does not take a reply, so none is lost with a connection.
+Reading does not take a reply, so a broken connection loses no reply.
 """
 
 from typing import Annotated, Final, Literal
@@ -35,7 +35,7 @@ class InboxReply(msgspec.Struct, kw_only=True):
 
 
 class Inbox(msgspec.Struct, kw_only=True):
-    """The replies that were not taken yet, oldest first."""
+    """The replies that the client has not taken yet, oldest first."""
 
     object: Literal["list"] = "list"
     data: list[InboxReply]
@@ -43,7 +43,7 @@ class Inbox(msgspec.Struct, kw_only=True):
 
 
 class TakenReply(msgspec.Struct, kw_only=True):
-    """A reply that was taken out of the inbox."""
+    """A reply that the client took out of the inbox."""
 
     session: str
     turn: int
@@ -52,13 +52,11 @@ class TakenReply(msgspec.Struct, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class InboxQuery:
-    """How long to wait for a reply."""
+    """The time to wait for a reply."""
 
     wait: Annotated[
         float,
-        msgspec.Meta(
-            ge=0, le=LONGEST_WAIT, description="How many seconds, while the inbox is empty."
-        ),
+        msgspec.Meta(ge=0, le=LONGEST_WAIT, description="The most seconds to wait for a reply."),
     ] = 0
 
 
@@ -70,7 +68,7 @@ class InboxQuery:
     query=InboxQuery,
 )
 async def read_inbox(call: ApiCall) -> Response:
-    """The replies that were not taken yet; it can wait for one."""
+    """List the replies that were not taken yet; it can wait for one."""
     wait = call.query(InboxQuery).wait
     found = await read_session(call)
     if not found.session.closed:
@@ -85,11 +83,11 @@ async def read_inbox(call: ApiCall) -> Response:
 
 
 async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
-    """Wait until a session has a reply in its inbox, or will have no more."""
+    """Wait until a session has a reply in its inbox, or is closed."""
     read = call.journal.read
 
     def is_enough() -> bool:
-        # A session at rest may be evicted, and is another record when it is loaded again.
+        # A session at rest may be evicted; loading it again makes another record.
         record = read.ledger.sessions.get(session)
         is_closed = record is not None and record.closed
         return is_closed or read.has_untaken_reply(session)
@@ -123,11 +121,11 @@ async def take_reply(call: ApiCall) -> Response:
     """Take a reply out of the inbox."""
     session = await find_session(call)
     turn = call.path("turn")
-    # Compared as text: to parse a number of thousands of digits takes long.
+    # Compare text: parsing a number with thousands of digits takes long.
     replies = {str(number): it for number, it in session.undelivered.items()}
     reply = replies.get(turn)
     if reply is None:
-        raise not_found(f"there is no reply of turn {turn!r} to take in {session.id!r}")
+        raise not_found(f"session {session.id!r} has no reply of turn {turn!r} to take")
     seq = call.journal.door.take_reply(reply)
     call.record(session.id)
     await call.journal.read.wait_durable()

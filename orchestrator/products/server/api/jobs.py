@@ -1,7 +1,7 @@
-"""`/v1/jobs`: what begins by the clock, in any journal of the server.
+"""`/v1/jobs`: agents that begin by the clock, in any journal of the server.
 
-A client changes when a job begins and what for, and never where its answers go: files and addresses
-are named by the operator.
+A client changes the times and the goal of a job, and never its targets: the operator names the
+files and addresses that replies go to.
 """
 
 from typing import Annotated, Final, Literal
@@ -27,7 +27,7 @@ from orchestrator.products.server.session_status import State, state_of
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
 MOST_TIMES: Final = 100
-"""How many times of a job its history has at most."""
+"""The most times in the history of a job."""
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -36,24 +36,24 @@ class Job(msgspec.Struct, kw_only=True):
     id: Annotated[
         str,
         msgspec.Meta(
-            description="Its name; of one that an agent has set, with its session before it."
+            description="The name of the job; the session comes before it if an agent has set it."
         ),
     ]
     object: Literal["job"] = "job"
     agent: str
     goal: str
     schedule: Annotated[
-        str, msgspec.Meta(description="Five fields of cron, `every 2h`, or `at` a moment.")
+        str, msgspec.Meta(description="Five fields of cron, `every 2h`, or `at` a time.")
     ]
     zone: str
-    catch_up: Annotated[float, msgspec.Meta(description="How many seconds late it may begin.")]
+    catch_up: Annotated[float, msgspec.Meta(description="The most seconds that it may begin late.")]
     session: Annotated[
-        str | None, msgspec.Meta(description="The session that set it; null: it is the program's.")
+        str | None, msgspec.Meta(description="The session that set it; null: the program set it.")
     ]
-    targets: Annotated[list[str], msgspec.Meta(description="The kinds of where its answers go.")]
+    targets: Annotated[list[str], msgspec.Meta(description="The kinds of its targets.")]
     paused: bool
     next: Annotated[
-        float | None, msgspec.Meta(description="When it begins next, in seconds since the epoch.")
+        float | None, msgspec.Meta(description="The next time, in seconds since the epoch.")
     ]
     last_run: str | None
 
@@ -66,16 +66,16 @@ class Jobs(msgspec.Struct, kw_only=True):
 
 
 class JobTime(msgspec.Struct, kw_only=True):
-    """A time of a job, and what became of it."""
+    """One time of a job: the run that began, or why none did."""
 
     object: Literal["job.time"] = "job.time"
     due: float
     run: Annotated[str | None, msgspec.Meta(description="The run that began; null if none did.")]
     status: Annotated[
-        State | None, msgspec.Meta(description="That of the run; null if it was deleted.")
+        State | None, msgspec.Meta(description="The status of the run; null if it was deleted.")
     ]
-    skipped: Annotated[str, msgspec.Meta(description="Why none began.")]
-    missed: Annotated[int, msgspec.Meta(description="How many times before it were missed.")]
+    skipped: Annotated[str, msgspec.Meta(description="The reason why no run began.")]
+    missed: Annotated[int, msgspec.Meta(description="The number of missed times before it.")]
     by_hand: Annotated[bool, msgspec.Meta(description="A person began it.")]
 
 
@@ -87,7 +87,7 @@ class JobTimes(msgspec.Struct, kw_only=True):
 
 
 class ChangedJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What becomes different of a job; what is left out stays as it is."""
+    """The changes of a job; fields that are left out stay."""
 
     schedule: Annotated[
         str | None,
@@ -96,12 +96,12 @@ class ChangedJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     goal: str | None = None
     zone: Annotated[str | None, msgspec.Meta(description="Such as Europe/Berlin.")] = None
     catch_up: Annotated[
-        str | None, msgspec.Meta(description="How late it may begin, such as `2h`.")
+        str | None, msgspec.Meta(description="The longest delay of a start, such as `2h`.")
     ] = None
 
 
 class BegunRun(msgspec.Struct, kw_only=True):
-    """The run of a job that was begun by hand."""
+    """The run of a job that a person began."""
 
     id: str
     object: Literal["run"] = "run"
@@ -116,12 +116,12 @@ class RemovedJob(msgspec.Struct, kw_only=True):
     deleted: Literal[True] = True
 
 
-_JOB: Final = Answer("The job as it is now", Job)
+_JOB: Final = Answer("The present state of the job", Job)
 
 
-@operation("GET", "/v1/jobs", Scope.READ, Answer("All of them", Jobs))
+@operation("GET", "/v1/jobs", Scope.READ, Answer("All jobs", Jobs))
 async def list_jobs(call: ApiCall) -> Response:
-    """What begins by the clock; an admin's key sees the jobs of all owners."""
+    """List jobs, which begin by the clock; an admin's key sees the jobs of all owners."""
     await trio.lowlevel.checkpoint()
     bodies: list[Job] = []
     for journal in call.server.journals:
@@ -134,7 +134,7 @@ async def list_jobs(call: ApiCall) -> Response:
 
 
 def job_bodies(journal: ServedJournal, key: Key) -> list[Job]:
-    """Return the jobs of a journal, as far as a key sees them."""
+    """Return the jobs of a journal that the key sees."""
     return [
         _body_of(journal, it)
         for it in journal.scheduler.jobs()
@@ -169,7 +169,7 @@ def _find(call: ApiCall) -> JobRecord:
 
 
 async def _show(call: ApiCall) -> Response:
-    """Respond with a job as it is now, once that is durable."""
+    """Respond with the present state of a job, once it is durable."""
     body = _body_of(call.journal, _find(call))
     await call.journal.read.wait_durable()
     return json_response(body)
@@ -177,13 +177,13 @@ async def _show(call: ApiCall) -> Response:
 
 @operation("GET", "/v1/jobs/{job}", Scope.READ, _JOB)
 async def get_job(call: ApiCall) -> Response:
-    """A job, and when it begins next."""
+    """Return a job, and the time when it begins next."""
     return await _show(call)
 
 
 @operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("Newest first", JobTimes))
 async def get_job_history(call: ApiCall) -> Response:
-    """The last times of a job: its runs, and why none began."""
+    """List the last times of a job: its runs, and why others did not begin."""
     job = _find(call)
     entries = await call.journal.read.entries(job.session)
     facts = [it.event for it in entries if isinstance(it.event, JobOccurred)]
@@ -214,17 +214,19 @@ async def _status_of(call: ApiCall, run: SessionId) -> State | None:
         return None  # it was deleted
 
 
-# The runs of a job do what the job is for, so changing it takes the scope to run.
+# A changed goal is run later, so changing a job needs the scope to run.
 @operation("POST", "/v1/jobs/{job}", Scope.RUN, _JOB, body=ChangedJob, errors=(422,))
 async def edit_job(call: ApiCall) -> Response:
-    """Change when a job begins, or what for; its times count anew from now on."""
+    """Change the schedule or the goal of a job; its times count anew from now on."""
     body = await call.body(ChangedJob)
     await call.take_texts(filter(None, [body.goal]))
     job = _find(call)
     call.record(full_name(job))
     edit = JobEdit(schedule=body.schedule, goal=body.goal, zone=body.zone, catch_up=body.catch_up)
     if edit == JobEdit():
-        raise HttpError(400, "say what to change", code="invalid_body")
+        raise HttpError(
+            400, "the body changes nothing: set at least one field", code="invalid_body"
+        )
     try:
         call.journal.scheduler.edit(full_name(job), edit)
     except DefinitionError as exc:
@@ -240,7 +242,7 @@ async def edit_job(call: ApiCall) -> Response:
     errors=(503,),
 )
 async def run_job(call: ApiCall) -> Response:
-    """Begin a run of a job now; its next time stays as it is."""
+    """Begin a run of a job now; its next time stays."""
     await trio.lowlevel.checkpoint()
     job = _find(call)
     with call.begin_run():
@@ -252,13 +254,13 @@ async def run_job(call: ApiCall) -> Response:
 
 @operation("POST", "/v1/jobs/{job}/pause", Scope.STEER, _JOB)
 async def pause_job(call: ApiCall) -> Response:
-    """Begin no runs of a job until it is resumed."""
+    """Pause a job: no run begins until the job is resumed."""
     return await _set_paused(call, paused=True)
 
 
 @operation("POST", "/v1/jobs/{job}/resume", Scope.STEER, _JOB)
 async def resume_job(call: ApiCall) -> Response:
-    """Begin the runs of a job again; what was due meanwhile is not caught up."""
+    """Resume a job; it does not catch up on the times that passed meanwhile."""
     return await _set_paused(call, paused=False)
 
 
@@ -270,16 +272,16 @@ async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
 
 
 @operation(
-    "DELETE", "/v1/jobs/{job}", Scope.STEER, Answer("It is removed", RemovedJob), errors=(409,)
+    "DELETE", "/v1/jobs/{job}", Scope.STEER, Answer("The job is removed", RemovedJob), errors=(409,)
 )
 async def remove_job(call: ApiCall) -> Response:
-    """Remove a job that an agent has set; what runs of it ends in peace."""
+    """Remove a job that an agent has set; its present run goes on."""
     job = _find(call)
     if is_declared(job):
         raise HttpError(
             409,
-            f"job {job.spec.id!r} is of the program, and would come back: remove it there, or"
-            " pause it",
+            f"the program sets job {job.spec.id!r}, so the job would come back: remove it there,"
+            " or pause it",
             code="declared_job",
         )
     call.record(full_name(job))

@@ -1,7 +1,7 @@
-"""Sessions, tasks and pages of sessions, as the key of a request sees them.
+"""Find sessions, tasks and pages of sessions that the key of a request may see.
 
-No route finds a session in another way. What a key does not see is not found, with the same words
-and after the same work as what does not exist. No page reads more sessions than it needs.
+Every route finds its session here. A session of another owner is "not found", with the same words
+and after the same work as a missing one. A page reads no more sessions than it needs.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,18 +28,20 @@ T = TypeVar("T")
 J = TypeVar("J")
 
 READ_AT_MOST: Final = 200
-"""How many sessions are read for one page, whether they are on it or not."""
+"""The most sessions to read for one page, whether the page shows them or not."""
 LOOKED_AT_MOST: Final = 5_000
-"""The same with those of which is known without reading what a list shows."""
+"""The most sessions to look at for one page, including sessions whose summary is in memory."""
 
 
 @attrs.frozen(kw_only=True)
 class PageQuery:
-    """Which page of a list."""
+    """The page of a list."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many at most.")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="The most entries to return.")] = (
+        20
+    )
     after: Annotated[
-        str, msgspec.Meta(description="The `last_id` of the page before; left out: the newest.")
+        str, msgspec.Meta(description="The `last_id` of the previous page; by default the newest.")
     ] = ""
 
 
@@ -49,7 +51,7 @@ class Page(Generic[T]):
 
     items: list[T]
     last: SessionId | None
-    """The last one that was read."""
+    """The last session that was looked at."""
     has_more: bool
 
 
@@ -68,7 +70,7 @@ async def read_run(call: ApiCall, session: str) -> FoundSession:
 async def find_run(call: ApiCall, session: str) -> SessionRecord:
     """Return a session to act on: it stays in memory.
 
-    That of a job of the program is none: closed, it would take the job with it, and its program
+    The session of a program's job is not found here. To close it would end the job, and the program
     could not set it again.
     """
     if is_run(SessionId(session)) and call.sees(SessionId(session)):
@@ -78,7 +80,7 @@ async def find_run(call: ApiCall, session: str) -> SessionRecord:
 
 
 async def read_other_run(call: ApiCall, session: SessionId) -> SessionRecord:
-    """Return a session to read that may be in another journal than that of the request."""
+    """Return a session to read, which may be in another journal than the request's."""
     journal = call.server.journals.of_session(session)
     if journal is not None and journal.owners.sees(call.key, session):
         return await journal.door.find(session)
@@ -114,25 +116,21 @@ async def find_task(call: ApiCall, task: str) -> FoundTask:
 
 @attrs.frozen
 class Shown(Generic[T]):
-    """What a list shows of a session."""
+    """The entry of a session in a list."""
 
     body: T | None
-    """None leaves it out."""
+    """None leaves the session out."""
 
 
 class Bodies(Generic[T]):
-    """What a list shows of each session."""
+    """Makes the entry of each session in a list."""
 
     def __init__(self, show: Callable[[FoundSession], T | None]) -> None:
-        """Show sessions.
-
-        Args:
-            show: returns the body of a session, or None to leave it out.
-        """
         self.show = show
+        """Returns the body of a session, or None to leave it out."""
 
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[T] | None:
-        """Return what is known of a session without reading it; None if nothing is."""
+        """Return the entry of a session if it is known without reading the session."""
         del journal, session
         return None
 
@@ -155,7 +153,7 @@ async def _read(journal: ServedJournal, session: SessionId) -> FoundSession | No
 
 
 async def page_of(call: ApiCall, query: PageQuery, bodies: Bodies[T]) -> Page[T]:
-    """Return a page of sessions, newest first. One with few bodies may be followed by others."""
+    """Return a page of sessions, newest first. A page may be short although others follow."""
     await trio.lowlevel.checkpoint()
     listing = call.server.listing
     if listing is not None and not await _has_all(call, listing):
@@ -191,7 +189,7 @@ class _Filling(Generic[T]):
             or self._looked_at == LOOKED_AT_MOST
         )
 
-    async def add(  # noqa: ASYNC910 (a page of known ones costs less than one checkpoint each)
+    async def add(  # noqa: ASYNC910 (a page of known sessions costs less than one checkpoint each)
         self, id_: SessionId, journal: J, read: Callable[[J, SessionId], Awaitable[T | None]]
     ) -> None:
         """Add a session to the page, if it is shown."""
@@ -211,16 +209,16 @@ class _Filling(Generic[T]):
             self._items.append(body)
 
     def page(self, *, more: int) -> Page[T]:
-        """Return the page of this many sessions that there were to look at."""
+        """Return the page; `more` is the number of sessions that there were to look at."""
         return Page(self._items, self._last, self._looked_at < more)
 
 
 def _nothing_called(session: str) -> HttpError:
-    return not_found(f"there is nothing called {session!r} to go on after")
+    return not_found(f"there is no session {session!r} to continue the list after")
 
 
 async def _has_all(call: ApiCall, listing: "SessionListing") -> bool:
-    """Return whether the only journal there is is held here: then memory knows all sessions."""
+    """Return whether this server holds the only journal: then memory knows all sessions."""
     await trio.lowlevel.checkpoint()
     journals = list(call.server.journals)
     if len(journals) != 1 or call.server.placement is not None:
@@ -231,8 +229,8 @@ async def _has_all(call: ApiCall, listing: "SessionListing") -> bool:
 async def _page_of_all(
     call: ApiCall, listing: "SessionListing", query: PageQuery, bodies: Bodies[T]
 ) -> Page[T]:
-    """Return a page of the sessions of all journals, those of other servers included."""
-    # One more than is read: it tells whether there are more.
+    """Return a page of the sessions of all journals, other servers' journals included."""
+    # One more session than the page looks at shows whether there are more.
     most = None if query.after else LOOKED_AT_MOST + 1
     newest = await listing.newest(call.key, most)
     start = 0

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: every agent is a model; and the language models that runs may choose."""
+"""`GET /v1/models`: every agent is a model. Also lists the language models that runs may choose."""
 
 from typing import Annotated, Any, Final
 
@@ -18,13 +18,13 @@ class Model(msgspec.Struct, kw_only=True):
     id: str
     object: str = "model"
     created: int
-    """When this server began to serve it, in seconds since 1970."""
+    """The time when this server began to serve it, in seconds since 1970."""
     owned_by: str = "orchestrator"
     description: Annotated[str, msgspec.Meta(description="What it is for.")]
     language_model: Annotated[
         str | None,
         msgspec.Meta(
-            description="The name of its own model; null of a pipeline, which calls none."
+            description="The name of its own model; null for a pipeline, which calls no model."
         ),
     ]
 
@@ -33,16 +33,13 @@ class Models(msgspec.Struct, kw_only=True):
     data: list[Model]
     object: str = "list"
     language_models: Annotated[
-        list[str],
-        msgspec.Meta(
-            description="What a run may take instead of its agent's own, as `language_model`."
-        ),
+        list[str], msgspec.Meta(description="The values of `language_model` that a run may choose.")
     ]
 
 
-@operation("GET", "/v1/models", Scope.READ, Answer("All of them", Models))
+@operation("GET", "/v1/models", Scope.READ, Answer("All agents", Models))
 async def list_models(call: ApiCall) -> Response:
-    """The agents of this server."""
+    """List the agents of this server."""
     await trio.lowlevel.checkpoint()
     agents = call.server.agents
     usable = [it for it in call.server.language_models if _is_usable(call, it)]
@@ -67,7 +64,7 @@ def _body_of(call: ApiCall, name: str, agent: Agent[Any]) -> Model:
 def _is_usable(call: ApiCall, name: str) -> bool:
     journal = call.server.journals.first_or_none
     if journal is None:
-        return False  # nothing can be run now
+        return False  # no run can begin now
     try:
         journal.door.require_model(Agent("any", model=name))
     except DefinitionError:
@@ -77,7 +74,7 @@ def _is_usable(call: ApiCall, name: str) -> bool:
 
 @operation("GET", "/v1/models/{model}", Scope.READ, Answer("The agent", Model))
 async def get_model(call: ApiCall) -> Response:
-    """One of the agents."""
+    """Return one of the agents."""
     await trio.lowlevel.checkpoint()
     name = call.path("model")
     return json_response(_body_of(call, name, call.server.agent(name)))

@@ -1,7 +1,7 @@
 """The bytes of an image or a file that came with a message.
 
-They are what a model, a tool or a person has sent, so a browser may show images of the kinds that
-hold no program, and saves everything else.
+They come from a model, a tool or a person. So a browser may show only kinds of images that cannot
+hold a program, and saves everything else.
 """
 
 from typing import Final
@@ -19,10 +19,10 @@ from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import not_found
 
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What a browser may show. An SVG may hold a program, and is saved."""
+"""The media types that a browser may show. An SVG may hold a program, so it is saved."""
 ANYTHING: Final = "application/octet-stream"
 HEADERS: Final = {
-    # Also for who opens its address: it is a document without rights.
+    # A browser that opens the address gets a document without rights.
     "content-security-policy": "default-src 'none'; sandbox",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
@@ -33,20 +33,18 @@ HEADERS: Final = {
     "GET",
     "/v1/tasks/{task}/messages/{message}/parts/{part}",
     Scope.READ,
-    Answer(
-        "An image as it is; any other file to be saved", media_types=(*sorted(IMAGES), ANYTHING)
-    ),
+    Answer("An image to show; any other file to save", media_types=(*sorted(IMAGES), ANYTHING)),
 )
 async def get_part(call: ApiCall) -> Response:
-    """The bytes of an image or a file of a message."""
+    """Return the bytes of an image or a file of a message."""
     found = await read_task(call, call.path("task"))
     message, number = MessageId(call.path("message")), call.path("part")
     parts = await _parts_of(call, found, message)
-    # Not `int`: it reads digits of all scripts, signs and blanks.
+    # Not `int`: it also reads signs, blanks and the digits of all scripts.
     place = {str(at): part for at, part in enumerate(parts, 1)}
     part = place.get(number)
     if part is None or not part.data:
-        raise not_found(f"message {message!r} has no bytes of a part {number!r}")
+        raise not_found(f"message {message!r} has no part {number!r} with bytes")
     is_shown = part.media_type in IMAGES
     return Response(
         part.data,
@@ -60,7 +58,7 @@ async def get_part(call: ApiCall) -> Response:
 
 
 async def _parts_of(call: ApiCall, found: FoundTask, id_: MessageId) -> tuple[Part, ...]:
-    """Return the parts of a message of a task, also of one that no turn has read yet."""
+    """Return the parts of a message of a task, read by a turn or not yet."""
     read = call.journal.read
     for message in await read.transcript(found.task.id):
         if message.id == id_ and not isinstance(message, AssistantMessage):
@@ -75,7 +73,7 @@ async def _parts_of(call: ApiCall, found: FoundTask, id_: MessageId) -> tuple[Pa
 def _disposition(part: Part, *, is_shown: bool) -> str:
     kind = "inline" if is_shown else "attachment"
     name = part.name.replace("\\", "/").rpartition("/")[2]
-    # Percent-encoded: no name can end the header, or begin another one.
+    # Percent-encoded: no name can end the header or begin another one.
     return f"{kind}; filename*=UTF-8''{quote(name, safe='')}" if name else kind
 
 

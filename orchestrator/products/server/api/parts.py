@@ -1,4 +1,4 @@
-"""The files of a message, as a request has them."""
+"""The files of a message in a request."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ MediaType: TypeAlias = Annotated[
 
 
 class DataPart(msgspec.Struct, kw_only=True, tag="data"):
-    """A file in the request."""
+    """A file whose bytes are in the request."""
 
     media_type: MediaType
     data: Annotated[str, msgspec.Meta(pattern=BASE64, description="In base64.")]

@@ -1,6 +1,6 @@
-"""`POST /v1/runs/prune`: deletes old runs for good, or says how many there are.
+"""`POST /v1/runs/prune`: deletes old runs for good, or counts them.
 
-It is for the operator: it deletes what any owner has, and no fact of it is left.
+It is for the operator: it deletes the runs of every owner, and keeps no fact of them.
 """
 
 from typing import Annotated, Final, Literal
@@ -22,39 +22,37 @@ from orchestrator.products.server.served_journal import ServedJournal
 
 
 class NewPruning(msgspec.Struct, kw_only=True):
-    """Which runs are deleted."""
+    """The runs to delete."""
 
     older_than: Annotated[
         float,
         msgspec.Meta(
-            ge=0, le=1e10, description="Those that have ended, and have no fact in so many seconds."
+            ge=0, le=1e10, description="Delete ended runs without a fact for this many seconds."
         ),
     ]
-    dry_run: Annotated[bool, msgspec.Meta(description="Delete nothing, and say what would be.")] = (
-        False
-    )
+    dry_run: Annotated[bool, msgspec.Meta(description="Only count; delete nothing.")] = False
 
 
 class Pruning(msgspec.Struct, kw_only=True):
-    """What was deleted for good, or would be."""
+    """The runs that were deleted for good, or would be."""
 
     object: Literal["pruning"] = "pruning"
     dry_run: bool
-    runs: Annotated[int, msgspec.Meta(description="How many runs and conversations go.")]
+    runs: Annotated[int, msgspec.Meta(description="The number of deleted runs and conversations.")]
     active: Annotated[
         int,
         msgspec.Meta(
-            description="How many stay because they are under way, wait, or have a reply that was"
-            " not taken, whatever their age."
+            description="The number of runs that stay at any age, because they are under way,"
+            " wait, or have a reply that was not taken."
         ),
     ]
     freed: Annotated[
-        int, msgspec.Meta(description="How many bytes the journals have become smaller.")
+        int, msgspec.Meta(description="The number of bytes by which the journals shrank.")
     ]
     journals_in_use: Annotated[
         int,
         msgspec.Meta(
-            description="How many journals were left out, because another process writes them."
+            description="The number of journals left out because another process writes them."
         ),
     ]
 
@@ -82,7 +80,7 @@ async def prune_runs(call: ApiCall) -> Response:
         except JournalInUseError:
             in_use += 1
     if not body.dry_run:
-        # Their lists have the sessions of all journals.
+        # The list of each journal's sessions covers all journals.
         for journal in call.server.journals:
             journal.door.note_pruned()
     return json_response(

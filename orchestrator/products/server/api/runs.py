@@ -57,7 +57,7 @@ from orchestrator.products.server.transport.idempotency import (
 from orchestrator.products.server.transport.session_headers import context_of
 
 RUN: Final = "run"
-# A browser may open the picture or the page, and must not let it act for its user.
+# A browser may open the picture or the page, which must not act for its user.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
 
@@ -78,18 +78,18 @@ else:
             )
             for it in attrs.fields(BudgetAmounts)
         ],
-        namespace={"__doc__": "The limits of a run and all tasks below it; null is no limit."},
+        namespace={"__doc__": "The limits of a run and all tasks below it; null means no limit."},
         kw_only=True,
         forbid_unknown_fields=True,
     )
 
 
 class NewRun(msgspec.Struct, kw_only=True):
-    """A goal for an agent, to work on in the background."""
+    """A goal for an agent, which works on it in the background."""
 
-    model: Annotated[str, msgspec.Meta(description="Which agent.")] = ""
+    model: Annotated[str, msgspec.Meta(description="The name of the agent.")] = ""
     agent: Annotated[
-        str, msgspec.Meta(description="The same; `model` counts where both are there.")
+        str, msgspec.Meta(description="The same as `model`, which wins if both are set.")
     ] = ""
     input: Annotated[
         Any, msgspec.Meta(description="The goal: text, or any JSON that the pipeline takes.")
@@ -101,22 +101,22 @@ class NewRun(msgspec.Struct, kw_only=True):
     language_model: Annotated[
         str | None,
         msgspec.Meta(
-            description="The model of the agent in this run, instead of its own: one of"
-            " `language_models` of `/v1/models`. Its delegates keep theirs."
+            description="A model that replaces the agent's own in this run: one of the"
+            " `language_models` of `/v1/models`. Its delegates keep their models."
         ),
     ] = None
     budget: Annotated[
         RunBudget | None,
-        msgspec.Meta(description="Besides the budgets of the agent and of the key."),
+        msgspec.Meta(description="Applies besides the budgets of the agent and the key."),
     ] = None
     metadata: Metadata = {}
 
 
 @attrs.frozen(kw_only=True)
 class RunsQuery(PageQuery):
-    """Which runs are listed."""
+    """The filters and the page of a list of runs."""
 
-    status: Annotated[RunStatus | None, msgspec.Meta(description="Only runs of this status.")] = (
+    status: Annotated[RunStatus | None, msgspec.Meta(description="Only runs with this status.")] = (
         None
     )
     agent: Annotated[str, msgspec.Meta(description="Only runs of this agent.")] = ""
@@ -127,17 +127,17 @@ class RunsQuery(PageQuery):
         ),
     ] = ""
     created_after: Annotated[
-        float, msgspec.Meta(description="Only later ones, in seconds since the epoch.")
+        float, msgspec.Meta(description="Only runs after this time, in seconds since 1970.")
     ] = 0.0
     cost_from: Annotated[
-        float, msgspec.Meta(description="Only runs that cost this many dollars.", ge=0)
+        float, msgspec.Meta(description="Only runs that cost at least this much, in dollars.", ge=0)
     ] = 0.0
     failures: Annotated[
-        bool, msgspec.Meta(description="Only runs in which a task has ended badly.")
+        bool, msgspec.Meta(description="Only runs with a task that ended badly.")
     ] = False
 
     def lists(self, run: RunSummary) -> bool:
-        """Return whether a run is among those that are asked for."""
+        """Return whether a run passes every filter."""
         return (
             run.kind != RECORD
             and self.status in {None, run.status}
@@ -155,7 +155,7 @@ class RunsQuery(PageQuery):
 
 @attrs.frozen(kw_only=True)
 class TreeQuery:
-    """How a tree is drawn."""
+    """The format of a tree."""
 
     format: Annotated[Format, msgspec.Meta(description="The format.")] = "json"
 
@@ -166,7 +166,7 @@ class Runs(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[RunSummary]
     has_more: bool
-    last_id: Annotated[str | None, msgspec.Meta(description="Go on with `?after=` this.")]
+    last_id: Annotated[str | None, msgspec.Meta(description="The `after` of the next page.")]
 
 
 class DeletedRun(msgspec.Struct, kw_only=True):
@@ -187,7 +187,7 @@ class Edge(msgspec.Struct, kw_only=True):
 
 
 class NodeLink(msgspec.Struct, kw_only=True):
-    """A tree as networkx, d3 and others read it: `node_link_graph(data, edges="edges")`."""
+    """A tree that networkx, d3 and others read: `node_link_graph(data, edges="edges")`."""
 
     directed: bool
     multigraph: bool
@@ -197,7 +197,7 @@ class NodeLink(msgspec.Struct, kw_only=True):
 
 
 class Trace(msgspec.Struct, kw_only=True, rename="camel"):
-    """A tree as Chrome and Perfetto read it."""
+    """A tree that Chrome and Perfetto read."""
 
     trace_events: list[dict[str, Any]]
 
@@ -237,7 +237,7 @@ async def create_run(call: ApiCall) -> Response:
         session = await session_for_key(call, id_)
     else:
         given = {} if body.budget is None else msgspec.structs.asdict(body.budget)
-        # It is inside of the limits of the key: a call has to fit all of them.
+        # This budget is inside the limits of the key: a call has to fit all of them.
         with call.begin_run(), budget(**given) if given else nullcontext():
             session = call.journal.door.open_background(request, id_)
             call.record(session.id)
@@ -245,7 +245,7 @@ async def create_run(call: ApiCall) -> Response:
 
 
 def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
-    """Return the label of a run with another model than its agent's own, or refuse that model."""
+    """Return the label of a run that replaces its agent's model, or refuse that model."""
     if name is None:
         return {}
     allowed = call.server.language_models
@@ -253,8 +253,8 @@ def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
         there_are = f"there are: {', '.join(allowed)}" if allowed else "there is none"
         raise HttpError(
             404,
-            f"there is no language model {name!r} for runs of this server; {there_are}. Who starts"
-            " the server allows others with --language-model",
+            f"there is no language model {name!r} for runs of this server; {there_are}. The"
+            " operator allows others with --language-model",
             code="language_model_not_found",
             param="language_model",
         )
@@ -262,7 +262,7 @@ def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
 
 
 def agent_for(call: ApiCall, name: str, labels: Mapping[str, str]) -> Agent[Any]:
-    """Return the agent of a new run, with the model that it asks for."""
+    """Return the agent of a new run, with the model that its labels name."""
     agent = call.server.agent(name)
     if not labels:
         return agent
@@ -280,7 +280,7 @@ def _with_parts(agent: Agent[Any], message: UserMessage, parts: Parts) -> UserMe
     if parts and isinstance(agent, Pipeline):
         raise HttpError(
             422,
-            f"{agent.name} is a pipeline, which takes no files: put them into its input, or into"
+            f"{agent.name} is a pipeline, which takes no files: put them into its input or into"
             " the workspace",
             code="invalid_part",
             param="parts",
@@ -289,7 +289,7 @@ def _with_parts(agent: Agent[Any], message: UserMessage, parts: Parts) -> UserMe
 
 
 def goal_of(agent: Agent[Any], value: Any) -> Any:
-    """Return the input of a run as the agent takes it."""
+    """Return the input of a run in the form that the agent takes."""
     if not isinstance(agent, Pipeline):
         return value if isinstance(value, str) else msgspec.json.encode(value).decode()
     try:
@@ -300,7 +300,7 @@ def goal_of(agent: Agent[Any], value: Any) -> Any:
 
 
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
-    """Respond with a run as it is now, once that is durable."""
+    """Respond with the present state of a run, once it is durable."""
     read = call.journal.read
     body = run_of(found.session, found.ledger, seq=read.last_seq)
     await read.wait_durable()
@@ -308,7 +308,7 @@ async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Res
 
 
 class _RunBodies(Bodies[RunSummary]):
-    """What a list of runs shows of each."""
+    """Makes the entry of each run in a list."""
 
     def __init__(self, query: RunsQuery) -> None:
         super().__init__(lambda it: self._listed(summary_of(it.session, it.ledger)))
@@ -334,7 +334,7 @@ class _RunBodies(Bodies[RunSummary]):
     "GET", "/v1/runs", Scope.READ, Answer("A page of runs", Runs), query=RunsQuery, errors=(404,)
 )
 async def list_runs(call: ApiCall) -> Response:
-    """Your runs, newest first; an admin's key sees those of all owners."""
+    """List your runs, newest first; an admin's key sees the runs of all owners."""
     query = call.query(RunsQuery)
     page = await page_of(call, query, _RunBodies(query))
     return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
@@ -342,7 +342,7 @@ async def list_runs(call: ApiCall) -> Response:
 
 @operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", Run))
 async def get_run(call: ApiCall) -> Response:
-    """The status, output and usage of a run."""
+    """Return the status, output and usage of a run."""
     if (body := await _past_answer(call)) is not None:
         headers = {"x-run-id": call.path("run")}
         return Response(body, headers=headers, media_type=JSON)
@@ -362,7 +362,7 @@ async def get_run(call: ApiCall) -> Response:
     query=TreeQuery,
 )
 async def get_tree(call: ApiCall) -> Response:
-    """The tree of a run, while it grows and afterwards."""
+    """Return the tree of a run, while it grows and afterwards."""
     format_ = call.query(TreeQuery).format
     if (drawn := await _past_answer(call, format_)) is not None:
         return _tree_response(SessionId(call.path("run")), format_, drawn)
@@ -383,7 +383,7 @@ def _tree_response(run: SessionId, format_: Format, drawn: bytes) -> Response:
 
 
 async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | None:
-    """Return what another process says about a large run of the past; None for any other."""
+    """Return another process's answer about a large run of the past; None for other runs."""
     run = call.path("run")
     if not call.sees(SessionId(run)):
         await trio.lowlevel.checkpoint()
@@ -396,17 +396,17 @@ async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | Non
 
 async def _report(call: ApiCall, run: SessionId) -> str:
     entries = await call.journal.read.entries(run)
-    # It takes seconds for a large run: a thread folds the entries again.
+    # A large run takes seconds, so a thread folds the entries again.
     html, _ = await trio.to_thread.run_sync(
-        # The code of the server is not for its clients.
+        # Clients must not see the server's code.
         lambda: html_report(run, entries, has_writer=True, tracebacks=False)
     )
     return html
 
 
-@operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("It is deleted", DeletedRun))
+@operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("The run is deleted", DeletedRun))
 async def delete_run(call: ApiCall) -> Response:
-    """Cancel a run, and delete it."""
+    """Cancel a run and delete it."""
     session = await find_run(call, call.path("run"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
@@ -421,7 +421,7 @@ async def delete_run(call: ApiCall) -> Response:
     takes_idempotency_key=True,
 )
 async def cancel_run(call: ApiCall) -> Response:
-    """Cancel a run and all tasks below it, for good."""
+    """Cancel a run and all tasks below it for good."""
     session = await find_run(call, call.path("run"))
     if not is_over(session):
         call.record(session.id)
@@ -438,10 +438,10 @@ async def cancel_run(call: ApiCall) -> Response:
     takes_idempotency_key=True,
 )
 async def resume_run(call: ApiCall) -> Response:
-    """Go on with a run whose process died, from its last step."""
+    """Resume a run whose process died, from its last step."""
     session = await find_run(call, call.path("run"))
     agent = agent_of(call, session)
-    # Sent again while it goes on, it has done what is asked.
+    # A request that is repeated while the run goes on has nothing left to do.
     if session.door is None or is_over(session):
         door = call.journal.door
         paused = await door.seconds_interrupted(session)
@@ -452,12 +452,12 @@ async def resume_run(call: ApiCall) -> Response:
 
 
 def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
-    """Return the agent of a run, to go on with it."""
+    """Return the agent of a run that is to go on."""
     agent = call.journal.door.agent_for(session)
     if agent is None:
         raise HttpError(
             409,
-            f"the run is of agent {session.root.agent!r}, which is not served here; there are:"
+            f"the run belongs to agent {session.root.agent!r}, which is not served here; there are:"
             f" {', '.join(call.server.agents)}",
             code="agent_not_served",
         )

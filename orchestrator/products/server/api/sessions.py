@@ -47,17 +47,17 @@ from orchestrator.products.server.transport.session_headers import context_of
 
 
 class NewSession(msgspec.Struct, kw_only=True):
-    """The agent of a new conversation."""
+    """The agent and the metadata of a new conversation."""
 
-    model: Annotated[str, msgspec.Meta(description="Which agent.")]
+    model: Annotated[str, msgspec.Meta(description="The name of the agent.")]
     metadata: Metadata = {}
 
 
 class ChangedSession(msgspec.Struct, kw_only=True):
-    """What is noted about a conversation from now on."""
+    """The changes of a conversation."""
 
     metadata: Annotated[
-        Metadata, msgspec.Meta(description="An empty string removes a note; others stay.")
+        Metadata, msgspec.Meta(description="An empty string removes an entry; others stay.")
     ]
 
 
@@ -66,15 +66,15 @@ class Session(msgspec.Struct, kw_only=True):
 
     id: str
     object: Literal["session"] = "session"
-    owner: Annotated[str, msgspec.Meta(description="Whose key opened it.")]
+    owner: Annotated[str, msgspec.Meta(description="The owner of the key that opened it.")]
     agent: str
     status: Annotated[
         Literal["idle", "in_progress", "waiting", "closed"],
-        msgspec.Meta(description="`waiting` is for an approval."),
+        msgspec.Meta(description="`waiting`: a call waits for an approval."),
     ]
-    turns: Annotated[int, msgspec.Meta(description="How many have begun.")]
+    turns: Annotated[int, msgspec.Meta(description="The number of turns that have begun.")]
     inbox: Annotated[
-        int, msgspec.Meta(description="How many replies the client has not taken yet.")
+        int, msgspec.Meta(description="The number of replies that were not taken yet.")
     ]
     about: Annotated[str, msgspec.Meta(description="The first message in one line.")]
     usage: Usage
@@ -90,7 +90,7 @@ class Sessions(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[Session]
     has_more: bool
-    last_id: Annotated[str | None, msgspec.Meta(description="Go on with `?after=` this.")]
+    last_id: Annotated[str | None, msgspec.Meta(description="The `after` of the next page.")]
 
 
 class NewMessage(msgspec.Struct, kw_only=True):
@@ -99,19 +99,19 @@ class NewMessage(msgspec.Struct, kw_only=True):
     text: str
     parts: Parts = []
     instructions: Annotated[
-        str, msgspec.Meta(description="Instructions for the turn that reads it only.")
+        str, msgspec.Meta(description="Instructions for only the turn that reads it.")
     ] = ""
     reasoning: Annotated[
         bool,
         msgspec.Meta(
-            description="Record what the model says of its reasoning: the transcript shows it."
-            " It holds until the next message."
+            description="Record the reasoning that the model reports, and show it in the"
+            " transcript, until the next message."
         ),
     ] = False
 
 
 class ReceivedMessage(msgspec.Struct, kw_only=True):
-    """A message that the next turn of a session reads."""
+    """A message that the next turn of a session will read."""
 
     session: str
     message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
@@ -147,7 +147,7 @@ def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "c
 
 
 async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
-    """Respond with a conversation as it is now, once that is durable."""
+    """Respond with the present state of a conversation, once it is durable."""
     body = _body_of(found, call.journal.read.last_seq)
     await call.journal.read.wait_durable()
     return json_response(body, status, x_run_id=body.id)
@@ -178,7 +178,7 @@ def _require_conversation(session: SessionRecord) -> None:
     "POST",
     "/v1/sessions",
     Scope.RUN,
-    Answer("It is open", Session, status=201),
+    Answer("The conversation is open", Session, status=201),
     body=NewSession,
     errors=(404, 422, 503),
     takes_idempotency_key=True,
@@ -202,7 +202,7 @@ async def create_session(call: ApiCall) -> Response:
 
 
 class _SessionBodies(Bodies[Session]):
-    """What a list of conversations shows of each."""
+    """Makes the entry of each conversation in a list."""
 
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[Session] | None:
         summary = journal.summaries.get(session)
@@ -219,7 +219,7 @@ class _SessionBodies(Bodies[Session]):
     errors=(404,),
 )
 async def list_sessions(call: ApiCall) -> Response:
-    """All conversations, newest first."""
+    """List conversations, newest first."""
 
     def show(found: FoundSession) -> Session | None:
         if found.session.labels.get(KIND) != CONVERSATION:
@@ -236,7 +236,7 @@ async def list_sessions(call: ApiCall) -> Response:
 
 @operation("GET", "/v1/sessions/{session}", Scope.READ, Answer("The conversation", Session))
 async def get_session(call: ApiCall) -> Response:
-    """The status of a conversation."""
+    """Return the status of a conversation."""
     return await _show(call, await read_session(call))
 
 
@@ -249,7 +249,7 @@ async def get_session(call: ApiCall) -> Response:
     errors=(422, 503),
 )
 async def change_session(call: ApiCall) -> Response:
-    """Change what is noted about a conversation."""
+    """Change the metadata of a conversation."""
     body = await call.body(ChangedSession)
     session = await find_session(call)
     merged = metadata_of(session) | body.metadata
@@ -257,7 +257,7 @@ async def change_session(call: ApiCall) -> Response:
     if len(metadata) > MOST_NOTES:
         raise HttpError(
             400,
-            f"session {session.id!r} would have {len(metadata)} notes; {MOST_NOTES} is the most",
+            f"session {session.id!r} would have {len(metadata)} entries; the limit is {MOST_NOTES}",
             code="too_much_metadata",
             param="metadata",
         )
@@ -270,13 +270,13 @@ async def change_session(call: ApiCall) -> Response:
     "POST",
     "/v1/sessions/{session}/messages",
     Scope.RUN,
-    Answer("The next turn reads it", ReceivedMessage, status=202),
+    Answer("The next turn reads the message", ReceivedMessage, status=202),
     body=NewMessage,
     errors=(409, 422, 503),
     takes_idempotency_key=True,
 )
 async def tell_session(call: ApiCall) -> Response:
-    """Send a message; the reply comes into the inbox."""
+    """Send a message; the reply arrives in the inbox."""
     body = await call.body(NewMessage)
     context = context_of(call.headers)
     parts = parts_of(body.parts)
@@ -299,7 +299,7 @@ async def tell_session(call: ApiCall) -> Response:
             call.record(session.id)
     read = call.journal.read
     await read.wait_durable()
-    # A message that was sent before keeps its number, though the session has read it by now.
+    # A repeated message keeps its number, although the session has read it by now.
     for entry in () if seq else await read.entries_naming(MessageReceived, id_):
         if isinstance(entry.event, MessageReceived) and entry.event.id == id_:
             seq = entry.seq
@@ -316,7 +316,7 @@ def _message_ids(session: SessionRecord) -> Iterator[MessageId]:
 
 
 def _seq_of(session: SessionRecord, id_: MessageId) -> int | None:
-    """Return the number of an unread message's fact: 0 if it is read, None if it is unknown."""
+    """Return the fact number of an unread message; 0 if it was read, None if it is unknown."""
     for seq, mail in session.mail.items():
         if isinstance(mail, UserMessage) and mail.id == id_:
             return seq
@@ -328,7 +328,7 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     if name not in call.server.agents:
         raise HttpError(
             409,
-            f"session {session.id!r} talks to agent {name!r}, which this server does not serve;"
+            f"session {session.id!r} belongs to agent {name!r}, which this server does not serve;"
             " serve it again to go on",
             code="no_agent",
         )
@@ -343,7 +343,7 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     query=TranscriptQuery,
 )
 async def get_messages(call: ApiCall) -> Response:
-    """The messages, with tool calls and their results."""
+    """List the messages of a conversation, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     session = (await read_session(call)).session
     messages = await transcript_of(call.journal, session.root.id, query)
@@ -354,11 +354,11 @@ async def get_messages(call: ApiCall) -> Response:
     "POST",
     "/v1/sessions/{session}/cancel",
     Scope.STEER,
-    Answer("What was said so far stays", Session),
+    Answer("The text so far stays", Session),
     takes_idempotency_key=True,
 )
 async def cancel_turn(call: ApiCall) -> Response:
-    """Cancel the turn; its tasks in the background go on."""
+    """Cancel the present turn; detached tasks go on."""
     session = await find_session(call)
     call.record(session.id)
     await call.journal.orchestrator.cancel(session.root.id)

@@ -1,4 +1,4 @@
-"""`POST /v1/simulations`: what a run would take and cost, in virtual time; no model is asked."""
+"""`POST /v1/simulations`: the time and cost that a run would take. It calls no model."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -23,61 +23,60 @@ from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST,
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 SECONDS: Final = 3
-"""How long a simulation goes on, in seconds of the machine."""
+"""The length of a simulation, in seconds of the machine."""
 MOST_SEEDS: Final = 100
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class NewSimulation(msgspec.Struct, kw_only=True):
-    """A run that is not made, and what is assumed of it."""
+    """A run to simulate, and the assumptions about it."""
 
-    model: Annotated[str, msgspec.Meta(description="Which agent.")] = ""
+    model: Annotated[str, msgspec.Meta(description="The name of the agent.")] = ""
     agent: Annotated[
-        str, msgspec.Meta(description="The same; `model` counts where both are there.")
+        str, msgspec.Meta(description="The same as `model`, which wins if both are set.")
     ] = ""
     input: Annotated[
         Any, msgspec.Meta(description="The goal: text, or any JSON that the pipeline takes.")
     ]
     language_model: Annotated[
-        str | None, msgspec.Meta(description="The model of the agent, instead of its own.")
+        str | None, msgspec.Meta(description="A model that replaces the agent's own.")
     ] = None
     budget: RunBudget | None = None
     fan_out: Annotated[
         str,
         msgspec.Meta(
             pattern="^[0-9]{1,3}(,[0-9]{1,3}){0,9}$",
-            description="How many tasks an agent delegates, by its level from the root downwards:"
-            " `4`, or `10,3`; the last number holds for all below.",
+            description="The number of tasks that an agent delegates, by its level from the root"
+            " down: `4`, or `10,3`; the last number holds for all levels below.",
         ),
     ] = "3"
     model_seconds: Annotated[
-        Seconds, msgspec.Meta(description="How long half of the answers take at most.")
+        Seconds, msgspec.Meta(description="The median duration of an answer.")
     ] = 8
     output_tokens: Annotated[
-        float,
-        msgspec.Meta(ge=0, le=1_000_000, description="How long half of the answers are at most."),
+        float, msgspec.Meta(ge=0, le=1_000_000, description="The median length of an answer.")
     ] = 300
     tool_seconds: Annotated[
-        Seconds, msgspec.Meta(description="How long half of the tools take at most.")
+        Seconds, msgspec.Meta(description="The median duration of a tool call.")
     ] = 1
     failure_rate: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Which share of all attempts fails.")
+        float, msgspec.Meta(ge=0, le=1, description="The share of attempts that fail.")
     ] = 0
     seeds: Annotated[
-        int, msgspec.Meta(ge=1, le=MOST_SEEDS, description="How many runs, at most.")
+        int, msgspec.Meta(ge=1, le=MOST_SEEDS, description="The most runs to simulate.")
     ] = 50
     run_code: Annotated[
         bool,
         msgspec.Meta(
-            description="Let the functions of pipelines, hooks, checks and instructions run: they"
-            " are not simulated, and have their effects, once for each seed."
+            description="Let the functions of pipelines, hooks, checks and instructions run. They"
+            " are not simulated: each seed has their real effects."
         ),
     ] = False
 
 
 class Spread(msgspec.Struct, kw_only=True):
-    """A measure over all simulated runs. `p50` and `p95` are values that occurred."""
+    """The range of a measure over all simulated runs. `p50` and `p95` are values that occurred."""
 
     min: float
     p50: float
@@ -95,35 +94,36 @@ class Spread(msgspec.Struct, kw_only=True):
 
 
 class Simulation(msgspec.Struct, kw_only=True):
-    """What many simulated runs of one agent took."""
+    """The statistics of many simulated runs of one agent."""
 
     object: Literal["simulation"] = "simulation"
     agent: str
-    seeds: Annotated[int, msgspec.Meta(description="How many runs were simulated.")]
-    seconds: Annotated[Spread, msgspec.Meta(description="From the question to the answer.")]
+    seeds: Annotated[int, msgspec.Meta(description="The number of simulated runs.")]
+    seconds: Annotated[
+        Spread, msgspec.Meta(description="The time from the question to the answer.")
+    ]
     cost: Annotated[
         Spread | None,
         msgspec.Meta(
-            description="Micro-dollars, of the models whose price is known; null if none is."
+            description="Micro-dollars, for models with a known price; null without such a model."
         ),
     ]
-    unpriced: Annotated[list[str], msgspec.Meta(description="The models whose price is not known.")]
+    unpriced: Annotated[list[str], msgspec.Meta(description="The models without a known price.")]
     tokens: Spread
-    calls: Annotated[Spread, msgspec.Meta(description="Of models, failed ones too.")]
+    calls: Annotated[Spread, msgspec.Meta(description="Calls of models, with failed ones.")]
     tasks: Spread
     limited_by: Annotated[
         str,
         msgspec.Meta(
-            description="What most of the time is spent on: `critical path`, `failures`,"
+            description="The limit that takes most of the time: `critical path`, `failures`,"
             " `provider rate`, `slots`, `fan-out limit` or `budget`."
         ),
     ]
-    sentence: Annotated[str, msgspec.Meta(description="The same, for people.")]
+    sentence: Annotated[str, msgspec.Meta(description="The limit in one sentence, for people.")]
     shares: Annotated[
-        dict[str, float],
-        msgspec.Meta(description="Which share of the time is spent on each of these."),
+        dict[str, float], msgspec.Meta(description="The share of the time that each limit takes.")
     ]
-    endings: Annotated[dict[str, int], msgspec.Meta(description="How many runs ended how.")]
+    endings: Annotated[dict[str, int], msgspec.Meta(description="The number of runs by ending.")]
 
 
 @operation(
@@ -135,7 +135,7 @@ class Simulation(msgspec.Struct, kw_only=True):
     errors=(404, 409, 422),
 )
 async def create_simulation(call: ApiCall) -> Response:
-    """What a run would take and cost; no model is asked, and no tool is run."""
+    """Estimate the time and cost of a run; no model is called, and no tool runs."""
     body = await call.body(NewSimulation)
     labels = language_model_label(call, body.language_model)
     agent = agent_for(call, body.model or body.agent, labels)
@@ -167,8 +167,8 @@ async def create_simulation(call: ApiCall) -> Response:
     if report is None:
         raise HttpError(
             422,
-            f"not one run of {agent.name} was simulated in {2 * SECONDS} s; assume a smaller"
-            " fan_out, or let `orchestrator simulate` take longer",
+            f"simulating {agent.name} took longer than {2 * SECONDS} s for one run; use a smaller"
+            " fan_out, or run `orchestrator simulate`, which may take longer",
             code="too_large",
             param="fan_out",
         )
@@ -176,14 +176,14 @@ async def create_simulation(call: ApiCall) -> Response:
 
 
 def _require_no_code(agent: Agent[Any]) -> None:
-    """Refuse to simulate an agent that has code of the program, which would really run."""
+    """Refuse an agent with code of the program, which a simulation would really run."""
     own = {it.name: it for it in reachable_agents(agent) if _code_of(it)}
     if own:
         what = ", ".join(f"{_code_of(it)} of {name}" for name, it in own.items())
         raise HttpError(
             409,
-            f"{what} would really run, with all effects, once for each simulated run; allow it"
-            " with run_code",
+            f"{what} would really run, with all effects, once for each simulated run; set run_code"
+            " to allow that",
             code="runs_code",
             param="run_code",
         )

@@ -28,36 +28,38 @@ class SteeringMessage(msgspec.Struct, kw_only=True):
     seconds: Annotated[
         float,
         msgspec.Meta(
-            ge=0, le=LONGEST_WAIT, description="How long to wait until the task has seen it."
+            ge=0, le=LONGEST_WAIT, description="The most seconds to wait until the task sees it."
         ),
     ] = 0
 
 
 class SteeringReceipt(msgspec.Struct, kw_only=True):
-    """What became of a message to a task."""
+    """The fate of a message to a task."""
 
     task: str
     message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
     state: Annotated[
         Literal["seen", "too_late", "gone", "waiting"],
         msgspec.Meta(
-            description="`waiting`: it will be seen before the next model call; `gone`: the"
-            " task had ended already."
+            description="`waiting`: the task sees it before its next model call; `gone`: the"
+            " task had already ended."
         ),
     ]
-    seen_at: Annotated[int | None, msgspec.Meta(description="Before which model call it was seen.")]
+    seen_at: Annotated[
+        int | None, msgspec.Meta(description="The number of the model call that saw it.")
+    ]
     sentence: str
     seq: int
 
 
 @operation("GET", "/v1/tasks/{task}", Scope.READ, Answer("The task", Task))
 async def get_task(call: ApiCall) -> Response:
-    """The status, outcome and usage of a task."""
+    """Return the status, outcome and usage of a task."""
     return await _show(call, await read_task(call, call.path("task")))
 
 
 async def _show(call: ApiCall, found: FoundTask) -> Response:
-    """Respond with a task as it is now, once that is durable."""
+    """Respond with the present state of a task, once it is durable."""
     read = call.journal.read
     body = task_of(found, seq=read.last_seq)
     await read.wait_durable()
@@ -72,7 +74,7 @@ async def _show(call: ApiCall, found: FoundTask) -> Response:
     query=TranscriptQuery,
 )
 async def get_transcript(call: ApiCall) -> Response:
-    """The transcript of a task, with tool calls and their results."""
+    """Return the transcript of a task, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     found = await read_task(call, call.path("task"))
     messages = await transcript_of(call.journal, found.task.id, query)
@@ -87,13 +89,13 @@ async def get_transcript(call: ApiCall) -> Response:
     takes_idempotency_key=True,
 )
 async def cancel_task(call: ApiCall) -> Response:
-    """Cancel a task, and return when all tasks below it are settled."""
+    """Cancel a task, and respond when all tasks below it have settled."""
     found = await find_task(call, call.path("task"))
     session = found.session
     is_root = session.root.id == found.task.id
     call.record(found.task.id)
     if is_root and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
-        # Otherwise the notices of the cancelled tasks would wake the session again.
+        # A closed session is not woken by the notices of the cancelled tasks.
         await call.journal.door.close(session)
     else:
         await call.journal.orchestrator.cancel(found.task.id, tree=True)
@@ -104,12 +106,12 @@ async def cancel_task(call: ApiCall) -> Response:
     "POST",
     "/v1/tasks/{task}/pause",
     Scope.STEER,
-    Answer("It is paused", Task),
+    Answer("The task is paused", Task),
     errors=(409,),
     takes_idempotency_key=True,
 )
 async def pause_task(call: ApiCall) -> Response:
-    """Start no new task below a task; what runs goes on."""
+    """Pause a task: no new task below it starts; running tasks go on."""
     return await _set_paused(call, paused=True)
 
 
@@ -117,12 +119,12 @@ async def pause_task(call: ApiCall) -> Response:
     "POST",
     "/v1/tasks/{task}/unpause",
     Scope.STEER,
-    Answer("It is not paused", Task),
+    Answer("The task is not paused", Task),
     errors=(409,),
     takes_idempotency_key=True,
 )
 async def unpause_task(call: ApiCall) -> Response:
-    """Start tasks below a task again, those that wait first."""
+    """Unpause a task: tasks below it start again, waiting ones first."""
     return await _set_paused(call, paused=False)
 
 
@@ -164,7 +166,7 @@ async def steer_task(call: ApiCall) -> Response:
 async def _send_to_session(
     call: ApiCall, session: SessionRecord, id_: MessageId, text: str
 ) -> Response:
-    """Post a message to a session that waits for its detached tasks: its next turn reads it."""
+    """Post a message to a session that waits for its detached tasks; its next turn reads it."""
     mail = session.mail.values()
     is_unread = any(isinstance(it, UserMessage) and it.id == id_ for it in mail)
     if not is_unread and session.root.transcript.find(id_) is None:

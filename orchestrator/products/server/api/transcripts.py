@@ -28,7 +28,7 @@ class Attachment(msgspec.Struct, kw_only=True):
     bytes: Annotated[
         int,
         msgspec.Meta(
-            description="How many it has, if no url. /v1/tasks/TASK/messages/ID/parts/NUMBER"
+            description="The bytes it has, without a url. /v1/tasks/TASK/messages/ID/parts/NUMBER"
             " returns them."
         ),
     ]
@@ -43,14 +43,14 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     text: str
     parts: list[Attachment] = []
     calls: list[CalledTool] = []
-    call: Annotated[str, msgspec.Meta(description="Of a tool: the call that this answers.")] = ""
-    failed: Annotated[bool, msgspec.Meta(description="Of a tool: it failed.")] = False
+    call: Annotated[str, msgspec.Meta(description="For a tool: the call that this answers.")] = ""
+    failed: Annotated[bool, msgspec.Meta(description="For a tool: it failed.")] = False
     aside: Annotated[bool, msgspec.Meta(description="It was sent during a turn.")] = False
     incomplete: Annotated[
         bool,
         msgspec.Meta(
-            description="Of an assistant: the call ended in the middle of it, and this is"
-            " what was said by then."
+            description="For an assistant: the call ended in the middle, and this is the text"
+            " until then."
         ),
     ] = False
     model: str = ""
@@ -58,29 +58,27 @@ class TranscriptMessage(msgspec.Struct, kw_only=True):
     reasoning: Annotated[
         str,
         msgspec.Meta(
-            description="Of an assistant: what it said of its reasoning, where a client has"
-            " asked for that."
+            description="For an assistant: the reasoning that it reported, if the client asked"
+            " for it."
         ),
     ] = ""
 
 
 class CallIncident(msgspec.Struct, kw_only=True):
-    """What happened to a model call besides its answer."""
+    """A retry or a cut of a model call, besides its answer."""
 
     after: Annotated[
-        int, msgspec.Meta(description="The `number` of the message before it; 0 is none.")
+        int, msgspec.Meta(description="The `number` of the message before it; 0 for no message.")
     ]
     error: Annotated[
-        str, msgspec.Meta(description="Why the provider failed, after which another call was made.")
+        str, msgspec.Meta(description="The provider's error, after which the call was repeated.")
     ]
-    then: Annotated[
-        str, msgspec.Meta(description="The model that was called instead, if another one.")
-    ]
+    then: Annotated[str, msgspec.Meta(description="The model that was called instead, if another.")]
     left_out: Annotated[
         int,
         msgspec.Meta(
-            description="How many characters of the conversation the model did not read, to fit"
-            " its window."
+            description="The number of characters of the conversation that were left out to fit"
+            " the model's window."
         ),
     ]
 
@@ -99,27 +97,27 @@ class Messages(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[TranscriptMessage]
     has_more: bool
-    count: Annotated[int, msgspec.Meta(description="How many messages there are by now.")]
+    count: Annotated[int, msgspec.Meta(description="The number of all messages so far.")]
     incidents: Annotated[
         list[CallIncident],
         msgspec.Meta(
-            description="Of this page: calls of models that failed and were made again, or"
-            " read less than all, oldest first."
+            description="Model calls on this page that failed and were repeated, or read only"
+            " a part, oldest first."
         ),
     ]
     queued: Annotated[
         list[QueuedMessage],
-        msgspec.Meta(description="Of a conversation: what the next turn reads, oldest first."),
+        msgspec.Meta(description="For a conversation: the messages that the next turn reads."),
     ]
 
 
 @attrs.frozen(kw_only=True)
 class TranscriptQuery:
-    """Which page of a transcript."""
+    """The page of a transcript."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many messages at most.")] = (
-        100
-    )
+    limit: Annotated[
+        int, msgspec.Meta(ge=1, le=1000, description="The most messages to return.")
+    ] = 100
     after: Annotated[
         int,
         msgspec.Meta(ge=0, le=2**53, description="The `number` of the last message that you have."),
@@ -149,7 +147,7 @@ async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQ
 
 
 def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
-    """Return the unread messages of the session that a task is the root of."""
+    """Return the unread messages of the session whose root is this task."""
     # A session with mail is not evicted.
     session = journal.read.ledger.sessions.get(SessionId(task))
     mail = () if session is None else session.mail.values()
