@@ -1,1 +1,3 @@
-"""Keys: who may do what over HTTP. Only hashes of them are stored, and no restart is needed."""
+"""Keys: the rights of clients over HTTP. Only hashes of tokens are stored; no change needs a
+restart.
+"""

@@ -1,4 +1,4 @@
-"""How keys are made, replaced and revoked: a running server sees each at once."""
+"""Adding, rotating and revoking keys. A running server sees each change at once."""
 
 import re
 from collections.abc import Iterable
@@ -33,23 +33,17 @@ def add_key(
     expires: float | None = None,
     limits: KeyLimits = UNLIMITED,
 ) -> tuple[Key, str]:
-    """Make a key, and return it with its token, which is stored nowhere.
+    """Add a key to `keys.json`, and return it with its token, which is stored nowhere.
 
-    Args:
-        file: `keys.json`.
-        name: what it is called.
-        now: the time, in seconds since the epoch.
-        owner: whose sessions it sees; by default its own.
-        scopes: what it may do.
-        expires: when it ends; None is never.
-        limits: how much it may use.
+    The key sees the sessions of `owner`, by default its own name. `expires` and `now` are seconds
+    since the epoch; None never expires.
     """
     owner = name if owner is None else owner
     _require_name(name, "a key")
     _require_name(owner, "an owner")
     if name in {DEFAULT, CONSOLE}:
         raise ServerSetupError(
-            f"{name!r} is a key that `orchestrator serve` makes by itself; say another name"
+            f"{name!r} is a key that `orchestrator serve` makes by itself; choose another name"
         )
     key = Key(
         name=name,
@@ -62,8 +56,8 @@ def add_key(
     with changed_keys(file) as keys:
         if name in keys:
             raise ServerSetupError(
-                f"there is a key {name!r} already: say another name, or give it another token with"
-                f" `orchestrator keys rotate {name}`"
+                f"there is already a key {name!r}: choose another name, or give the key another"
+                f" token with `orchestrator keys rotate {name}`"
             )
         token, stored = new_token()
         keys[name] = StoredKey(key, (stored,))
@@ -71,24 +65,19 @@ def add_key(
 
 
 def revoke_key(file: Path, name: str) -> Key:
-    """Remove a key with all of its tokens, and return it."""
+    """Remove a key with all its tokens, and return it."""
     with changed_keys(file) as keys:
         return _existing(keys, name, keys.pop(name, None)).key
 
 
 def rotate_key(file: Path, name: str, *, now: float, grace: float) -> tuple[Key, str]:
-    """Give a key another token, and return both; the token before is valid for a while.
-
-    Args:
-        file: `keys.json`.
-        name: which key.
-        now: the time, in seconds since the epoch.
-        grace: for how many seconds the token before stays valid.
+    """Give a key another token, and return both; the previous token stays valid for `grace`
+    seconds.
     """
     with changed_keys(file) as keys:
         found = _existing(keys, name, keys.get(name))
         token, stored = new_token()
-        # Of those before, the newest alone is kept: there are never more than two.
+        # Only the newest of the previous tokens stays: a key never has more than two.
         before = attrs.evolve(found.tokens[-1], until=now + grace)
         kept: tuple[TokenHash, ...] = (before,) if grace else ()
         keys[name] = attrs.evolve(found, tokens=(*kept, stored))
@@ -100,8 +89,8 @@ def _existing(keys: dict[str, StoredKey], name: str, found: StoredKey | None) ->
         return found
     if name == DEFAULT:
         raise ServerSetupError(
-            f"the key {DEFAULT!r} is the file api_key, or ORCHESTRATOR_API_KEY: remove that, and"
-            " start the server again"
+            f"the key {DEFAULT!r} comes from the file api_key, or from ORCHESTRATOR_API_KEY: remove"
+            " that, and start the server again"
         )
     there = ", ".join(keys) or "none"
     raise ServerSetupError(f"there is no key {name!r}; there are: {there}")
@@ -110,6 +99,6 @@ def _existing(keys: dict[str, StoredKey], name: str, found: StoredKey | None) ->
 def _require_name(name: str, what: str) -> None:
     if not NAME.fullmatch(name):
         raise ServerSetupError(
-            f"{name!r} cannot be the name of {what}: it has 1 to 64 letters, digits and . _ @ + -,"
-            " and begins with a letter or a digit"
+            f"{name!r} cannot be the name of {what}: use 1 to 64 letters, digits and . _ @ + -,"
+            " beginning with a letter or a digit"
         )

@@ -1,7 +1,7 @@
-"""`keys/keys.json`: the keys of a server, private and replaced as a whole.
+"""`keys/keys.json`: the keys of a server, in a private file that is replaced as a whole.
 
-Many read it, and one at a time changes it. It has no secret: to read it gives no key. To write it
-does, so no other user may.
+Many processes read it, and one at a time changes it. Reading the file gives no key, because it has
+no secret. Writing it does, so no other user may write it.
 """
 
 import base64
@@ -19,17 +19,18 @@ from orchestrator.products.server.keys.key import Key, KeyLimits, Scope
 from orchestrator.products.server.keys.tokens import TokenHash
 
 FILE: Final = "keys/keys.json"
-"""In a folder of its own, which a sandbox hides: a file alone would be seen by the commands that
-run while it is replaced."""
+"""The path in the folder of the journal. A sandbox hides the whole folder `keys`: commands could
+see the file alone while it is replaced.
+"""
 VERSION: Final = 1
 
 Signature: TypeAlias = tuple[int, ...]
-"""What changes whenever the file does."""
+"""A value that changes whenever the file does."""
 
 
 @attrs.frozen
 class StoredKey:
-    """A key, and its tokens: two while one takes the place of the other."""
+    """A key and its tokens: two while one replaces the other."""
 
     key: Key
     tokens: tuple[TokenHash, ...]
@@ -59,7 +60,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 def signature_of(file: Path) -> Signature | None:
-    """Return the signature of a file; None if there is none."""
+    """Return the signature of a file; None if there is no file."""
     try:
         found = file.lstat()
     except FileNotFoundError:
@@ -73,7 +74,7 @@ def signature_of(file: Path) -> Signature | None:
 
 
 def read_keys(file: Path) -> list[StoredKey]:
-    """Return the keys of a file; none if there is no file."""
+    """Return the keys of a file; an empty list if there is no file."""
     raw = PrivateFile(file, error=ServerSetupError).read()
     if raw is None:
         return []
@@ -81,7 +82,7 @@ def read_keys(file: Path) -> list[StoredKey]:
         stored = msgspec.json.decode(raw, type=_File)
         if stored.version != VERSION:
             raise ServerSetupError(
-                f"{file} is of version {stored.version}: a newer orchestrator wrote it"
+                f"{file} has version {stored.version}: a newer orchestrator wrote it"
             )
         return [_restored(it) for it in stored.keys]
     except (msgspec.MsgspecError, ValueError) as exc:
@@ -89,7 +90,7 @@ def read_keys(file: Path) -> list[StoredKey]:
 
 
 def make_keys_file(file: Path) -> None:
-    """Make a file without keys, if there is none: a sandbox can hide only what is there."""
+    """Make a file without keys if there is no file: a sandbox can hide only existing files."""
     if signature_of(file) is None:
         with changed_keys(file):
             pass
@@ -97,9 +98,9 @@ def make_keys_file(file: Path) -> None:
 
 @contextmanager
 def changed_keys(file: Path) -> Generator[dict[str, StoredKey]]:
-    """Change the keys of a file, by name: they are stored when the block ends without an error."""
+    """Change the keys of a file, by name; they are stored when the block ends without an error."""
     private = PrivateFile(file, error=ServerSetupError)
-    # Of two changes at once, the second one sees the first.
+    # Of two changes at the same time, the second sees the first.
     with private.locked():
         keys = {it.key.name: it for it in read_keys(file)}
         yield keys

@@ -1,7 +1,6 @@
-"""A key: who makes a request, what it may do, until when, and how much.
+"""A key: the name of one client, its owner, its scopes, its expiry and its limits.
 
-A key is a name for one client; its owner is whose sessions it sees. Several keys may have the same
-owner.
+A key sees the sessions of its owner. Several keys may have the same owner.
 """
 
 from enum import StrEnum
@@ -10,14 +9,15 @@ from typing import Final
 import attrs
 
 DEFAULT: Final = "default"
-"""The name of the key that `serve` makes by itself, and its owner. Sessions that were opened before
-there were owners, or not over HTTP, are its."""
+"""The name and owner of the key that `serve` makes by itself. It owns sessions without an owner,
+such as sessions that were not opened over HTTP.
+"""
 CONSOLE: Final = "console"
-"""The name of the key of a person who has signed in to the console by a one-time link."""
+"""The name of the key of a person who signed in to the console with a one-time link."""
 
 
 class Scope(StrEnum):
-    """What a key may do. Every route needs exactly one, or none at all."""
+    """A right of a key. Every route needs exactly one scope, or none at all."""
 
     RUN = "run"
     """Begin runs and conversations, send messages, take replies."""
@@ -28,16 +28,16 @@ class Scope(StrEnum):
     APPROVE = "approve"
     """Answer approvals. No other scope contains it."""
     ADMIN = "admin"
-    """Run, read and steer what any owner has; metrics."""
+    """Run, read and steer the sessions of any owner; read metrics."""
 
 
 ORDINARY: Final = frozenset({Scope.RUN, Scope.READ, Scope.STEER})
-"""What a key may do unless it is made for something else."""
+"""The scopes of a key by default."""
 
 
 @attrs.frozen(kw_only=True)
 class KeyLimits:
-    """How much a key may use; None is without a limit."""
+    """The limits of a key; None means no limit."""
 
     requests_per_second: float | None = None
     runs_at_once: int | None = None
@@ -50,14 +50,14 @@ UNLIMITED: Final = KeyLimits()
 
 @attrs.frozen(kw_only=True)
 class Key:
-    """One client of the server. It has no secret: see `KeyStore`."""
+    """One client of the server. It has no secret: `KeyStore` has the tokens."""
 
     name: str
     owner: str
     scopes: frozenset[Scope] = ORDINARY
     created: float = 0
     expires: float | None = None
-    """When it ends, in seconds since the epoch; None is never."""
+    """The time when it expires, in seconds since the epoch; None is never."""
     limits: KeyLimits = UNLIMITED
 
     @property
@@ -66,13 +66,13 @@ class Key:
 
     @property
     def recorded_owner(self) -> str:
-        """The owner as facts record it: empty for the default owner."""
+        """The owner in facts: empty for the default owner."""
         return "" if self.owner == DEFAULT else self.owner
 
     def may(self, scope: Scope) -> bool:
-        """Return whether the key has a scope; an admin has all but that of approvals."""
+        """Return whether the key has a scope; an admin has all scopes except `approve`."""
         return scope in self.scopes or (self.is_admin and scope in ORDINARY)
 
     def may_see(self, owner: str) -> bool:
-        """Return whether the key sees the sessions of an owner; "" is an old one's."""
+        """Return whether the key sees the sessions of an owner; "" is the default owner."""
         return self.is_admin or (owner or DEFAULT) == self.owner

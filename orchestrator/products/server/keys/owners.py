@@ -1,6 +1,6 @@
-"""Whose each session is: known without reading it, whether it is in memory or not.
+"""The owner of each session, known without reading the session from the journal.
 
-So a session of another owner is answered as one that does not exist, and in the same time.
+So the server answers for a session of another owner as for a missing one, and in the same time.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +13,7 @@ from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.server.keys.key import DEFAULT, Key
 
 SPARE: Final = 1_000
-"""How many sessions that were pruned may be known for a while."""
+"""The most pruned sessions that stay known for a while."""
 
 
 class Owners:
@@ -22,12 +22,12 @@ class Owners:
     def __init__(self, read: ReadApi) -> None:
         self._all = read.session_ids
         self._owners: dict[SessionId, str] = {}
-        """The owners of sessions that are not `default`'s."""
+        """The owners of sessions that do not belong to `default`."""
         self._sessions: dict[str, dict[SessionId, None]] = {}
-        """The sessions of each of them, oldest first."""
+        """The sessions of each owner except `default`, oldest first."""
 
     def sees(self, key: Key, session: SessionId) -> bool:
-        """Return whether there is a session, and a key sees it."""
+        """Return whether a session exists and the key sees it."""
         return session in self._all and key.may_see(self._owners.get(session, DEFAULT))
 
     def newest(self, key: Key) -> list[SessionId]:
@@ -53,7 +53,7 @@ class Owners:
         self._set_all({it: who for it, who in self._owners.items() if it in self._all})
 
     def add_earlier(self, earlier: Mapping[SessionId, str]) -> None:
-        """Add sessions that are older than those that were added before."""
+        """Add sessions that are older than the sessions added before."""
         self._set_all({**earlier, **self._owners})
 
     def _set_all(self, owners: Mapping[SessionId, str]) -> None:

@@ -1,7 +1,7 @@
 """The keys of a running server: found by their tokens, and read again when their file changes.
 
-Nothing polls the file: it is looked at before a client is answered (`refresh`). A key that is
-revoked, replaced or expired ends what is under way for it (`Access`).
+The server polls nothing: it checks the file before it answers a client (`refresh`). When a key is
+revoked, replaced or expired, the work under way for it ends (`Access`).
 """
 
 import hmac
@@ -22,16 +22,18 @@ from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, split_
 
 FOREVER: Final = float("inf")
 LATE_SECONDS: Final = 0.01
-"""How long after a key has expired its work ends: the clocks of both may differ a little."""
+"""The seconds from the expiry of a key to the end of its work: the two clocks may differ a little.
+"""
 
 
 DEFAULT_KEY: Final = Key(name=DEFAULT, owner=DEFAULT, scopes=frozenset({*ORDINARY, Scope.ADMIN}))
-"""That of the file `api_key`, or of the environment. Whether it may answer approvals, too, depends
-on who can read its token: see `ServerState.may_default_approve`."""
+"""The key of the file `api_key`, or of the environment. `ServerState.may_default_approve` says
+whether it may also answer approvals: that depends on who can read its token.
+"""
 
 
 class Access:
-    """A request with its key, for as long as it is under way."""
+    """A request with its key, while it is under way."""
 
     def __init__(
         self,
@@ -42,15 +44,15 @@ class Access:
     ) -> None:
         self.key = key
         self.token_id = token_id
-        """Which of the key's tokens it has shown; "" is that of `default`."""
+        """The id of the key's token in the request; "" for the token of `default`."""
         self._store = store
         self._latest = latest
         self._until = self._ends_at()
         self._scopes: list[trio.CancelScope] = []
-        """What ends with the key."""
+        """Cancelled when the key ends."""
 
     def is_valid(self) -> bool:
-        """Return whether the key may still be used, by what its file says now."""
+        """Return whether the key is still valid according to its file."""
         self._store.refresh()
         self.note_change()
         return self._store.now() < self._until
@@ -70,7 +72,7 @@ class Access:
             self._scopes.remove(scope)
 
     def note_change(self) -> None:
-        """Look again when the key ends: its file may have changed."""
+        """Update the end of the key: its file may have changed."""
         before, self._until = self._until, self._ends_at()
         if self._until != before:
             for scope in self._scopes:
@@ -111,12 +113,12 @@ class KeyStore:
 
         Args:
             file: `keys.json`; None has no keys but the default one.
-            token: that of the key `default`; None has no such key.
-            clock: tells the time of day.
-            report: is called with what is wrong when the file becomes unreadable: from then on no
-                key in it is valid.
-            note_change: is called with what was done to a key of the file (`keys.add`,
-                `keys.revoke`, `keys.change`), and with its name.
+            token: the token of the key `default`; None has no such key.
+            clock: returns the time of day.
+            report: called with the problem when the file becomes unreadable. From then on no key in
+                it is valid.
+            note_change: called with a change of the file (`keys.add`, `keys.revoke`, `keys.change`)
+                and the name of its key.
 
         Raises:
             ServerSetupError: the file cannot be read.
@@ -125,19 +127,20 @@ class KeyStore:
         self._clock = clock
         self._report = report
         self._note_change = note_change
-        # Compared by digests: the time says nothing about the length of the token.
+        # Digests are compared, so that the time does not tell the length of the token.
         self._default_digest = None if token is None else sha256(token.encode()).digest()
         self._entries: dict[str, _Entry] = {}
         self._signature: Signature | None = None
         self._under_way: dict[Access, None] = {}
         self.problem = ""
-        """Why the file cannot be read; while this is so, no key in it is valid."""
+        """The reason why the file cannot be read. As long as there is one, no key in it is valid.
+        """
         if file is not None:
             self._signature = signature_of(file)
             self._entries = _entries_of(read_keys(file))
 
     def find(self, token: str) -> tuple[Key, str] | None:
-        """Return the key of a token, and the token's id; None if no key has it now."""
+        """Return the key of a token, and the token's id; None if no valid key has it."""
         self.refresh()
         is_default = self._default_digest is not None and hmac.compare_digest(
             self._default_digest, sha256(token.encode(errors="replace")).digest()
@@ -145,7 +148,7 @@ class KeyStore:
         parts = split_token(token)
         id_, secret = parts or ("", "")
         entry = self._entries.get(id_)
-        # Also where there is no such id: the time must not tell which there are.
+        # An unknown id is compared, too: the time must not tell which ids exist.
         is_right = (NO_TOKEN if entry is None else entry.token).matches(secret)
         if is_default:
             return DEFAULT_KEY, ""
@@ -154,7 +157,7 @@ class KeyStore:
         return entry.key, id_
 
     def named(self, name: str) -> Key | None:
-        """Return the key of a name, if a token of it is valid now."""
+        """Return the key with a name, if one of its tokens is valid now."""
         self.refresh()
         now = self._clock()
         for entry in self._entries.values():
@@ -163,16 +166,14 @@ class KeyStore:
         return None
 
     def mark_of(self, token_id: str, salt: bytes) -> str:
-        """Return a mark of a token by which `marked` finds it as long as it is the same one.
+        """Return a mark of a token; `marked` finds the token by it until the token changes.
 
-        Args:
-            token_id: as `find` returns it; that of `default` is empty.
-            salt: makes the mark of `default` another one wherever it is stored.
+        The salt makes the mark of `default`, whose id is empty, different wherever it is stored.
         """
         return token_id or sha256(salt + (self._default_digest or b"")).hexdigest()
 
     def marked(self, mark: str, salt: bytes) -> tuple[Key, str] | None:
-        """Return the key of a token by its mark, and the token's id; None if it has ended."""
+        """Return the key and the id of a token by the token's mark; None if the token has ended."""
         self.refresh()
         if entry := self._entries.get(mark):
             return (entry.key, mark) if entry.until > self._clock() else None
@@ -185,12 +186,9 @@ class KeyStore:
     def hold(
         self, key: Key, token_id: str, *, latest: Callable[[], float] = lambda: FOREVER
     ) -> Generator[Access]:
-        """Follow whether a key stays valid, as long as the block lasts.
+        """Track whether a key stays valid, as long as the block lasts.
 
-        Args:
-            key: the key.
-            token_id: which of its tokens was shown.
-            latest: returns when it ends at the latest, as it is known now.
+        `latest` returns the latest time when the access ends, which may change meanwhile.
         """
         access = Access(self, key, token_id, latest)
         self._under_way[access] = None
@@ -200,7 +198,7 @@ class KeyStore:
             del self._under_way[access]
 
     def look_again(self) -> None:
-        """Look again when the keys end of what is under way: something has changed."""
+        """Update the end of every access under way: a key or a sign-in has changed."""
         for access in self._under_way:
             access.note_change()
 
@@ -208,7 +206,7 @@ class KeyStore:
         return self._clock()
 
     def ends_at(self, token_id: str) -> float:
-        """Return when a token ends; it has ended already if no key has it."""
+        """Return the time when a token ends; 0 if no key has it."""
         if not token_id:
             return FOREVER
         entry = self._entries.get(token_id)
@@ -224,7 +222,7 @@ class KeyStore:
             signature = signature_of(file)
             if signature == self._signature and not self.problem:
                 return
-            # Before it is read: a change in between is seen the next time.
+            # Before the file is read: a change meanwhile is seen the next time.
             self._signature = signature
             self._set_entries(read_keys(file))
             self.problem = ""

@@ -1,7 +1,7 @@
 """The tokens of keys: made once, shown once, and stored as salted hashes.
 
-A token is `orc_ID_SECRET`. The id finds the hash, so that a secret is compared with one only. The
-secret has 256 random bits, so that a fast hash is enough.
+A token is `orc_ID_SECRET`. The id finds the hash, so a secret is compared with one hash only. The
+secret has 256 random bits, so a fast hash is enough.
 """
 
 import hashlib
@@ -13,39 +13,40 @@ from typing import Final
 import attrs
 
 PREFIX: Final = "orc_"
-"""How tokens begin; `agents/redaction/key_shapes.py` has it, too."""
+"""The start of every token. `agents/redaction/key_shapes.py` repeats it."""
 _TOKEN: Final = re.compile(rf"{PREFIX}([0-9a-f]{{16}})_([0-9a-f]{{64}})")
 
 
 @attrs.frozen(kw_only=True)
 class TokenHash:
-    """What is stored of a token."""
+    """The stored form of a token."""
 
     id: str
     salt: bytes
     digest: bytes
     until: float | None = None
-    """When it ends before its key does: another has taken its place."""
+    """The time when it ends, if that is before its key does: another token replaces it."""
     shown: str = ""
-    """The mark of the token for which it was given, if it is a cookie: it ends with that one."""
+    """For a cookie: the mark of the token that was exchanged for it. The cookie ends with that
+    token."""
 
     def matches(self, secret: str) -> bool:
-        """Compare in a time that does not depend on how much is right."""
+        """Compare in constant time."""
         return hmac.compare_digest(self.digest, _digest(self.salt, secret))
 
 
 NO_TOKEN: Final = TokenHash(id="", salt=b"", digest=bytes(32))
-"""Matches nothing: an id that does not exist takes the time of one that does."""
+"""Matches no secret. An unknown id takes as long as a known one."""
 
 
 def new_token() -> tuple[str, TokenHash]:
-    """Return a token, and what is stored of it."""
+    """Return a token and its hash."""
     id_, secret, salt = token_hex(8), token_hex(32), token_bytes(16)
     return f"{PREFIX}{id_}_{secret}", TokenHash(id=id_, salt=salt, digest=_digest(salt, secret))
 
 
 def split_token(token: str) -> tuple[str, str] | None:
-    """Return the id and the secret of a token; None if it does not look like one."""
+    """Return the id and the secret of a token; None if the text is not a token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else (found[1], found[2])
 

@@ -1,7 +1,7 @@
-"""Wrong keys slow down: each peer that sends many of them waits longer and longer.
+"""Delays for wrong keys: a peer that sends many of them waits longer and longer.
 
-A right key is never refused for the wrong ones of others, who may have the same address. So this
-makes guessing loud and slow; what makes it hopeless is the length of the tokens.
+A right key is never refused because of the wrong keys of others at the same address. So this makes
+guessing loud and slow; the length of the tokens makes it hopeless.
 """
 
 from collections import OrderedDict
@@ -10,12 +10,12 @@ from typing import Final
 import attrs
 
 FREE: Final = 10
-"""How many wrong keys a peer may send before it has to wait."""
+"""The number of wrong keys that a peer may send before it has to wait."""
 LONGEST_SECONDS: Final = 300
 FORGET_SECONDS: Final = 600
-"""How long after its last wrong key a peer is as good as new."""
+"""The seconds after which the wrong keys of a peer are forgotten."""
 MOST_PEERS: Final = 1_000
-"""How many peers are remembered: the latest."""
+"""The number of peers to remember: the latest ones."""
 
 
 @attrs.define
@@ -31,7 +31,7 @@ class WrongKeys:
         self._peers: OrderedDict[str, _Wrong] = OrderedDict()
 
     def note(self, peer: str, now: float) -> float:
-        """Count a wrong key, and return how many seconds its peer has to wait."""
+        """Count a wrong key, and return the seconds that its peer has to wait."""
         found = self._peers.pop(peer, None)
         if found is None or now - found.at > FORGET_SECONDS:
             found = _Wrong(0, now)
@@ -42,7 +42,7 @@ class WrongKeys:
             self._peers.popitem(last=False)
         if found.count <= FREE:
             return 0
-        # The exponent is bounded, too: a power of a million is a number of a million bits.
+        # The exponent is bounded: 1 << 1_000_000 is a number of a million bits.
         return float(min(LONGEST_SECONDS, 1 << min(found.count - FREE - 1, 16)))
 
     def __len__(self) -> int:

@@ -1,1 +1,1 @@
-"""What clients read while it happens: facts, and text as agents write it."""
+"""Live streams for clients: facts, and text as agents write it."""

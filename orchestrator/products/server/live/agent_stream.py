@@ -1,8 +1,8 @@
 """The messages of a session's agent, while the model writes them.
 
-Text is streamed as it comes, except what may belong to an unfinished secret. A finished message is
-streamed once more, as the journal has it, when it is durable; where the two differ, the journal is
-right.
+Text is streamed as it comes, except text that may belong to an unfinished secret. A finished
+message is streamed once more from the journal when it is durable; where the two differ, the journal
+is right.
 """
 
 from collections import deque
@@ -33,14 +33,14 @@ class PartialText:
     item: int
     """The index of the message."""
     offset: int
-    """How many characters of the message came before."""
+    """The number of characters of the message before this text."""
     text: str
     is_reasoning: bool = False
 
 
 @attrs.frozen
 class FullText:
-    """A finished message, as the journal has it."""
+    """A finished message from the journal."""
 
     item: int
     message: AgentMessage
@@ -48,7 +48,7 @@ class FullText:
 
 @attrs.frozen
 class _EndOfText:
-    """There will be no more messages."""
+    """Marks the end: there are no more messages."""
 
 
 AgentText: TypeAlias = PartialText | FullText
@@ -63,22 +63,23 @@ class AgentStream:
         self._queue: deque[PartialText | FullText | _EndOfText] = deque()
         self._arrived = trio.Event()
         self._items = 0
-        """How many messages are finished."""
+        """The number of finished messages."""
         self._model_length = 0
-        """How many characters the model has written of the next one."""
+        """The number of characters that the model has written of the next message."""
         self._queued_length = 0
-        """How many of them were queued: a model that is asked again repeats them."""
+        """The number of them that were queued: a model that is called again repeats them."""
         self._is_over = False
         self._opening = session.labels.get(OPENING)
-        """The characters with which an answer in JSON begins."""
+        """The first characters of an answer in JSON."""
         self._is_shown: bool | None = None
         """Whether the message is shown; None if it has not begun."""
         self._blank: str = ""
-        """What has come of a message that has not begun."""
+        """The white space of a message that has not begun."""
         self._thought_length = 0
-        """How many characters were queued of the reasoning before the next message."""
+        """The number of queued characters of the reasoning before the next message."""
         self._model_thought_length = 0
-        """How many the model has thought: one that is asked again repeats them."""
+        """The number of characters of the model's reasoning: a model that is called again repeats
+        them."""
         self._begin_message()
         self._put_new()
         if thought := journal.live_text.reasoning_so_far(session.root.id):
@@ -87,11 +88,11 @@ class AgentStream:
             self.receive_text(so_far)
 
     async def next(self) -> AgentText | None:
-        """Wait for the next text or message; None if there will be no more."""
+        """Wait for the next text or message; return None if no more will come."""
         await self._arrived.wait()
         if not isinstance(self._queue[0], PartialText):
             await self._read.wait_durable()
-        # Taken last: a reader that is cancelled during the wait has missed nothing.
+        # Taken last: a reader that is cancelled during the wait misses no message.
         item = self._queue[0]
         if isinstance(item, _EndOfText):
             return None
@@ -103,7 +104,7 @@ class AgentStream:
         return item
 
     def _joined(self, piece: PartialText) -> PartialText:
-        """Return a piece joined with all that follow it: a slow reader gets longer pieces."""
+        """Join a piece with all pieces that follow it: a slow reader gets longer pieces."""
         texts = [piece.text]
         while (
             self._queue
@@ -128,12 +129,12 @@ class AgentStream:
             self._put_partial(text[known:])
 
     def receive_reasoning(self, text: str) -> None:
-        """Take the next piece of what the model thinks before a message."""
+        """Take the next piece of the model's reasoning before a message."""
         if not self._session.terms.keeps_reasoning:
-            return  # a page of the console shows it, and this client has not asked for it
+            return  # the console asked for it, and this client did not
         known = max(0, self._thought_length - self._model_thought_length)
         self._model_thought_length += len(text)
-        # What was sent of a message stands, also if its model is asked again.
+        # Sent text of a message stays, even if the model is called again.
         if known < len(text) and not self._queued_length:
             new = text[known:]
             offset = self._thought_length
@@ -146,7 +147,9 @@ class AgentStream:
         self._blank = ""
 
     def _shown(self, text: str) -> str:
-        """Return what is shown of the next text: all of it, unless an answer in JSON is due."""
+        """Return the text to show: all of it, or nothing if an answer in JSON is due and this is
+        none.
+        """
         if self._is_shown is None:
             text = self._blank + text
             if text.strip():
@@ -166,11 +169,11 @@ class AgentStream:
                 self._model_length = self._queued_length = self._thought_length = 0
                 self._begin_message()
             case TurnStarted():
-                # The model does not go on with what it wrote in the turn before.
+                # The model does not continue its text of the previous turn.
                 self._model_length = 0
                 self._begin_message()
             case TurnEnded():
-                self._put_new()  # a message that was broken off
+                self._put_new()  # an interrupted message
                 self._model_length = self._queued_length = self._thought_length = 0
                 self._begin_message()
             case _:
@@ -179,7 +182,7 @@ class AgentStream:
             self._put_new()
 
     def _put_new(self) -> None:
-        """Queue the finished messages that are not queued, and the end if this is all."""
+        """Queue the finished messages that are not queued yet, and the end if there are no more."""
         every = agent_messages(self._session)
         for item in range(self._items, len(every)):
             self._put(FullText(item, every[item]))

@@ -1,7 +1,7 @@
 """The answers that models are writing now, redacted, for any number of subscribers.
 
-Unfinished text is stored nowhere else: the journal has finished answers. It is redacted once,
-however many subscribers there are, and not before there is one.
+Unfinished text is stored nowhere else: the journal has finished answers. It is redacted once for
+all subscribers, when the first one subscribes.
 """
 
 from collections.abc import Callable, Generator
@@ -28,10 +28,10 @@ from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.read_api import ReadApi
 
 MAX_BUFFERED_UPDATES: Final = 10_000
-"""How many updates of a session a channel holds before its reader misses some."""
+"""The most updates of a session that wait in a channel before its reader misses some."""
 
 NOTED: Final = (TurnStarted, TurnResumed, TurnEnded, TaskSettled, ModelAnswered)
-"""The facts with which an unfinished answer begins or ends."""
+"""The facts that begin or end an unfinished answer."""
 
 ReceiveText: TypeAlias = Callable[[str | None], None]
 """Takes the next text of an answer; None if the model begins the answer again."""
@@ -61,7 +61,7 @@ class _LiveText:
         self._unredacted.append(text)
 
     def take_new(self) -> str:
-        """Return the text that may be shown and was not returned yet."""
+        """Return text that may be shown and was not returned before."""
         text, self._unredacted = "".join(self._unredacted), []
         released = self._stream_redactor.add(text)
         self._released.write(released)
@@ -74,7 +74,7 @@ class _LiveText:
 
 
 class _LiveAnswer(_LiveText):
-    """The unfinished answer of one task's model, and what it thought before that."""
+    """The unfinished answer of one task's model, and the reasoning before it."""
 
     def __init__(self, redactor: Redactor, *, keeps_reasoning: bool = False) -> None:
         self._reasoning = _LiveText(redactor) if keeps_reasoning else None
@@ -91,13 +91,13 @@ class _LiveAnswer(_LiveText):
         super().add(text)
 
     def keep_reasoning(self) -> None:
-        """From here on, keep what the model thinks before its first words."""
+        """From here on, keep the model's reasoning before its first words."""
         if self._reasoning is None:
             self._reasoning = _LiveText(self._redactor)
 
     def think(self, text: str) -> str:
-        """Add a piece of the reasoning, and return what may be shown of it."""
-        # What it thinks after its first words is not kept.
+        """Add a piece of the reasoning, and return the part that may be shown."""
+        # Reasoning after the first words is not kept.
         if self._reasoning is None or self._has_text:
             return ""
         self._reasoning.add(text)
@@ -108,7 +108,7 @@ class _LiveAnswer(_LiveText):
 
 
 class LiveText:
-    """The unfinished answers of sessions that were opened by HTTP, and of what has a reader."""
+    """The unfinished answers of sessions that were opened over HTTP, and of tasks with a reader."""
 
     def __init__(self, read: ReadApi, redactor: Redactor) -> None:
         self._read = read
@@ -119,18 +119,18 @@ class LiveText:
         self._channels: dict[SessionId, list[trio.MemorySendChannel[TextUpdate]]] = {}
 
     def text_so_far(self, root: TaskId) -> str:
-        """Return the answer that the agent of a task is writing, as far as it was collected."""
+        """Return the collected part of the answer that a task's agent is writing."""
         return self._answers[root].all_text() if root in self._answers else ""
 
     def reasoning_so_far(self, root: TaskId) -> str:
-        """Return what a task's agent has thought before the answer that it writes."""
+        """Return the agent's reasoning before the answer that it is writing."""
         return self._answers[root].all_reasoning() if root in self._answers else ""
 
     @contextmanager
     def subscribe_reasoning(self, root: TaskId, receive: Callable[[str], None]) -> Generator[None]:
-        """Call `receive` with what a task's agent thinks, as long as the block lasts.
+        """Call `receive` with the reasoning of a task's agent, as long as the block lasts.
 
-        Where its client has not asked for that, it is kept from the first subscriber on.
+        If the client did not ask for reasoning, it is kept from the first subscriber on.
         """
         receivers = self._reasoning_subscribers.setdefault(root, [])
         receivers.append(receive)

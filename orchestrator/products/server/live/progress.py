@@ -1,7 +1,7 @@
-"""What a session's agent thinks and whom it delegates to, as lines of text while it works.
+"""The reasoning and the delegations of a session's agent, as lines of text while it works.
 
-A client that asks for it sees that a joined team works, before there is an answer. Reasoning is
-redacted as it comes, like the text of an answer; a delegation is told when its fact is durable.
+A client that asks for progress sees a joined team work before there is an answer. Reasoning is
+redacted as it comes, like the text of an answer; a delegation is shown when its fact is durable.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -20,17 +20,17 @@ from orchestrator.products.server.live.agent_stream import AgentText, open_agent
 from orchestrator.products.server.served_journal import ServedJournal
 
 MAX_BUFFERED: Final = 1_000
-"""How many pieces wait for a slow reader before it misses some."""
+"""The most pieces that wait for a slow reader before it misses some."""
 LONGEST_GOAL: Final = 200
 
 
 @attrs.frozen
 class ProgressText:
-    """A piece of what is told besides the answer."""
+    """A piece of progress: text besides the answer."""
 
     text: str
     is_fact: bool
-    """It is told by a fact, and shown when that is durable."""
+    """It comes from a fact, and is shown when the fact is durable."""
 
 
 class Progress:
@@ -43,7 +43,7 @@ class Progress:
         self._redactor = StreamRedactor(self._read.redactor)
 
     async def next(self) -> list[ProgressText]:
-        """Return all that is told by now, or soon; nothing once it has ended."""
+        """Wait for progress, and return all pieces so far; an empty list at the end."""
         try:
             told = [await self._receive.receive()]
         except trio.EndOfChannel:
@@ -57,7 +57,7 @@ class Progress:
         self._receive.close()
 
     def end(self) -> None:
-        """Tell nothing more. What was told before is still received."""
+        """Add no more progress. Earlier pieces are still received."""
         self._send.close()
 
     def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
@@ -89,14 +89,14 @@ class Progress:
         self._put(f"\n{path} {text}\n", is_fact=True)
 
     def _put(self, text: str, *, is_fact: bool = False) -> None:
-        # A reader that is behind misses some: the facts have it all.
+        # A reader that is behind misses some progress: the facts have all of it.
         with suppress(trio.WouldBlock, trio.ClosedResourceError):
             self._send.send_nowait(ProgressText(text, is_fact))
 
 
 @contextmanager
 def open_progress(journal: ServedJournal, session: SessionRecord) -> Generator[Progress]:
-    """Receive what a session's agent thinks and delegates, as long as the block lasts."""
+    """Receive the reasoning and delegations of a session's agent, as long as the block lasts."""
     progress = Progress(journal, session)
     with (
         closing(progress),
@@ -116,10 +116,7 @@ async def open_updates(
 ) -> AsyncGenerator[NextUpdate]:
     """Yield a function that waits for the next text of an agent; it returns None at the end.
 
-    Args:
-        journal: has the session.
-        session: the session of the agent.
-        has_progress: return the progress of the session, too, once its facts are durable.
+    With `has_progress`, it also returns the progress of the session, once its facts are durable.
     """
     if not has_progress:
         with open_agent_stream(journal, session) as texts:
@@ -127,7 +124,7 @@ async def open_updates(
         return
     send, receive = trio.open_memory_channel[Update](0)
     with raising_one_error(), receive, open_progress(journal, session) as progress:
-        # Owns the readers of texts and of progress. One channel, so that none overtakes another.
+        # Owns the readers of texts and of progress. They share one channel, which keeps the order.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_forward_texts, journal, session, progress, send.clone())
             nursery.start_soon(_forward_progress, journal, progress, send)

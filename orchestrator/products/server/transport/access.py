@@ -32,31 +32,31 @@ from orchestrator.products.server.transport.request_body import too_large
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
 ADDED: Final = frozenset({b"x-request-id", b"x-content-type-options", b"cache-control"})
-"""The headers of every response: what an application says of them does not hold."""
+"""The headers of every response: the server's values replace the application's."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
 @attrs.frozen(kw_only=True)
 class AccessCheck:
-    """Passes allowed requests on to an application, and gives each an id."""
+    """Passes allowed requests to an application, and gives each request an id."""
 
     app: ASGIApp
     keys: KeyStore
     take_request: Callable[[Key], None]
-    """Counts a request of a key, or raises if that makes too many."""
+    """Counts a request of a key, or raises if the key is over its limit."""
     hosts: frozenset[str] | None
-    """The host names that the server answers to; None is any."""
+    """The host names that the server answers to; None allows any."""
     body_limit: int
     is_public: Callable[[str], bool]
-    """Tells whether a path needs no key."""
+    """Returns whether a path needs no key."""
     shutdown: trio.Event
     """Set when the server shuts down."""
     note_refusal: Callable[[Scope, int], None]
-    """Counts a refused request, by where it came from and by status."""
+    """Counts a refused request by its client and status."""
     sign_ins: SignIns
-    """Knows who is signed in to the console."""
+    """The people who are signed in to the console."""
     secret: bytes | None = None
-    """By which other servers sign what they forward."""
+    """Other servers sign the requests that they forward with it."""
     wrong_keys: WrongKeys = attrs.Factory(WrongKeys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +95,9 @@ class AccessCheck:
                 await self.app(scope, receive, send_with_id)
 
     def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
-        """Believe another server of ours for whom it asks; no other client is believed."""
+        """Take the client's address from another server of ours; ignore the header of any other
+        sender.
+        """
         query = scope.get("query_string", b"")
         target = (scope.get("raw_path") or scope["path"].encode()) + (
             b"?" + query if query else b""
@@ -110,26 +112,26 @@ class AccessCheck:
                 now=self.keys.now(),
             )
         except StaleHeaderError as exc:
-            # Not as that of a client: it would be forwarded again, and again.
+            # Do not treat it as a client's request: it would be forwarded again and again.
             raise HttpError(
                 503,
-                "the server that forwards this request has another time: let their clocks differ"
-                f" by less than {ACCEPTED_SECONDS} seconds",
+                "the clock of the server that forwards this request differs from this one: keep"
+                f" the difference below {ACCEPTED_SECONDS} seconds",
                 type="server_error",
                 code="clocks_differ",
             ) from exc
         if peer is not None:
             scope["state"]["is_forwarded"] = True
-            # That server has all its clients behind one address, and has counted each.
+            # That server has counted each of its clients, which share its address here.
             if (counted := scope["state"].get("connection")) is not None:
                 counted.release()
             scope["client"] = (peer, 0)
 
     def _check(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access | None]:
-        """Return the access of a request; that to a public path has none."""
-        # Routes match the decoded path: %2Fv1 would pass, and join the host of a URL made of it.
+        """Return the access of a request; a request to a public path has none."""
+        # Routes match the decoded path: %2Fv1 would pass, and become part of the host in a URL.
         if not (scope.get("raw_path") or scope["path"].encode()).startswith(b"/"):
-            raise HttpError(400, "the target of a request begins with /", code="invalid_target")
+            raise HttpError(400, "the target of a request must begin with /", code="invalid_target")
         host = headers.get("host", "")
         if self.hosts is not None and _name_of(host) not in self.hosts:
             raise HttpError(
@@ -167,20 +169,20 @@ class AccessCheck:
         raise HttpError(
             401,
             f"{'the token is wrong' if is_sent else 'a token is needed'}: send the header"
-            " Authorization: Bearer TOKEN, with one that the owner of this server gave you",
+            " Authorization: Bearer TOKEN, with a token from the owner of this server",
             type="authentication_error",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
 
     def _slow_down(self, scope: Scope) -> None:
-        """Count a wrong key, and let its peer wait if it has sent many."""
+        """Count a wrong key, and make a peer that sent many wait."""
         client = scope.get("client")
         peer = peer_of(client[0]) if client else ""
         if seconds := self.wrong_keys.note(peer, self.keys.now()):
             raise HttpError(
                 429,
-                f"too many wrong tokens came from {peer}; wait, and send a right one",
+                f"too many wrong tokens came from {peer}; wait, then send a right one",
                 type="authentication_error",
                 code="too_many_wrong_keys",
                 # Each further guess costs a connection.
@@ -194,8 +196,8 @@ class AccessCheck:
         if is_sent and encoding != "identity":
             raise HttpError(
                 415,
-                f"the body is encoded ({encoding[:40]!r}); send it as it is, without the header"
-                " Content-Encoding",
+                f"the body is encoded ({encoding[:40]!r}); send it without an encoding and without"
+                " the header Content-Encoding",
                 code="unsupported_content_encoding",
                 headers={"accept-encoding": "identity"},
             )
@@ -203,8 +205,8 @@ class AccessCheck:
         if method in WRITES and is_sent and kind.strip().lower() != "application/json":
             raise HttpError(
                 415,
-                f"the body is {kind.strip() or 'of no kind'!r}; send JSON, with the header"
-                " Content-Type: application/json",
+                f"the media type of the body is {kind.strip()!r}; send JSON, with the"
+                " header Content-Type: application/json",
                 code="unsupported_media_type",
             )
         if length.isdecimal() and int(length) > self.body_limit:
@@ -217,13 +219,13 @@ def _request_id(sent: str) -> str:
 
 
 def _name_of(host: str) -> str:
-    """Return a host without its port, in lower case; an invalid one as it is."""
+    """Return a host without its port, in lower case; an invalid host is returned unchanged."""
     found = HOST.fullmatch(host.strip().lower())
     return found["name"] if found else host
 
 
 def accepted_hosts(bound: Iterable[str], allowed: Iterable[str]) -> frozenset[str] | None:
-    """Return the host names that a server answers to, from its addresses and the options."""
+    """Return the host names that a server answers to, from its addresses and its options."""
     local = {"localhost", "127.0.0.1", "[::1]"}
     named = {name.lower() for name in allowed}
     if "*" in named:
@@ -236,11 +238,11 @@ def _bracketed(host: str) -> str:
 
 
 class RequestHeaders(Headers):
-    """Headers that do not change, found by name without a search; the first one of a name wins."""
+    """Immutable headers, found by name without a search; the first one of a name wins."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
-        # The last one of a name stays: so the first one comes last.
+        # A dict keeps the last value of a name: reversed, that is the first header.
         self._first = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.raw)
         }

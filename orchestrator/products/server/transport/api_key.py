@@ -1,6 +1,6 @@
-"""The API key, and other secrets of the server: from the environment, or from a private file.
+"""The API key and other secrets of the server, from the environment or a private file.
 
-No secret is ever written anywhere else.
+No secret is written anywhere else.
 """
 
 import os
@@ -25,34 +25,31 @@ PLACEHOLDERS: Final = (
     *("changeme", "change-me", "change_me", "your-", "your_", "yourapikey", "example"),
     *("placeholder", "insert", "replace", "password", "xxx", "todo", "<", "${"),
 )
-"""How placeholders begin that were not replaced by a secret."""
+"""The starts of placeholders that somebody forgot to replace."""
 DISTINCT: Final = 6
-"""How many different characters a secret has at least."""
+"""The least number of different characters in a secret."""
 
 
 @attrs.frozen
 class StoredSecret:
-    """A secret, and where it is stored."""
+    """A secret and its file."""
 
     value: str = attrs.field(repr=False)
     file: Path | None
-    """None: it is in the environment."""
+    """None if the secret is in the environment."""
     is_new: bool = False
 
 
 def has_token(environ: Mapping[str, str], folder: Path) -> bool:
-    """Return whether there is a token of the key `default`, which `token_for` returns."""
+    """Return whether `token_for` would find a token of the key `default`."""
     return bool(environ.get(VARIABLE, "").strip()) or (folder / FILE).exists()
 
 
 def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> StoredSecret:
-    """Return the token of the key `default`.
+    """Return the token of the key `default`, from the environment or the file in `folder`.
 
-    Args:
-        environ: the environment, which comes first.
-        folder: the folder of the token file: that of the journal.
-        is_local: only this machine can connect. For others no token is made silently: the owner
-            has to choose or to see it first.
+    A missing token is made if `is_local`, that is, if only this machine can connect. Otherwise the
+    owner has to choose a token or to see it first.
     """
     if value := environ.get(VARIABLE, "").strip():
         return StoredSecret(_required(value, VARIABLE), None)
@@ -70,10 +67,7 @@ def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> St
 def load_or_create_secret(file: Path, new: Callable[[], str], *, most: int = 1) -> StoredSecret:
     """Return the secret in a file, or write a new one there.
 
-    Args:
-        file: the file.
-        new: makes a secret.
-        most: how many there may be, separated by white space: another takes the place of the first.
+    The file may have up to `most` secrets, separated by white space: a new one replaces the first.
     """
     make_private_folder(file.parent)
     if not os.path.lexists(file):
@@ -87,9 +81,10 @@ def load_or_create_secret(file: Path, new: Callable[[], str], *, most: int = 1) 
 
 
 def _create(file: Path, value: str) -> bool:
-    """Write a new file that its owner alone can read; return False if there is one by now.
+    """Write a new file that only its owner can read; return False if the file exists by now.
 
-    It gets its name when it is complete: another process may start in this moment, or this one end.
+    The file gets its name when it is complete: this process may end, or another start, at any
+    moment.
     """
     try:
         descriptor, name = mkstemp(dir=file.parent, prefix=f".{file.name}-")
@@ -117,7 +112,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Return whether a server that listens there listens at all addresses of its machine."""
+    """Return whether a host stands for all addresses of the machine."""
     try:
         return ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -132,28 +127,28 @@ def _read(file: Path) -> str:
     with os.fdopen(descriptor, "rb") as opened:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise ServerSetupError(f"{file} is no file of yours; remove it")
+            raise ServerSetupError(f"{file} is not a file of this user; remove it")
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise ServerSetupError(
-                f"others can read {file}, so what is in it is no secret any more: remove it, and"
-                " another is made"
+                f"other users can read {file}, so its token is no longer secret: remove the file,"
+                " and the server makes another"
             )
         try:
             return opened.read(LONGEST_FILE).decode().strip()
         except UnicodeDecodeError as exc:
-            raise ServerSetupError(f"{file} is no text; remove it") from exc
+            raise ServerSetupError(f"{file} is not text; remove it") from exc
 
 
 def _required(value: str, where: str) -> str:
-    """Return a secret, or raise if it is too weak to be one."""
+    """Return a secret, or raise if it is too weak."""
     if len(value) < SHORTEST:
         raise ServerSetupError(
-            f"{where} has {len(value)} characters, which can be guessed: it needs"
-            f" {SHORTEST} or more (openssl rand -hex 32)"
+            f"{where} has only {len(value)} characters, so it can be guessed: use {SHORTEST} or"
+            " more (openssl rand -hex 32)"
         )
     if not (value.isascii() and value.isprintable()) or " " in value:
         raise ServerSetupError(
-            f"{where} has characters that no header can carry: use letters and digits"
+            f"{where} has characters that a header cannot carry: use letters and digits"
             " (openssl rand -hex 32)"
         )
     if value.lower().startswith(PLACEHOLDERS) or len(set(value)) < DISTINCT:

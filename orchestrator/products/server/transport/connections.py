@@ -1,7 +1,7 @@
 """The server's connections: accepted up to a limit, isolated, and all closed at the end.
 
-The loop that accepts them goes on when file descriptors run out, or one connection raises: with it
-every run of the process would end.
+The accept loop goes on when file descriptors run out or a connection raises. If it ended, every run
+of the process would end.
 """
 
 import errno
@@ -24,7 +24,7 @@ from orchestrator.products.server.transport.tls import Certificate
 
 HANDSHAKE_SECONDS: Final = 10
 DRAIN_SECONDS: Final = 1
-"""How long clients may read their responses when the server shuts down."""
+"""The seconds that clients have to read their responses when the server shuts down."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 PAUSE_SECONDS: Final = 0.1
 SHARE: Final = 0.75
@@ -33,7 +33,7 @@ TOO_MANY: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: 0\r\n\r\n"
 )
-"""What a peer reads that has too many connections already."""
+"""The response to a peer that has too many connections."""
 
 
 class Connections:
@@ -49,15 +49,15 @@ class Connections:
         count_refusal: Callable[[int], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Accept connections later: `serve` does.
+        """Prepare to serve; `serve` accepts connections.
 
         Args:
             app: answers the requests.
-            log: is told of requests that raise.
-            certificate: that of the server; None speaks plain HTTP.
-            per_peer: how many connections one peer may have; None is the default.
-            count_refusal: is told the status of each connection that its peer may not have.
-            now: tells the time of day.
+            log: gets the requests that raise.
+            certificate: the server's certificate; None serves plain HTTP.
+            per_peer: the most connections of one peer; None is the default.
+            count_refusal: called with the status of each refused connection.
+            now: returns the time of day.
         """
         self._app = app
         self._log = log
@@ -79,7 +79,7 @@ class Connections:
         shutdown: trio.Event,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        """Serve connections until shutdown, and then let clients read their responses."""
+        """Serve connections until shutdown, then let clients read their responses."""
         with raising_one_error():
             async with trio.open_nursery() as connections:
                 try:
@@ -111,7 +111,7 @@ class Connections:
             await self._closed.park()
 
     def _drop_all(self) -> None:
-        """Shut down all sockets that are left: a write to them cannot be cancelled."""
+        """Shut down all remaining sockets: a write to them cannot be cancelled."""
         for accepted in self._open:
             with suppress(OSError):
                 accepted.shutdown(socket.SHUT_RDWR)
@@ -154,11 +154,11 @@ class Connections:
                         self._slots.release()
 
     def _begin(self, accepted: socket.socket, connections: trio.Nursery) -> bool:
-        """Begin to serve a connection, and return whether its peer may have it."""
+        """Start to serve a connection, and return whether its peer may have one."""
         try:
             peer = peer_of(accepted.getpeername()[0])
         except OSError:
-            accepted.close()  # the client has disconnected already
+            accepted.close()  # the client has already disconnected
             return False
         counted = self._peers.open(peer)
         if counted is None:
@@ -185,7 +185,7 @@ class Connections:
             accepted.close()
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Close a connection that its peer may not have."""
+        """Close a connection of a peer that has too many."""
         self._count_refusal(HTTPStatus.TOO_MANY_REQUESTS.value)
         with accepted, suppress(OSError):
             if self._certificate is None:

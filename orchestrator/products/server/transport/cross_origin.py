@@ -1,7 +1,7 @@
-"""ASGI middleware that lets web pages of named origins ask the server (CORS).
+"""ASGI middleware that lets web pages of named origins call the server (CORS).
 
-A page of any other origin gets no permission, so its browser shows it no answer. A preflight has no
-key, and is answered here: it says what may be sent, and nothing of the server.
+A page of another origin gets no permission, so its browser hides the response from it. A preflight
+has no key and is answered here: the answer lists the allowed headers, and tells nothing else.
 """
 
 import re
@@ -21,11 +21,11 @@ _HEADERS: Final = re.compile(r"[A-Za-z0-9_, -]{1,1000}")
 
 @attrs.frozen(kw_only=True)
 class CrossOrigin:
-    """Says to browsers which pages may read the answers of an application."""
+    """Tells browsers which pages may read the responses of an application."""
 
     app: ASGIApp
     origins: frozenset[str]
-    """Such as `https://chat.example.org`; `*` is any."""
+    """Such as `https://chat.example.org`; `*` allows any origin."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()

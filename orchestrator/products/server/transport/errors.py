@@ -30,7 +30,7 @@ _CONFLICTS: Final[Mapping[type[Exception], str]] = {
     NotInterruptedError: "not_interrupted",
     ReplayError: "cannot_be_copied",
 }
-"""The codes of errors about what cannot be done with something as it is now."""
+"""The codes of errors that conflict with the present state."""
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, kw_only=True):
     message: str
     type: str
     param: str | None = None
-    """The part of the request that it is about."""
+    """The part of the request that is wrong."""
     code: str | None = None
     """The kind of error, for programs."""
 
@@ -89,12 +89,11 @@ def server_stopping(message: str) -> HttpError:
 def journal_moved(header: str | None = None) -> HttpError:
     """Return the error of a request whose journal another server holds by now.
 
-    Args:
-        header: tells the server that has forwarded the request that nothing was done.
+    A `header` tells the server that forwarded the request that it had no effect.
     """
     return HttpError(
         503,
-        "another server goes on with this run by now, or soon; ask again",
+        "another server goes on with this run, now or soon; send the request again",
         code="journal_moved",
         type="server_error",
         headers=SOON if header is None else {**SOON, header: "1"},
@@ -113,7 +112,7 @@ def key_ended() -> HttpError:
 
 
 def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
-    """Return the HTTP error of an error of the orchestrator."""
+    """Translate an error of the orchestrator to an HTTP error."""
     match exc:
         case UnknownIdError():
             return not_found(str(exc))
@@ -124,13 +123,13 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
         case JournalInUseError():
             return journal_moved()
         case JournalError():
-            # Without the path: clients have no business with the owner's machine.
-            message = f"the journal of this server fails: {exc.problem}"
+            # Without the path: clients must not learn about the owner's machine.
+            message = f"the journal of this server failed: {exc.problem}"
             return HttpError(500, message, code="internal", type="server_error")
         case _:
             return HttpError(500, str(exc), code="internal", type="server_error")
 
 
 def bad_request(message: str, *, param: str, code: str = "unsupported") -> HttpError:
-    """Return the error of a request that is invalid or not supported."""
+    """Return the error for an invalid or unsupported request."""
     return HttpError(400, message, param=param, code=code)

@@ -1,8 +1,7 @@
 """HTTP/1.1 on one connection: h11 reads requests, and an ASGI application answers them in order.
 
-One task reads what the client sends, and another one runs the application. So a disconnect is seen
-while a request is under way, and costs a request nothing. A response that is not complete is the
-last one of its connection.
+One task reads from the client while another runs the application. So a disconnect is seen during a
+request, at no cost. An incomplete response is the last one of its connection.
 """
 
 import math
@@ -22,25 +21,25 @@ from starlette.types import ASGIApp, Message, Scope
 from orchestrator.agents import raising_one_error
 
 LONGEST_HEAD: Final = 16_384
-"""How many bytes the method, the target and the headers of a request may have."""
+"""The most bytes of the method, the target and the headers of a request."""
 MOST_UNREAD: Final = 65_536
-"""How many bytes are read ahead of the application."""
+"""The most bytes to read ahead of the application."""
 IDLE_SECONDS: Final = 5
-"""How long a client may take until the head of its next request is there."""
+"""The most seconds until the head of the next request is complete."""
 LAST_SECONDS: Final = 1
-"""How long a client may go on sending what is not read, so that it reads the answer to it."""
+"""The seconds in which unread input is dropped, so that the client can read its answer."""
 VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 WITHOUT_BODY: Final = frozenset({HTTPStatus.NO_CONTENT.value, HTTPStatus.NOT_MODIFIED.value})
 BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
-"""How a stream says that its other end is gone; an error of TLS is an OSError."""
+"""The errors of a stream whose other end is gone; an error of TLS is an OSError."""
 CLIENT_LEFT: Final = "the client has disconnected"
 DISCONNECT: Final = "disconnect"
-"""Under which name the state of each request has the `Disconnect` of its connection."""
+"""The name of the connection's `Disconnect` in the state of each request."""
 _WRONG_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class Disconnect:
-    """The end of a connection, as seen by what works for its client."""
+    """The end of a connection, for work that is done for its client."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -100,15 +99,7 @@ class HttpConnection:
         dates: Dates,
         state: Mapping[str, Any],
     ) -> None:
-        """Answer requests later: `run` does.
-
-        Args:
-            app: answers the requests.
-            accepted: the socket.
-            stream: what is sent and received there.
-            dates: dates the responses.
-            state: of which each request gets a copy.
-        """
+        """Prepare to answer requests; `run` answers them. Each request gets a copy of `state`."""
         is_plain = isinstance(stream, trio.SocketStream)
         self._app = app
         self._socket = accepted
@@ -130,7 +121,7 @@ class HttpConnection:
         self._arrived = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
         self._unread = 0
-        """How many bytes have arrived since the parser had none left."""
+        """The number of bytes that arrived since the parser had none left."""
         self._is_used = False
         """Whether a request has been read."""
         self._is_idle = False
@@ -138,16 +129,17 @@ class HttpConnection:
         self._is_ending = False
         """Whether it closes when it is idle."""
         self._is_closing = False
-        """Whether what the client sends is read only to be dropped."""
+        """Whether input of the client is read only to be dropped."""
         self._is_broken = False
-        """Whether nothing can be sent any more."""
+        """Whether the connection can no longer send."""
         self._waiting = trio.CancelScope()
-        """Cancelled when the client takes too long for a request, or none is waited for."""
+        """Cancelled when the client takes too long for a request, or the server waits for no more.
+        """
 
     async def run(self) -> None:
         """Answer requests until the client disconnects, or is silent for too long."""
         with raising_one_error():
-            # Owns the task that reads: it ends with the last answer.
+            # Owns the reading task, which ends with the last answer.
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_forever)
                 try:
@@ -155,21 +147,21 @@ class HttpConnection:
                         while await self._answer_next():
                             pass
                 finally:
-                    # The client is to read what was answered, also by an application that raised.
-                    await self._close()  # noqa: ASYNC102 (a cancelled one closes at once)
+                    # The client can read its answer, even if the application raised.
+                    await self._close()  # noqa: ASYNC102 (if cancelled, it closes at once)
                 nursery.cancel_scope.cancel(reason="the connection is closed")
 
     def end_when_idle(self) -> None:
-        """Close when there is no request: one that has been sent is answered first.
+        """Close when there is no request; a request that was sent is answered first.
 
-        The first one of a client that has just connected may be on its way.
+        The first request of a client that has just connected may be on its way.
         """
         self._is_ending = True
         if self._is_idle and self._is_used and not self._has_unread():
             self._waiting.cancel(reason="the server shuts down")
 
     def _has_unread(self) -> bool:
-        """Return whether the client has sent what was not read yet."""
+        """Return whether there is unread input of the client."""
         if self._unread:
             return True
         try:
@@ -199,10 +191,10 @@ class HttpConnection:
             self._unread = 0
             self._has_room.unpark_all()
             await self._arrived.park()
-        return event  # noqa: ASYNC910 (what is there is not waited for; the application waits)
+        return event  # noqa: ASYNC910 (an event that is there needs no wait; the application waits)
 
     async def _answer_next(self) -> bool:
-        """Answer the next request, and return whether there may be another one."""
+        """Answer the next request, and return whether another may follow."""
         try:
             request = await self._next_request()
         except h11.RemoteProtocolError as exc:
@@ -231,7 +223,7 @@ class HttpConnection:
         return False
 
     async def _next_request(self) -> h11.Request | None:
-        """Wait for the head of a request; None if there will be none."""
+        """Wait for the head of a request; return None if no more will come."""
         self._is_idle = True
         if self._is_ending and self._is_used and not self._has_unread():
             return None  # noqa: ASYNC910 (the connection closes)
@@ -242,7 +234,7 @@ class HttpConnection:
         return event if isinstance(event, h11.Request) else None
 
     def _why_not(self, request: h11.Request) -> int:
-        """Return the status by which a request is refused; 0 if it is not."""
+        """Return the status that refuses a request; 0 accepts it."""
         if request.http_version not in VERSIONS:
             return HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
         path, _, _ = request.target.partition(b"?")
@@ -256,11 +248,11 @@ class HttpConnection:
         for name, value in request.headers:
             if name == b"upgrade" and value.strip().lower() == b"websocket":
                 return HTTPStatus.FORBIDDEN
-        # An upgrade to HTTP/2 is ignored, as a server may: the answer is HTTP/1.1.
+        # A server may ignore an upgrade to HTTP/2, and answer in HTTP/1.1.
         return 0
 
     async def refuse(self, status: int) -> None:
-        """Answer what is no request, or none for us, as the last one."""
+        """Answer an invalid request with an error, as the last response of the connection."""
         if self.parser.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             headers = [(b"content-length", b"0"), (b"connection", b"close")]
             await self.write(
@@ -274,18 +266,18 @@ class HttpConnection:
         return self.parser.send(event) or b""
 
     async def write(self, data: bytes) -> None:  # noqa: ASYNC910 (see below)
-        """Send bytes; to a client that is gone, none."""
+        """Send bytes; drop them if the client is gone."""
         if self._is_broken:
             await trio.lowlevel.checkpoint()
             return
         if self._plain is not None and not self._sending.locked():
-            # Mostly the kernel takes all of it at once, and there is nothing to wait for.
+            # Mostly the kernel takes all bytes at once, without a wait.
             with suppress(OSError):
                 data = data[self._plain.send(data) :]
             if not data:
-                return  # noqa: ASYNC910 (what produces it waits for more)
+                return  # noqa: ASYNC910 (the producer of the bytes waits)
         try:
-            # A piece of it would break the framing. The kernel limits the time, see `bind`.
+            # A partial write would break the framing. The kernel limits the time, see `bind`.
             with trio.CancelScope(shield=True):
                 async with self._sending:
                     await self._stream.send_all(data)
@@ -294,26 +286,26 @@ class HttpConnection:
             self.disconnect.note()
 
     async def _close(self) -> None:  # noqa: ASYNC910 (closing a stream checkpoints)
-        """Close the connection when the client has read all."""
+        """Close the connection when the client has read everything."""
         self._is_closing, self._unread = True, 0
         self._has_room.unpark_all()
         with suppress(*BROKEN):
             if self._plain is not None and not self.disconnect.has_come:
                 self._plain.shutdown(socket.SHUT_WR)
-                # If it were closed now, what arrives would reset it, and the answer with it.
+                # After a close now, more input would reset the connection and lose the answer.
                 with trio.move_on_after(LAST_SECONDS):
                     await self.disconnect.wait()
             await self._stream.aclose()
 
 
 class _Exchange:
-    """One request, and the response to it."""
+    """One request and its response."""
 
     def __init__(self, connection: HttpConnection, request: h11.Request) -> None:
         self._connection = connection
         self._is_head = request.method == b"HEAD"
         names = [name for name, _ in request.headers]
-        # RFC 9112, 6.1: such a request may be two, so it is the last one.
+        # RFC 9112, 6.1: such a request may hide a second one, so the connection ends after it.
         self._is_last = b"transfer-encoding" in names and b"content-length" in names
         self._start: Message | None = None
         """The status and headers, which are sent with the first bytes of the body."""
@@ -321,10 +313,10 @@ class _Exchange:
         self._is_read = False
         """Whether the whole request is read."""
         self._is_refused = False
-        """Whether the rest of the request was none, and that is answered."""
+        """Whether the rest of the request was invalid, and an error has answered it."""
 
     async def receive(self) -> Message:
-        """Return the next piece of the body, and after the last one wait for the disconnect."""
+        """Return the next piece of the body; after the last piece, wait for the disconnect."""
         connection = self._connection
         if self._is_read:
             await connection.disconnect.wait()
@@ -340,7 +332,7 @@ class _Exchange:
             connection.disconnect.note()
             return {"type": "http.disconnect"}
         pieces: list[bytes] = []
-        # Mostly the rest has arrived, too. An error is raised again the next time.
+        # Mostly the rest has arrived, too. The next call raises an error again.
         with suppress(h11.RemoteProtocolError):
             while isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
@@ -353,7 +345,7 @@ class _Exchange:
         }
 
     async def send(self, message: Message) -> None:
-        """Send a part of the response. It begins with its body, as ASGI demands."""
+        """Send a part of the response. The head is sent with the body, as ASGI demands."""
         if self._is_refused:
             await trio.lowlevel.checkpoint()
             return
@@ -377,9 +369,9 @@ class _Exchange:
         await connection.write(data)
 
     def start_next(self) -> bool:
-        """Return whether there may be another request, and have the parser wait for it."""
+        """Return whether another request may follow, and prepare the parser for it."""
         parser = self._connection.parser
-        # What the application has not read, and is there.
+        # Drop the rest of the body that has arrived and that the application has not read.
         while parser.their_state is h11.SEND_BODY:
             if parser.next_event() is h11.NEED_DATA:
                 break

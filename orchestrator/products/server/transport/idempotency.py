@@ -1,7 +1,7 @@
-"""Idempotency keys: a request that is sent again finds what the first one made.
+"""Idempotency keys: a repeated request finds the session that the first one opened.
 
-What came to nothing through no fault of the request is made again: its client had hung up, the
-server stopped, or the provider asked to come back later.
+A request that failed through no fault of its own is made again: its client had hung up, the server
+stopped, or the provider asked to come back later.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,12 +24,12 @@ _LATER: Final = frozenset(
 
 
 def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
-    """Return whether the session of a key exists already."""
+    """Return whether the session of an idempotency key exists."""
     return id_ is not None and id_ in call.journal.read.session_ids
 
 
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
-    """Return the session that a request with the same key has opened."""
+    """Return the session that an earlier request with the same key opened."""
     session = await call.journal.door.find(str(id_))
     if session.labels.get(FINGERPRINT) != call.ids.fingerprint:
         raise key_reused()
@@ -44,18 +44,15 @@ def no_others(session: SessionRecord) -> Iterable[SessionId]:
 async def find_attempt(
     call: ApiCall, others: Callable[[SessionRecord], Iterable[SessionId]] = no_others
 ) -> tuple[SessionRecord | None, SessionId | None]:
-    """Return the session of the request's key, and else the id of the session to open.
+    """Return the session of the request's key, or None and the id of the session to open.
 
-    There is no checkpoint after it has found that there is no such session.
-
-    Args:
-        call: the request.
-        others: returns the further sessions that a request has opened, by its first one.
+    There is no checkpoint after it found no session. `others` returns the further sessions that a
+    request opened, given its first one.
     """
     for attempt in count():
         id_ = call.ids.new_session(call.journal.name, attempt)
         if not session_exists(call, id_):
-            return None, id_  # noqa: ASYNC910 (there is nothing to wait for)
+            return None, id_  # noqa: ASYNC910 (it does not wait)
         first = await session_for_key(call, id_)
         door = call.journal.door
         sessions = [first, *[await door.find(it) for it in others(first)]]
@@ -78,9 +75,7 @@ def _came_to_nothing(session: SessionRecord) -> bool:
 def message_id(call: ApiCall, earlier: Iterable[MessageId]) -> MessageId:
     """Return the id of a request's message: the same for the same key and body.
 
-    Args:
-        call: the request.
-        earlier: the ids of earlier messages.
+    `earlier` has the ids of the messages before: another body with the same key is refused.
     """
     key = call.ids.from_key("m_")
     if key is None:

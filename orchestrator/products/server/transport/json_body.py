@@ -1,7 +1,7 @@
-"""Bodies of requests, decoded: large ones in a thread, and none of too many values.
+"""Decoding of request bodies: large ones in a thread, and only with a limited number of values.
 
-One call of the decoder holds the interpreter from its first byte to its last, also in a thread, and
-its time is that of the values that it makes. So they are counted before, a piece at a time.
+One call of the decoder holds the interpreter until it returns, even in a thread, and takes time for
+each value. So the values are counted first, a piece at a time.
 """
 
 import re
@@ -15,15 +15,15 @@ from orchestrator.products.server.transport.errors import HttpError
 T = TypeVar("T")
 
 LARGE: Final = 100_000
-"""How many bytes are decoded in the event loop: some milliseconds."""
+"""The most bytes to decode in the event loop: that takes some milliseconds."""
 MOST_MARKS: Final = 200_000
-"""How many strings, commas and opening brackets a body may have."""
+"""The most strings, commas and opening brackets of a body."""
 MOST_MESSAGES: Final = 5_000
-"""How many messages the conversation of a request may have: each takes time in the event loop."""
+"""The most messages in the conversation of a request: each takes time in the event loop."""
 MOST_PIECES: Final = 1_000
-"""How many tools, or files of one message, a request may have."""
+"""The most tools of a request, or files of one message."""
 PIECE: Final = 1_000_000
-"""How many bytes are searched in one go."""
+"""The number of bytes to search in one go."""
 
 _MARK: Final = re.compile(rb'[",\[{]')
 _IN_STRING: Final = re.compile(rb'(?:[^"\\]{1,64}+|\\.){0,4096}+', re.DOTALL)
@@ -31,15 +31,15 @@ _decoders: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("decoders of bodie
 
 
 async def decoded(raw: bytes, kind: type[T]) -> T:
-    """Return a body, decoded.
+    """Decode a body.
 
     Raises:
-        HttpError: it has too many values.
-        UnicodeDecodeError: it is no UTF-8, also where no field is read.
+        HttpError: the body has too many values.
+        UnicodeDecodeError: the body is not UTF-8, even in fields that are not read.
     """
     if len(raw) <= LARGE:
         return _decode_text(raw, kind)  # noqa: ASYNC910 (its caller checkpoints)
-    # One at a time: each takes its share of the interpreter from the event loop.
+    # One at a time: each decoder takes its share of the interpreter from the event loop.
     return await trio.to_thread.run_sync(_decode, raw, kind, limiter=_limiter())
 
 
@@ -47,7 +47,7 @@ def _decode(raw: bytes, kind: type[T]) -> T:
     if has_too_many_marks(raw):
         raise HttpError(
             413,
-            f"the body has more than {MOST_MARKS:,} names, values and brackets; send less at once",
+            f"the body has more than {MOST_MARKS:,} names, values and brackets; send less of them",
             code="too_many_values",
         )
     return _decode_text(raw, kind)
@@ -55,13 +55,13 @@ def _decode(raw: bytes, kind: type[T]) -> T:
 
 def _decode_text(raw: bytes, kind: type[T]) -> T:
     if not raw.isascii():
-        # The decoder does not look into fields that it skips.
+        # The decoder does not check fields that it skips.
         raw.decode()
     return msgspec.json.decode(raw, type=kind)
 
 
 def has_too_many_marks(raw: bytes, most: int = MOST_MARKS) -> bool:
-    """Return whether a body would take long to decode; what is in its strings does not count."""
+    """Return whether a body would take long to decode; the length of strings does not count."""
     marks = at = 0
     while at < len(raw):
         found = _MARK.search(raw, at, at + PIECE)

@@ -1,4 +1,4 @@
-"""The listening socket of a server: its address, and how it may be reached there."""
+"""The listening socket of a server: its address, certificate and limits."""
 
 import socket
 from pathlib import Path
@@ -21,14 +21,14 @@ class Listening:
 
     host: str = "127.0.0.1"
     port: int = PORT
-    """0 is any free port."""
+    """0 chooses a free port."""
     certificate: Path | None = None
     key: Path | None = None
-    """None: the key is in the file of the certificate."""
+    """None if the key is in the file of the certificate."""
     is_insecure: bool = False
-    """Whether other machines may connect without TLS: a proxy in front of it speaks TLS."""
+    """Whether other machines may connect without TLS, because a proxy in front speaks TLS."""
     connections_per_peer: int | None = None
-    """How many connections one address may have; None: up to 100, this machine half of all."""
+    """The most connections of one address; None allows 100, and this machine half of all."""
 
 
 def bind(listening: Listening) -> socket.socket:
@@ -61,20 +61,20 @@ def bind(listening: Listening) -> socket.socket:
     except OSError as exc:
         bound.close()
         raise ServerSetupError(
-            f"cannot listen at {where}: {exc.strerror}; choose another --port, 0 is any free one"
+            f"cannot listen at {where}: {exc.strerror}; choose another --port; 0 takes a free one"
         ) from exc
     return bound
 
 
 def require_usable(listening: Listening) -> None:
-    """Raise if the certificate cannot be used, or if all would be sent in the clear."""
+    """Raise if the certificate cannot be used, or if text would cross the network in the clear."""
     if listening.certificate is not None:
         load_context(listening.certificate, listening.key)
     elif listening.key is not None:
-        raise ServerSetupError("--tls-key is given, and no --tls-cert that it is of")
+        raise ServerSetupError("--tls-key needs its certificate: give --tls-cert, too")
     elif not (listening.is_insecure or is_loopback(listening.host)):
         raise ServerSetupError(
             f"other machines could connect to {listening.host}, and keys and texts would cross the"
-            " network in the clear: leave --host out, which is this machine only; or give"
-            " --tls-cert and --tls-key; or give --insecure, if a proxy in front of it speaks TLS"
+            " network in the clear: leave out --host, to serve only this machine; or give"
+            " --tls-cert and --tls-key; or give --insecure, if a proxy in front speaks TLS"
         )

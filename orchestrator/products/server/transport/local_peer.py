@@ -1,8 +1,8 @@
 """The process at the other end of a connection from this machine, as far as Linux tells it.
 
-A command of an agent may find a token, and would approve the calls of its own agent with it. So a
-request that approves must not come from one. This is a fence: a proxy on this machine speaks for
-all who speak to it.
+A command of an agent may find a token and approve its own agent's calls with it. So a request that
+approves must not come from such a command. This is a fence, not a wall: a proxy on this machine
+speaks for all its clients.
 """
 
 import os
@@ -45,27 +45,27 @@ class _Socket:
 
     user: int
     inode: int
-    """0: no process has it any more."""
+    """0 if no process has the socket any more."""
 
 
 async def require_person(scope: Scope) -> None:
-    """Refuse a request that a command of an agent has sent, or that may be of one."""
+    """Refuse a request that a command of an agent has sent, or may have sent."""
     if await _origin_of(scope.get("client"), scope.get("server")) is Origin.ELSEWHERE:
         return
     raise HttpError(
         403,
-        "this request comes from a process that an agent has started, or from one on this machine"
-        " that has ended or cannot be seen: it may not approve",
+        "this request may not approve: it comes from a process that an agent has started, or from"
+        " a process of this machine that has ended or is hidden",
         type="permission_error",
         code="not_from_a_person",
     )
 
 
 async def _origin_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> Origin:
-    """Return where the process that has sent a request comes from."""
+    """Return the origin of the process that has sent a request."""
     await trio.lowlevel.checkpoint()
     if not TABLES[0].exists():
-        return Origin.ELSEWHERE  # nothing is known here of any process
+        return Origin.ELSEWHERE  # this system tells nothing about processes
     if client is None or server is None:
         return Origin.UNKNOWN
     near, far = _end(*client), _end(*server)
@@ -81,12 +81,12 @@ def _origin_of_connection(near: _End, far: _End) -> Origin:
     if found is None or not found.inode:
         return Origin.UNKNOWN
     if found.user != os.geteuid():
-        # Whose process it is cannot be seen. Commands run as the user of this process, unless they
-        # have become another one.
+        # The process of another user is hidden. Commands run as the user of this process, unless
+        # they have changed their user.
         origins = {origin_of(pid) for pid in _processes_of(found.user)}
         return Origin.COMMAND if Origin.COMMAND in origins else Origin.ELSEWHERE
     origins = {origin_of(pid) for pid in _holders(found.inode)}
-    # One of several is enough: they share the connection.
+    # One suspicious process is enough: several may share the connection.
     for origin in (Origin.COMMAND, Origin.UNKNOWN):
         if origin in origins:
             return origin
@@ -98,7 +98,7 @@ def _end(host: str, port: int) -> _End:
 
 
 def _plain(address: Address) -> Address:
-    """Return an IPv4 address that is written as one of IPv6 as what it is."""
+    """Return the IPv4 address that an IPv6 address maps; any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
@@ -110,7 +110,7 @@ def _is_of_this_machine(address: Address) -> bool:
 
 
 def _places(address: Address) -> Iterator[tuple[str, int] | tuple[str, int, int, int]]:
-    """Find where an address could be: a link-local one is of one interface, and not told which."""
+    """Yield the socket addresses to try. A link-local address could be on any interface."""
     if isinstance(address, IPv6Address) and address.is_link_local:
         for index, _ in socket.if_nameindex():
             yield str(address), 0, 0, index
@@ -146,7 +146,7 @@ def _rows(table: Path) -> Iterator[list[str]]:
 
 
 def _listed_end(text: str) -> _End:
-    """Return the end that a table of the kernel lists: words of four bytes, as it stores them."""
+    """Parse one end of a connection in a table of the kernel: words of four bytes, host order."""
     host, _, port = text.partition(":")
     raw = bytes.fromhex(host)
     words = (raw[at : at + WORD][::-1] for at in range(0, len(raw), WORD))
@@ -155,7 +155,7 @@ def _listed_end(text: str) -> _End:
 
 def _processes_of(user: int) -> Iterator[int]:
     for process in PROCESSES.iterdir():
-        # A process may be gone meanwhile. The owner of its folder is root where it hides itself.
+        # A process may be gone meanwhile. If it hides itself, root owns its folder.
         if process.name.isdecimal():
             with suppress(OSError):
                 _, _, rest = (process / "status").read_bytes().partition(b"\nUid:")
@@ -164,10 +164,10 @@ def _processes_of(user: int) -> Iterator[int]:
 
 
 def _holders(inode: int) -> Iterator[int]:
-    """Find the processes of this user that have a socket open."""
+    """Yield the processes of this user that have a socket open."""
     name = f"socket:[{inode}]"
     for process in PROCESSES.iterdir():
-        # Of another user, nothing is seen; a process or a file may be gone meanwhile.
+        # Processes of other users are hidden; a process or a file may be gone meanwhile.
         if process.name.isdecimal():
             with suppress(OSError):
                 if any(_link(it) == name for it in (process / "fd").iterdir()):

@@ -1,7 +1,7 @@
-"""The server's log on stderr: its own errors, and by an option a line for each request.
+"""The server's log on stderr: its own errors and, by an option, a line for each request.
 
-Secrets are redacted. No line has a body, a query or a token. The path is written as it was sent, so
-that no request can write a line of its own.
+Secrets are redacted. A line has no body, query or token. The path is escaped, so that no request
+can write a line of its own.
 """
 
 import logging
@@ -26,7 +26,7 @@ def redacted_logger(
     redactor: Redactor, level: int = logging.WARNING, form: str = "orchestrator: %(message)s"
 ) -> logging.Logger:
     """Return a logger that redacts secrets."""
-    # Not a named logger: no global configuration applies, and it lives as long as the server.
+    # Not a named logger: no global configuration applies, and it dies with the server.
     logger = logging.Logger("orchestrator.server", level)  # noqa: LOG001
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactingFormatter(redactor, form))
@@ -50,7 +50,7 @@ class _RedactingFormatter(logging.Formatter):
 
 @attrs.frozen(kw_only=True)
 class AccessLog:
-    """Writes a line for each request to an application, when it has ended."""
+    """Writes a line for each request to an application when the request has ended."""
 
     app: ASGIApp
     write: Callable[[str], None]
@@ -89,7 +89,7 @@ def _line(scope: Scope, at: float, status: int, seconds: float, run: str) -> str
             client[0] if client else "-",
             "-" if access is None else access.key.name,
             scope["method"],
-            # Ascii without blanks, whatever came.
+            # ASCII without blanks, for any path.
             ascii(path[:LONGEST_PATH].decode("ascii", "backslashreplace"))[1:-1],
             str(status),
             f"{seconds:.3f}s",

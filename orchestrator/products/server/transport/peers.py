@@ -1,4 +1,4 @@
-"""How many connections each peer has: none may take them all.
+"""The number of connections of each peer: no peer may take them all.
 
 A peer is an address. All of loopback is one peer, and so is an IPv6 network of 64 bits: the owner
 of one of its addresses has them all.
@@ -19,12 +19,7 @@ class PeerConnections:
     """Counts the open connections of each peer."""
 
     def __init__(self, slots: int, most: int | None = None) -> None:
-        """Begin with none.
-
-        Args:
-            slots: how many connections there may be in all.
-            most: how many one peer may have, loopback too; None is the default.
-        """
+        """Count up to `slots` connections in all, and `most` for each peer; None is the default."""
         self._open: Counter[str] = Counter()
         self._most_of_loopback = most or max(1, int(slots * LOOPBACK_SHARE))
         self._most_of_peer = most or max(1, min(MOST_OF_PEER, int(slots * PEER_SHARE)))
@@ -46,7 +41,7 @@ class CountedConnection:
         self._peer: str | None = peer
 
     def release(self) -> None:
-        """Count it no more: it is closed, or another server has counted it for its client."""
+        """Stop counting it: it is closed, or another server has counted it for its client."""
         peer, self._peer = self._peer, None
         if peer is None:
             return
@@ -56,7 +51,7 @@ class CountedConnection:
 
 
 def peer_of(address: str) -> str:
-    """Return the peer that has an address."""
+    """Return the peer of an address."""
     host, _, _ = address.partition("%")
     found = ip_address(host)
     if isinstance(found, IPv6Address):

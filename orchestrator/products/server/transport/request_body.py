@@ -1,4 +1,4 @@
-"""The body of a request as it is received: limited in its length, and in the time it takes."""
+"""Reading the body of a request, within limits of length and time."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,20 +10,15 @@ from orchestrator.products.server.operation import Operation
 from orchestrator.products.server.transport.errors import HttpError
 
 BODY_SECONDS: Final = 30
-"""How long a client may send nothing in the middle of its body."""
+"""The most seconds of silence in the middle of a body."""
 WHOLE_BODY_SECONDS: Final = 120
-"""How long the whole body may take."""
+"""The most seconds for the whole body."""
 UNREAD_BODY: Final = 65_536
-"""How many bytes may come to a route that takes no body: some clients send an empty object."""
+"""The most bytes for a route without a body: some clients send an empty object."""
 
 
 async def read_body(request: Request, operation: Operation, most: int) -> bytes:
-    """Return the body of a request.
-
-    Args:
-        request: the request.
-        operation: its route.
-        most: how many bytes the server takes.
+    """Return the body of a request, of at most `most` bytes.
 
     Raises:
         HttpError: the body is too large, or stops coming.
@@ -47,30 +42,32 @@ async def read_body(request: Request, operation: Operation, most: int) -> bytes:
             timeout.deadline = min(begun + WHOLE_BODY_SECONDS, now + BODY_SECONDS)
     raise HttpError(
         408,
-        f"nothing came for {BODY_SECONDS} s, or the body took more than"
-        f" {WHOLE_BODY_SECONDS} s, and it is not complete",
+        f"the body is not complete: its client sent nothing for {BODY_SECONDS} s, or took more"
+        f" than {WHOLE_BODY_SECONDS} s",
         code="body_too_slow",
         headers={"connection": "close"},
     )
 
 
 def _limit(operation: Operation, most: int) -> tuple[int, Callable[[int], HttpError]]:
-    """Return how many bytes an operation takes, and the error that refuses more."""
+    """Return the most bytes that an operation takes, and the error that refuses more."""
     if operation.body is None and most > UNREAD_BODY:
         return UNREAD_BODY, _takes_no_body
     if operation.is_public:
-        # A client without a key cannot fill the memory.
+        # A client without a key must not fill the memory.
         return min(most, UNREAD_BODY), _too_large_for_all
     return most, too_large
 
 
 def _takes_no_body(limit: int) -> HttpError:
     del limit
-    return HttpError(413, "this route takes no body; send none", code="body_too_large")
+    return HttpError(
+        413, "this route takes no body; send the request without one", code="body_too_large"
+    )
 
 
 def _too_large_for_all(limit: int) -> HttpError:
-    return HttpError(413, f"this route takes {limit:,} bytes at most", code="body_too_large")
+    return HttpError(413, f"this route takes at most {limit:,} bytes", code="body_too_large")
 
 
 def too_large(limit: int) -> HttpError:

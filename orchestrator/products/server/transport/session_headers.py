@@ -1,7 +1,7 @@
 """The session context of a request, from its `x-session-*` headers.
 
-A variable without a header is cleared: the environment of this process describes another caller. A
-workspace is a folder below that of the server, and never anywhere else.
+A variable without a header is cleared, because the environment of this process describes another
+caller. A workspace must be a folder below the server's workspace.
 """
 
 import os.path
@@ -25,7 +25,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-session-message-id": "message_id",
     "x-session-workspace": "cwd",
 }
-"""The headers, and their names in `orchestrator.delegation.session_context`."""
+"""The headers, with their variables of `orchestrator.delegation.session_context`."""
 PLATFORM: Final = "http"
 LONGEST: Final = 256
 
@@ -37,7 +37,7 @@ def context_of(headers: Headers) -> dict[str, str]:
         if len(context[name]) > LONGEST or not context[name].isprintable():
             raise HttpError(
                 400,
-                f"the header {header} has up to {LONGEST} printable characters",
+                f"the header {header} must have at most {LONGEST} printable characters",
                 code="invalid_header",
                 param=header,
             )
@@ -51,7 +51,7 @@ def _require_below(folder: str) -> None:
     if folder.startswith("/") or ".." in parts or "\0" in folder:
         raise HttpError(
             400,
-            f"{folder!r} is no folder below the workspace of this server; name one that is,"
+            f"{folder!r} is not a folder below the workspace of this server; name a relative path"
             " without '..'",
             code="invalid_workspace",
             param="x-session-workspace",

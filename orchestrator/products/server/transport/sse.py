@@ -1,8 +1,8 @@
 """Server-sent events: a response of many events, with heartbeats between them and one end.
 
-A client that stops reading is disconnected, and may come back with the id of the last event that it
-has: no run waits for a slow reader. A stream ends with its key: when that expires, or at the first
-event, heartbeat or request of any client after it was revoked.
+A client that stops reading is disconnected, and may return with the id of its last event: no run
+waits for a slow reader. A stream ends with its key: when the key expires, or at the first event,
+heartbeat or request of any client after the key was revoked.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -36,11 +36,11 @@ HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 15
 """The longest silence: proxies close connections that are silent for longer."""
 WRITE_SECONDS: Final = 30
-"""How long a client may read nothing before it is disconnected."""
+"""The seconds after which a client that reads nothing is disconnected."""
 LAST_EVENTS_SECONDS: Final = 0.5
-"""How long a stream may go on sending events after the server has begun to shut down."""
+"""The seconds in which a stream may still send events after the shutdown began."""
 SERVER_ENDS: Final = (
-    "the server is shutting down; the run goes on when it is started again: come back with the"
+    "the server is shutting down, and the run goes on when it starts again: come back with the"
     " number of the last event"
 )
 JOURNAL_MOVES: Final = (
@@ -52,11 +52,12 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 LINE_ENDS: Final = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\x85\u2028\u2029"}
-"""What JSON leaves as it is, and some readers of lines (httpx) take for the end of one."""
+"""Characters that JSON does not escape, and that some readers (httpx) take for the end of a line.
+"""
 
 
 def _one_line(chunk: bytes) -> bytes:
-    """Return events in which no text can begin a line, for any reader: all data is JSON."""
+    """Escape the characters that some readers take for line ends: all data is JSON."""
     for mark, escaped in LINE_ENDS.items():
         chunk = chunk.replace(mark, escaped)
     return chunk
@@ -91,7 +92,7 @@ class EventWriter:
                 self.has_begun = True
 
     async def end(self, last: bytes = b"") -> None:
-        """End the response with its last event, which a key that has ended gets, too."""
+        """End the response with its last event, which is sent even if the key has ended."""
         with trio.fail_after(WRITE_SECONDS):
             await self._begin()
             await self._send(_body(last, more=False))
@@ -105,7 +106,7 @@ class EventWriter:
     async def write(self, chunk: bytes) -> None:
         """Send events. A client that does not read them is disconnected by `watch`."""
         if not self._access.is_valid():
-            # Its stream is about to be cancelled: the access has seen that, too.
+            # The access has seen the end of the key, too, and is about to cancel the stream.
             await trio.sleep_forever()
         self.quiet_since = trio.current_time()
         self.is_sending = True
@@ -115,11 +116,9 @@ class EventWriter:
         self.is_sending = False
 
     async def watch(self, shutdown: trio.Event, reading: trio.CancelScope) -> None:
-        """Send a comment whenever the response has been silent for too long, until shutdown.
+        """Send a comment whenever the response is silent for too long, until `shutdown`.
 
-        Args:
-            shutdown: is set when the server shuts down.
-            reading: is cancelled when the client has read nothing for too long.
+        Cancel `reading` when the client has read nothing for too long.
         """
         while not shutdown.is_set():
             since = self.quiet_since
@@ -181,9 +180,9 @@ class EventStream(Response):
         Args:
             produce: sends all events, and returns. It is cancelled when the client disconnects. An
                 `HttpError` that it raises ends the stream with an error event.
-            headers: those in addition to the stream's own.
-            owned_work: work for this client only. It begins before anything is sent, and is
-                cancelled when the stream ends.
+            headers: sent in addition to the stream's own headers.
+            owned_work: work for this client only. It begins before the response, and is cancelled
+                when the stream ends.
             encode_error: encodes the error that ends a stream as its last event.
             error_name: the name of that event.
             begins_at_first_event: send status and headers with the first event, not at once. Until
@@ -202,9 +201,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
         access: Access = state["access"]
-        # A client that stops reading is disconnected.
+        # `watch` disconnects a client that stops reading.
         with suppress(trio.TooSlowError), raising_one_error():
-            # Owns the work for this client: when the block is left, none of it runs any more.
+            # Owns the work for this client, which ends with the block.
             async with (
                 trio.open_nursery() as nursery,
                 cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
@@ -236,7 +235,7 @@ class EventStream(Response):
                         last = encode_event(data, name=self._error_name)
                     await writer.end(last)
                 nursery.cancel_scope.cancel(reason="the stream is complete")
-        # No earlier: until the nursery is entered, no task ends the owned work.
+        # Not earlier: until the nursery is entered, no task ends the owned work.
         await trio.lowlevel.checkpoint()
 
     async def _produce_all(
@@ -246,7 +245,7 @@ class EventStream(Response):
         shutdown: trio.Event,
         journal: "ServedJournal | None",
     ) -> HttpError | None:
-        """Send all events, and return the error that ends the stream instead, if any."""
+        """Send all events, and return the error that ends the stream early, if any."""
         is_complete = False
         with produce_scope, self._capture_failure():
             await self._produce(writer)
@@ -266,7 +265,7 @@ class EventStream(Response):
         with self._capture_failure():
             await owned_work()
         if self._failure is not None:
-            produce_scope.cancel(reason="the work failed, and nothing more will come")
+            produce_scope.cancel(reason="the work failed, and no more events will come")
         await trio.lowlevel.checkpoint()
 
     @contextmanager
@@ -283,7 +282,7 @@ async def _watch(
     reading: trio.CancelScope,
     produce_scope: trio.CancelScope,
 ) -> None:
-    """Watch a stream, and cancel it soon after the server has begun to shut down."""
+    """Watch a stream, and cancel it soon after the shutdown began."""
     await writer.watch(shutdown, reading)
     # Runs that were just cancelled still send their outcome.
     await trio.sleep(LAST_EVENTS_SECONDS)
@@ -291,12 +290,7 @@ async def _watch(
 
 
 async def wait_unless_disconnected(request: Request, wait: Callable[[], Awaitable[object]]) -> bool:
-    """Wait for something, and return whether it came before the client disconnected.
-
-    Args:
-        request: the request of the client.
-        wait: is cancelled when the client disconnects, or its key ends.
-    """
+    """Run `wait` until the client disconnects or its key ends; return whether it finished."""
     is_done = False
     access: Access = request.state.access
     with trio.CancelScope() as scope, access.cancels(scope):
@@ -316,7 +310,7 @@ async def cancelled_on_disconnect(
         with disconnect.cancels(cancelled):
             yield
         return
-    # Another ASGI server tells it only to a task that asks.
+    # Another ASGI server tells of a disconnect only through `receive`.
     with raising_one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_told, receive, cancelled)

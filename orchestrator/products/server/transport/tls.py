@@ -1,7 +1,7 @@
 """TLS of the server: its certificate, read again when the files change.
 
-The server offers TLS 1.2 and 1.3, and no protocol but HTTP/1.1. A new certificate that cannot be
-used is told in the log, and the one before it stays.
+The server offers TLS 1.2 and 1.3, and only HTTP/1.1. If a new certificate cannot be used, the log
+says so, and the previous one stays.
 """
 
 import logging
@@ -21,20 +21,17 @@ class Certificate:
     """A certificate and its key, in PEM files."""
 
     def __init__(self, certificate: Path, key: Path | None, log: logging.Logger) -> None:
-        """Read them.
+        """Read the certificate with its chain, and the key; None if the key is in the same file.
 
-        Args:
-            certificate: the certificate, and the ones that lead to its root.
-            key: the key; None: it is in the file of the certificate.
-            log: is told of a new certificate that cannot be used.
+        Later, `log` gets a warning if a new certificate cannot be used.
 
         Raises:
-            ServerSetupError: they cannot be used.
+            ServerSetupError: the files cannot be used.
         """
         self._certificate = certificate
         self._key = key
         self._log = log
-        # Looked at first: what is written meanwhile is read again.
+        # Before the files are read: a change meanwhile is seen the next time.
         self._version = _version_of(self._files)
         self._context = load_context(certificate, key)
 
@@ -46,7 +43,7 @@ class Certificate:
             try:
                 self._context = load_context(self._certificate, self._key)
             except ServerSetupError as exc:
-                self._log.warning("%s; the one before it is used", exc)
+                self._log.warning("%s; the previous certificate stays in use", exc)
         return self._context
 
     @property
@@ -55,7 +52,7 @@ class Certificate:
 
 
 def _version_of(files: Sequence[Path]) -> Version:
-    """Return what changes when one of the files does."""
+    """Return a value that changes when one of the files does."""
     return tuple(map(_version_of_file, files))
 
 
@@ -68,10 +65,10 @@ def _version_of_file(file: Path) -> tuple[int, int, int]:
 
 
 def load_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """Return a context with a certificate, or raise if that cannot be used."""
+    """Return a context with a certificate, or raise if the certificate cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A client could have the server compute keys again and again on one connection.
+    # Renegotiation would let a client make the server compute keys again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(PROTOCOLS)
     try:
@@ -86,4 +83,4 @@ def load_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    raise ServerSetupError("the key is encrypted: give one that needs no password")
+    raise ServerSetupError("the key is encrypted: give a key without a password")
