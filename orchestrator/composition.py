@@ -37,8 +37,9 @@ from orchestrator.kernel.journal.journal import Journal, restore_ledger
 from orchestrator.kernel.journal.journals import Journals, open_journal
 from orchestrator.kernel.journal.steady_clock import steady_clock
 from orchestrator.kernel.loaded_file import require_not_loading
+from orchestrator.kernel.opened_engine import open_engine
 from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.services import Services, open_services
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.kernel.settings import HERE_VARIABLE, SANDBOX_VARIABLE, Machine, Models, Workers
 from orchestrator.kernel.state_files import (
     FIRST_JOURNAL,
@@ -153,13 +154,13 @@ async def open_orchestrator(
                 place,
                 close_place,
             ),
-            open_services(
+            open_engine(
                 book, registry, workspace_settings, place=place, servers=servers, history=history
-            ) as services,
+            ) as engine,
         ):
-            with release_agents(services):
+            with release_agents(engine.sessions):
                 try:
-                    yield Orchestrator(services, history, journals, earlier=earlier)
+                    yield Orchestrator(engine, history, journals, earlier=earlier)
                 finally:
                     close_place()
 
@@ -222,18 +223,18 @@ class LateHistory:
     """Imports the history product when a program forks, retries or shows a run (`History`)."""
 
     async def fork(
-        self, services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object
+        self, sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> Run[OutputT]:
         from orchestrator.products.history.replay.fork import fork_run
 
-        return await fork_run(services, agent, run, task, deps=deps)
+        return await fork_run(sessions, agent, run, task, deps=deps)
 
     async def retry(
-        self, services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object
+        self, sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> Run[OutputT]:
         from orchestrator.products.history.replay.fork import retry_task
 
-        return await retry_task(services, agent, run, task, deps=deps)
+        return await retry_task(sessions, agent, run, task, deps=deps)
 
     def show(self, run: Run[Any]) -> str:
         from orchestrator.products.history.report.inline import inline_report

@@ -121,6 +121,20 @@ def test_modules_are_named_after_things() -> None:
     assert gerunds == set()
 
 
+def test_only_engine_and_journal_read_the_ledger_of_a_book() -> None:
+    """The others read `records`, through which no type checker lets them change the state."""
+    ours = ("orchestrator/kernel/engine/", "orchestrator/kernel/journal/")
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sources()
+        if not str(file.relative_to(ROOT)).startswith(ours)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "ledger"
+        if ast.unparse(node.value).rpartition(".")[2] in {"book", "_book", "read", "_read"}
+    ]
+    assert found == []
+
+
 def test_importing_the_library_stays_light() -> None:
     """A program that only defines agents does not wait for what it does not use."""
     heavy = [

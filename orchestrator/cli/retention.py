@@ -77,7 +77,7 @@ async def _prune_to_size(orchestrator: Orchestrator, file: Path, size: int) -> N
         last_times = [
             last
             for run in runs[: 1 + len(runs) // STEPS]
-            if (last := await orchestrator.services.book.read_last_time(run))
+            if (last := await orchestrator.read.last_time(run))
         ]
         # By the clock of the facts; a run whose last fact is the newest of these is among them.
         before = max(last_times, default=0) + 1e-3

@@ -6,7 +6,7 @@ from orchestrator.agents import Agent
 
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.one_shot import Run
-    from orchestrator.kernel.services import Services
+    from orchestrator.kernel.sessions import Sessions
 
 OutputT = TypeVar("OutputT")
 
@@ -15,13 +15,13 @@ class History(Protocol):
     """Copies a run to continue it as a new one, and shows a run as a page."""
 
     async def fork(
-        self, services: "Services", agent: Agent[OutputT], run: str, task: str, *, deps: object
+        self, sessions: "Sessions", agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> "Run[OutputT]":
         """Copy a run up to the request of a task, and run the copy from there."""
         ...
 
     async def retry(
-        self, services: "Services", agent: Agent[OutputT], run: str, task: str, *, deps: object
+        self, sessions: "Sessions", agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> "Run[OutputT]":
         """Copy a run without the effects of the end of a task, and run the copy from there."""
         ...

@@ -21,11 +21,13 @@ from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.outcomes import STOPPED
 from orchestrator.kernel.history import History
 from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.subscriptions import FactQueue
+from orchestrator.kernel.opened_engine import Engine
 from orchestrator.kernel.read_api import ReadApi
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.durable_run import DurableRuns, EarlierRuns
@@ -42,28 +44,36 @@ class Orchestrator:
 
     def __init__(
         self,
-        services: Services,
+        engine: Engine,
         history: History,
         journals: Journals | None = None,
         *,
         earlier: "EarlierRuns | None" = None,
     ) -> None:
-        self._services = services
+        self._engine = engine
+        self._sessions = engine.sessions
         self._history = history
         self._journals = journals
-        self._durable_runs = _durable_runs(services, journals, earlier)
-        self.questions = ApprovalQuestions(services, None, is_closed=lambda: services.book.closed)
+        self._durable_runs = _durable_runs(engine.sessions, journals, earlier)
+        self.questions = ApprovalQuestions(
+            engine.sessions, None, is_closed=lambda: self.read.is_closed
+        )
         """The approval questions of all runs and sessions, each once: `answer` them."""
 
     @property
-    def services(self) -> Services:
-        """Its parts, for the doors that open sessions on it; to read, use `read`."""
-        return self._services
+    def sessions(self) -> Sessions:
+        """The port by which doors open, run and close its sessions."""
+        return self._sessions
+
+    @property
+    def facts(self) -> Facts:
+        """The port by which doors post facts, and wait until these are durable."""
+        return self._sessions.facts
 
     @property
     def read(self) -> ReadApi:
         """Its sessions, tasks, entries and live events, to read and to subscribe to."""
-        return self._services.read
+        return self._sessions.read
 
     @overload
     async def run(
@@ -107,7 +117,7 @@ class Orchestrator:
         require_trio()
         if self._durable_runs is not None:
             return await self._durable_runs.run(agent, goal, parts, attended=attended, deps=deps)
-        return await run_once(self._services, agent, goal, parts, attended=attended, deps=deps)
+        return await run_once(self._sessions, agent, goal, parts, attended=attended, deps=deps)
 
     @overload
     def stream(
@@ -165,7 +175,7 @@ class Orchestrator:
 
         require_trio()
         async with stream_once(
-            self._services, agent, goal, parts, attended=attended, deps=deps
+            self._sessions, agent, goal, parts, attended=attended, deps=deps
         ) as run:
             yield run
 
@@ -201,7 +211,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(id_)
-        async with open_session(self._services, agent, id_, deps=deps) as session:
+        async with open_session(self._sessions, agent, id_, deps=deps) as session:
             yield session
 
     @overload
@@ -229,7 +239,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await resume_once(self._services, agent, run, deps=deps)
+        return await resume_once(self._sessions, agent, run, deps=deps)
 
     @overload
     async def fork(
@@ -257,7 +267,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await self._history.fork(self._services, agent, run, task, deps=deps)
+        return await self._history.fork(self._sessions, agent, run, task, deps=deps)
 
     @overload
     async def retry(
@@ -289,7 +299,7 @@ class Orchestrator:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await self._history.retry(self._services, agent, run, task, deps=deps)
+        return await self._history.retry(self._sessions, agent, run, task, deps=deps)
 
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[TaskModelEvent]]:
         """Receive the events of all models while they answer, as long as the block lasts.
@@ -310,15 +320,15 @@ class Orchestrator:
             tree: of a session, cancel its detached tasks and commands, too.
         """
         id_ = await self._load_task(task)
-        delegator = self._services.delegator
-        if (session := SessionId(task)) in self._services.book.ledger.sessions:
+        delegator = self._sessions.delegator
+        if (session := SessionId(task)) in self._sessions.read.records.sessions:
             await delegator.cancel_session(session, tree=tree)
         else:
             await delegator.cancel([id_])
-        machine = self._services.machine
+        machine = self._sessions.machine
         if tree and (commands := machine.commands_of(id_)):
             await machine.commands.end(commands, STOPPED)
-            await self._services.book.wait_durable()
+            await self._sessions.facts.wait_durable()
 
     async def pause(self, task: str) -> None:
         """Start no new task below a task, until it is unpaused; return when that is durable.
@@ -332,7 +342,7 @@ class Orchestrator:
         Raises:
             EndedError: it has ended.
         """
-        await self._services.delegator.pause(await self._load_task(task), paused=True)
+        await self._sessions.delegator.pause(await self._load_task(task), paused=True)
 
     async def unpause(self, task: str) -> None:
         """Start tasks below a task again, those that wait first.
@@ -343,7 +353,7 @@ class Orchestrator:
         Raises:
             EndedError: it has ended.
         """
-        await self._services.delegator.pause(await self._load_task(task), paused=False)
+        await self._sessions.delegator.pause(await self._load_task(task), paused=False)
 
     async def steer(self, task: str, message: str, *, seconds: float = 0) -> Receipt:
         """Send a message to a running task, which reads it before its next model call.
@@ -356,7 +366,7 @@ class Orchestrator:
             seconds: how long to wait until the task has seen it.
         """
         id_ = await self._load_task(task)
-        receipts = await self._services.delegator.steer(
+        receipts = await self._sessions.delegator.steer(
             {id_: new_message_id()},
             well_formed(message),
             by="outside",
@@ -372,11 +382,10 @@ class Orchestrator:
         """
         require_trio()
         id_ = SessionId(session)
-        book = self._services.book
-        await book.cache.load(id_)
-        if id_ not in book.ledger.sessions:
+        await self._sessions.facts.load(id_)
+        if id_ not in self._sessions.read.records.sessions:
             raise UnknownIdError(f"there is no session {session!r}")
-        await close_session(self._services, book.ledger.sessions[id_])
+        await close_session(self._sessions, self._sessions.read.records.sessions[id_])
 
     @property
     def approvals(self) -> list[ApprovalQuestion]:
@@ -397,7 +406,7 @@ class Orchestrator:
             UnknownIdError: no call waits for that approval any more.
         """
         require_trio()
-        await answer_question(self._services, approval, answer, reason=reason, by=by)
+        await answer_question(self._sessions, approval, answer, reason=reason, by=by)
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing new from now on, wait for what runs, and return whether all has ended.
@@ -409,7 +418,7 @@ class Orchestrator:
         Args:
             seconds: how long to wait at most.
         """
-        return await drain(self._services.book, seconds)
+        return await drain(self._engine.book, seconds)
 
     async def abandon(self) -> None:
         """Settle what still runs without waiting for it, and post no more facts.
@@ -417,9 +426,9 @@ class Orchestrator:
         For a process that must exit while a thread or a cleanup hangs. What can resume is
         interrupted.
         """
-        services = self._services
-        services.servers.kill_now()
-        await abandon(services.book, services.runner.settlement, services.machine)
+        engine = self._engine
+        engine.servers.kill_now()
+        await abandon(engine.book, engine.runner.settlement, engine.sessions.machine)
 
     async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:
         """Delete the idle runs that have no fact since a time, and free the space.
@@ -431,7 +440,7 @@ class Orchestrator:
             before: seconds since the epoch.
             by: whose action that is, for the audit.
         """
-        return await self._services.book.prune(before=before, by=by)
+        return await self._engine.book.prune(before=before, by=by)
 
     async def preview_prune(self, *, before: float) -> Pruned:
         """Return what `prune` would delete now; its entries are not counted.
@@ -439,7 +448,7 @@ class Orchestrator:
         Args:
             before: seconds since the epoch.
         """
-        return await self._services.book.preview_prune(before=before)
+        return await self._engine.book.preview_prune(before=before)
 
     async def delete_run(self, run: str, *, by: AuditEvent | None = None) -> Pruned:
         """Delete one idle run, or one whose facts are damaged, whatever its age.
@@ -455,7 +464,7 @@ class Orchestrator:
         id_ = SessionId(run)
         if id_ not in self.read.session_ids:
             raise UnknownIdError(f"there is no run {run!r}")
-        pruned = await self._services.book.prune(before=0, only=id_, by=by)
+        pruned = await self._engine.book.prune(before=0, only=id_, by=by)
         if not pruned.runs:
             raise SessionOpenError(f"run {run!r} is not idle, and stays")
         return pruned
@@ -520,18 +529,18 @@ class Orchestrator:
     async def _load_task(self, task: str) -> TaskId:
         require_trio()
         # It may be an idle session.
-        await self._services.book.cache.load(SessionId(task))
-        if task not in self._services.book.ledger.tasks:
+        await self._sessions.facts.load(SessionId(task))
+        if task not in self._sessions.read.records.tasks:
             raise UnknownIdError(f"there is no task {task!r}")
         return TaskId(task)
 
 
 def _durable_runs(
-    services: Services, journals: Journals | None, earlier: "EarlierRuns | None"
+    sessions: Sessions, journals: Journals | None, earlier: "EarlierRuns | None"
 ) -> "DurableRuns | None":
     if earlier is None:
         return None
     # Imported late: most programs begin a new run with each call.
     from orchestrator.kernel.doors.durable_run import DurableRuns
 
-    return DurableRuns(services, journals, earlier)
+    return DurableRuns(sessions, journals, earlier)

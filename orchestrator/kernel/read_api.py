@@ -20,7 +20,7 @@ import trio
 
 from orchestrator.agents import Message, ToolCall, unanswered_calls
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.delegation import Ledger, SessionId, SessionRecord, TaskId, TaskRecord, Tree
+from orchestrator.delegation import SessionId, SessionRecord, TaskId, TaskRecord, Tree
 from orchestrator.delegation.events import Entry, Event, TaskRequested
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.events.incidents import Incident
@@ -30,10 +30,11 @@ from orchestrator.kernel.engine.model_events import (
     ReceiveModelEvent,
     TaskModelEvent,
 )
-from orchestrator.kernel.engine.shutdown import count_running
+from orchestrator.kernel.engine.shutdown import count_running, has_running_tasks
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
+from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
 
 ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
@@ -42,19 +43,19 @@ ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
 
 @attrs.frozen
 class FoundSession:
-    """A session, and the ledger that it is in: the orchestrator's, or one of its own."""
+    """A session, and the records that it is among: the orchestrator's, or its own."""
 
     session: SessionRecord
-    ledger: Ledger
+    records: Records
 
 
 @attrs.frozen
 class FoundTask:
-    """A task, its session, and the ledger that both are in."""
+    """A task, its session, and the records that both are among."""
 
     task: TaskRecord
     session: SessionRecord
-    ledger: Ledger
+    records: Records
 
 
 @attrs.frozen
@@ -80,7 +81,7 @@ class ReadApi:
     @property
     def last_seq(self) -> int:
         """The number of the last fact that was posted."""
-        return self._book.ledger.last_seq
+        return self._book.records.last_seq
 
     @property
     def durable_seq(self) -> int:
@@ -88,14 +89,14 @@ class ReadApi:
         return self._book.durable_seq
 
     @property
-    def ledger(self) -> Ledger:
-        """The state after all facts that were posted, without the sessions that are evicted."""
-        return self._book.ledger
+    def records(self) -> Records:
+        """The sessions and tasks in memory: all but the sessions that are evicted."""
+        return self._book.records
 
     @property
     def session_ids(self) -> Collection[SessionId]:
         """The ids of all sessions in the journal, oldest first."""
-        return self._book.ledger.all_sessions.keys()
+        return self._book.records.all_sessions.keys()
 
     @property
     def journal_file(self) -> Path | None:
@@ -118,6 +119,21 @@ class ReadApi:
         return count_running(self._book)
 
     @property
+    def has_running_tasks(self) -> bool:
+        """Whether a task runs now."""
+        return has_running_tasks(self._book)
+
+    @property
+    def active_sessions(self) -> Collection[SessionId]:
+        """The sessions in memory that are not idle."""
+        return self._book.cache.active
+
+    @property
+    def untaken_sessions(self) -> Collection[SessionId]:
+        """The evicted sessions with a reply that no door has taken."""
+        return self._book.cache.untaken
+
+    @property
     def redactor(self) -> Redactor:
         """Removes known secrets from text that is no fact yet; facts are redacted when posted."""
         return self._book.redactor
@@ -128,37 +144,37 @@ class ReadApi:
         Raises:
             UnknownIdError: there is no such session, or it is in the journal only.
         """
-        ledger = self._book.ledger
-        if ledger.is_evicted(SessionId(session)):
+        records = self._book.records
+        if records.is_evicted(SessionId(session)):
             raise UnknownIdError(
                 f"run {session!r} is not in memory any more: await read_tree(...) reads it"
             )
-        if session not in ledger.sessions:
+        if session not in records.sessions:
             raise UnknownIdError(f"there is no run {session!r}")
-        return ledger.sessions[SessionId(session)].tree
+        return records.sessions[SessionId(session)].tree
 
     def calls(self, task: str) -> list[ToolCall]:
         """Return the tool calls of a task in memory that are not answered yet."""
-        record = self._book.ledger.tasks.get(TaskId(task))
+        record = self._book.records.tasks.get(TaskId(task))
         return [] if record is None else unanswered_calls(record.transcript)
 
     def awaited_place(self, task: str) -> str:
         """Return the place at which a task in memory waits for a worker; empty if it does not."""
-        record = self._book.ledger.tasks.get(TaskId(task))
+        record = self._book.records.tasks.get(TaskId(task))
         return "" if record is None else record.awaits_worker
 
     def waiting_calls(self) -> Counter[str]:
         """Return how many calls wait for a worker, by place."""
         return Counter(
             placed.place
-            for task in self._book.ledger.tasks.values()
+            for task in self._book.records.tasks.values()
             for placed in task.placed.values()
             if not placed.run and task.awaits_worker
         )
 
     def has_untaken_reply(self, session: SessionId) -> bool:
         """Return whether a session has a reply that no door has taken, in memory or not."""
-        record = self._book.ledger.sessions.get(session)
+        record = self._book.records.sessions.get(session)
         if record is None:
             return session in self._book.cache.untaken
         return bool(record.undelivered)
@@ -180,11 +196,11 @@ class ReadApi:
             UnknownIdError: there is no such session, or it was deleted.
         """
         id_ = SessionId(session)
-        ledger = await self._book.cache.read_evicted(id_) or self._book.ledger
-        record = ledger.sessions.get(id_)
+        records = await self._book.cache.read_evicted(id_) or self._book.records
+        record = records.sessions.get(id_)
         if record is None or record.deleted:
             raise UnknownIdError(f"there is no run {session!r}")
-        return FoundSession(record, ledger)
+        return FoundSession(record, records)
 
     async def task(self, task: str) -> FoundTask:
         """Return a task, also one of an evicted session.
@@ -196,9 +212,9 @@ class ReadApi:
         session = await self.session_of(task)
         if session is not None:
             found = await self.session(session)
-            record = found.ledger.tasks.get(id_)
+            record = found.records.tasks.get(id_)
             if record is not None:
-                return FoundTask(record, found.session, found.ledger)
+                return FoundTask(record, found.session, found.records)
         raise UnknownIdError(f"there is no task {task!r}")
 
     async def session_of(
@@ -212,11 +228,11 @@ class ReadApi:
                 one that does not exist.
         """
         await self._book.wait_durable()
-        ledger = self._book.ledger
-        record = ledger.tasks.get(TaskId(task))
+        records = self._book.records
+        record = records.tasks.get(TaskId(task))
         if record is not None and sees(record.session):
             return record.session
-        if SessionId(task) in ledger.all_sessions and sees(SessionId(task)):
+        if SessionId(task) in records.all_sessions and sees(SessionId(task)):
             return SessionId(task)
         for entry in await self.entries_naming(TaskRequested, task):
             event = entry.event
@@ -224,6 +240,10 @@ class ReadApi:
             if is_it and sees(entry.session):
                 return entry.session
         return None
+
+    async def last_time(self, session: SessionId) -> float | None:
+        """Return the time of the last fact of a session; None if it has none."""
+        return await self._book.read_last_time(session)
 
     async def owners(self) -> Mapping[SessionId, str]:
         """Return the owners of all sessions that have one, oldest first."""
@@ -294,6 +314,10 @@ class ReadApi:
     async def wait_committed(self, seq: int) -> None:
         """Wait until a posted fact survives a crash; no commit begins for this reader alone."""
         await self._book.wait_committed(seq)
+
+    async def wait_changed(self) -> None:
+        """Wait until any fact is posted, or the orchestrator stops or closes."""
+        await self._book.wakeups.wait_changed()
 
     async def wait_session_changed(self, session: str) -> None:
         """Wait until a fact of a session is posted, or the orchestrator stops or closes."""

@@ -65,7 +65,7 @@ class DroppingDoor:
 def drop_deliveries(session: Session, times: float) -> DroppingDoor:
     """Fail the next deliveries to a session, that many times; `math.inf` fails all."""
     door = DroppingDoor(session, times)
-    deliveries = session._services.deliveries  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    deliveries = session._sessions.deliveries  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     deliveries.detach(session.id)
     deliveries.attach(session.id, door)
     return door

@@ -69,7 +69,7 @@ class Clients:
                         begin = self._run if node.is_run else self._converse
                         await sessions.start(begin, node, agents[node.id])
                     # What the journal had before is looked at once, and then each new fact.
-                    for task in list(self._orchestrator.read.ledger.tasks.values()):
+                    for task in list(self._orchestrator.read.records.tasks.values()):
                         if task.outcome is None:
                             self._intervene(outside, task.agent, task.id)
                     outside.start_soon(self._follow, facts, outside)
@@ -90,7 +90,7 @@ class Clients:
             case TaskRequested(request):
                 self._intervene(outside, request.agent, request.id)
             case TaskStarted(task):
-                agent = self._orchestrator.read.ledger.tasks[task].agent
+                agent = self._orchestrator.read.records.tasks[task].agent
                 if agent in self._plan.steers:
                     outside.start_soon(self._steer, agent, task)
             case _:
@@ -187,7 +187,7 @@ class Clients:
 
     async def _answer_questions(self, session: Session) -> None:
         async for question in session.questions:
-            node = self._orchestrator.read.ledger.tasks[question.task].agent
+            node = self._orchestrator.read.records.tasks[question.task].agent
             answer = "once" if self._plan.nodes[node].approves else "deny"
             await session.answer(question.id, answer)
             self._receipt("verdict", approval=question.id, answer=answer)

@@ -238,9 +238,9 @@ async def test_pruning_runs_keeps_the_audit_and_is_audited(tmp_path: Path) -> No
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(worker(), "go")
         run = await orchestrator.run(worker(), "go")
-        orchestrator.services.book.audit(ADD)
+        orchestrator.facts.audit(ADD)
         by = AuditEvent(actor="server", action="prune")
-        book = orchestrator.services.book
+        book = orchestrator._engine.book
         assert (await book.prune(before=0, by=by)).runs == 0
         assert (await book.prune(before=0, only=run.id, by=by)).runs == 1
     by = AuditEvent(actor="uid:1000", action="prune")

@@ -53,7 +53,7 @@ def lead(**options: object) -> Agent:
 
 
 def tasks_in_memory(orchestrator: Orchestrator) -> int:
-    ledger = orchestrator.read.ledger
+    ledger = orchestrator.read.records
     in_sessions = sum(len(session.tree) for session in ledger.sessions.values())
     assert len(ledger.tasks) == in_sessions
     return len(ledger.tasks)
@@ -66,7 +66,7 @@ async def test_few_runs_with_large_files_keep_memory_bounded(
     monkeypatch.setattr(session_cache, "MAX_RESTING_BYTES", 300_000)
     image = Part("image/png", data=bytes(100_000))
     async with open_orchestrator(tmp_path / "journal.db") as orchestrator:
-        ledger = orchestrator.read.ledger
+        ledger = orchestrator.read.records
         for _ in range(6):
             async with orchestrator.open_session(worker()) as it:
                 await it.ask("look", image)
@@ -86,7 +86,7 @@ async def test_thousands_of_runs_keep_memory_bounded() -> None:
             await orchestrator.run(worker(), "go")
             if number % 100 == 0:
                 assert tasks_in_memory(orchestrator) <= BOUND + 1
-        ledger = orchestrator.read.ledger
+        ledger = orchestrator.read.records
         assert tasks_in_memory(orchestrator) <= BOUND + 1
         assert len(ledger.sessions) <= BOUND + 1
         assert len(orchestrator.runs) == 1000
@@ -146,7 +146,7 @@ async def test_an_idle_session_is_opened_again_and_goes_on(tmp_path: Path, resta
         if not restart:
             for _ in range(BOUND):
                 await orchestrator.run(worker(), "go")
-            assert session.id not in orchestrator.read.ledger.sessions
+            assert session.id not in orchestrator.read.records.sessions
             await go_on(orchestrator, session.id)
     if restart:
         async with open_orchestrator(path) as later:
@@ -163,7 +163,7 @@ async def go_on(orchestrator: Orchestrator, session: str) -> None:
         assert len(again.tree) == 5
     for _ in range(BOUND):
         await orchestrator.run(worker(), "go")
-    assert session not in orchestrator.read.ledger.sessions
+    assert session not in orchestrator.read.records.sessions
     assert len(await orchestrator.read_tree(session)) == 5
 
 
@@ -203,7 +203,7 @@ async def test_shared_budgets_count_the_use_of_idle_sessions(tmp_path: Path) -> 
                     await orchestrator.run(worker(), "go")
         for _ in range(BOUND + 2):
             await orchestrator.run(worker(), "not under it")
-        assert session.id not in orchestrator.read.ledger.sessions
+        assert session.id not in orchestrator.read.records.sessions
         assert await asked_until_it_runs_out(orchestrator, session.id, 3) == 3
     async with open_orchestrator(path) as later:
         assert tasks_in_memory(later) == 0
@@ -272,7 +272,7 @@ async def test_replies_that_are_not_taken_wait_in_the_journal_and_not_in_memory(
     async with open_orchestrator(path) as orchestrator:
         left = [await leave_reply(orchestrator) for _ in range(3 * BOUND)]
         assert tasks_in_memory(orchestrator) <= BOUND + 1
-        assert left[0] not in orchestrator.read.ledger.sessions
+        assert left[0] not in orchestrator.read.records.sessions
         agent = Agent("left", model=ScriptedModel([]))
         async with orchestrator.open_session(agent, session=left[0]) as session:
             first = await session.replies.receive()
@@ -292,7 +292,7 @@ async def test_a_session_with_undelivered_replies_is_not_listed_as_idle(tmp_path
     async with open_sqlite_journal(tmp_path / "journal.db") as journal:
         async with open_orchestrator(journal) as orchestrator:
             left = await leave_reply(orchestrator)
-            orchestrator.services.book.cache.evict_resting()
+            orchestrator._engine.book.cache.evict_resting()
             await journal.group.wait_all_durable()
             assert (await journal.read(Rules())).sessions == {left: None}
             agent = Agent("left", model=ScriptedModel([]))

@@ -26,7 +26,7 @@ class SlowJournal(MemoryJournal):
 
 async def evicted_run(orchestrator: Orchestrator) -> SessionId:
     run = await orchestrator.run(Agent("a", model=ScriptedModel.always("x")), "go")
-    orchestrator.services.book.cache.evict_resting()
+    orchestrator._engine.book.cache.evict_resting()
     return run.id
 
 

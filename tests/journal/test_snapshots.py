@@ -61,7 +61,7 @@ def session(long_session: tuple[Path, SessionId]) -> SessionId:
 
 
 def post_letters(orchestrator: Orchestrator, session: SessionId, number: int) -> None:
-    book = orchestrator.services.book
+    book = orchestrator._engine.book
     for letter in range(number):
         book.post(MessageReceived(session, f"letter {letter}"))
 
@@ -250,7 +250,7 @@ async def test_an_active_session_goes_on_from_its_snapshot(tmp_path: Path) -> No
     assert count(path) == 1
 
     async with open_orchestrator(path, rules=RULES) as orchestrator:
-        record = orchestrator.read.ledger.sessions[session.id]
+        record = orchestrator.read.records.sessions[session.id]
         assert len(record.mail) == MIN_FACTS
         assert record.facts_in_snapshot > 0
         async with orchestrator.open_session(agent(), session=session.id) as again:

@@ -339,7 +339,7 @@ def children() -> set[str]:
 
 def command_of(orchestrator: Orchestrator, session: str) -> Command:
     """Return the only command that a session knows."""
-    background = orchestrator._services.machine.commands
+    background = orchestrator.sessions.machine.commands
     (command,) = background.commands_of(root_of(SessionId(session)))
     return command
 

@@ -100,7 +100,7 @@ async def main() -> None:
         async with open_orchestrator(journal) as orchestrator, trio.open_nursery() as nursery:
             # It is a moment before the full hour until the job is set, and then it is later.
             clock = lambda: 1_800_000_000 + (1 if any(scheduler.jobs()) else -0.05)
-            services = orchestrator.services
+            services = orchestrator.sessions
             scheduler = Scheduler(services, agents, clock=clock)
             kinds = {JOB: scheduler.deliver}
             door = KeptDoor(services, agents, nursery, {"": push}, kinds=kinds)

@@ -590,7 +590,7 @@ class TestWhileNobodyTalks:
             async def is_remembered() -> bool:
                 for _ in range(3):
                     await orchestrator.run(worker(), "go")
-                ledger = orchestrator.read.ledger
+                ledger = orchestrator.read.records
                 assert len(ledger.sessions) <= 3
                 return talk.session.id in ledger.sessions
 
@@ -613,7 +613,7 @@ class TestWhileNobodyTalks:
             # What its commands said is not kept either.
             async with talking(orchestrator) as other:
                 await (await other.begin()).start("true")
-            assert list(orchestrator._services.machine.commands._commands) == [
+            assert list(orchestrator.sessions.machine.commands._commands) == [
                 root_of(other.session.id)
             ]
 
@@ -823,7 +823,7 @@ async def test_a_fork_has_no_command_of_the_run_that_it_goes_on_from(
             run = await orchestrator.fork(agent, session.id, task="/lead/child[1]")
 
         assert run.output == "heard 1"
-        inside = orchestrator._services.machine.commands
+        inside = orchestrator.sessions.machine.commands
         assert inside.commands_of(root_of(SessionId(run.id))) == []
 
     assert (tmp_path / "ran").read_text() == "ran\n"

@@ -661,7 +661,7 @@ class TestItsEndWithOthers:
                     nursery.cancel_scope.cancel()
                 manual.end()
             assert has_ended(started["pid"])
-            assert orchestrator._services.machine.commands._commands == {}
+            assert orchestrator.sessions.machine.commands._commands == {}
 
         (ended,) = facts(journal.entries, ProcessEnded)
         assert ended.how == "stopped, because its task has ended"
@@ -767,7 +767,7 @@ class TestDurable:
             await journal.asked.wait()
             root = root_of(talk.session.id)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(talk.orchestrator._services.delegator.cancel, [root])
+                nursery.start_soon(talk.orchestrator.sessions.delegator.cancel, [root])
                 await trio.testing.wait_all_tasks_blocked()
                 journal.write()
             heard = await talk.woken()

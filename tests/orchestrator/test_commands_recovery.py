@@ -198,7 +198,7 @@ async def test_a_closed_session_gets_no_notice_after_a_crash(tmp_path: Path) -> 
     cut = MemoryJournal(journal.entries[: kinds.index(SessionClosed) + 1])
 
     async with open_orchestrator(cut, machine=Machine(workspace=tmp_path)) as orchestrator:
-        session = orchestrator.read.ledger.sessions[SessionId(talk.session.id)]
+        session = orchestrator.read.records.sessions[SessionId(talk.session.id)]
 
         assert session.is_idle
         assert not session.mail

@@ -28,7 +28,7 @@ class BadLine:
     capability = DeliveryCapability.PUSH
 
     def __init__(self, orchestrator: Orchestrator, failures: float) -> None:
-        self._deliveries = orchestrator._services.deliveries
+        self._deliveries = orchestrator.sessions.deliveries
         self._failures = failures
         self.attempts: list[float] = []
         self.got: list[Reply] = []
@@ -46,7 +46,7 @@ class BadLine:
 
 
 def behind(door: BadLine, session: Session, orchestrator: Orchestrator) -> None:
-    deliveries = orchestrator._services.deliveries
+    deliveries = orchestrator.sessions.deliveries
     deliveries.detach(session.id)
     deliveries.attach(session.id, door)
 

@@ -203,13 +203,13 @@ async def test_a_polling_caller_gets_a_receipt() -> None:
     )
     mailbox = Mailbox()
     async with open_orchestrator(":memory:") as orchestrator:
-        inside = orchestrator._services
+        inside = orchestrator.sessions
         id_ = inside.new_session_id()
         inside.registry.register_session(id_, agent)
-        inside.book.post(SessionOpened(id_, agent.name))
+        inside.facts.post(SessionOpened(id_, agent.name))
         inside.deliveries.attach(id_, mailbox)
-        inside.book.post(DoorOpened(id_, mailbox.capability))
-        inside.book.post(MessageReceived(id_, "go"))
+        inside.facts.post(DoorOpened(id_, mailbox.capability))
+        inside.facts.post(MessageReceived(id_, "go"))
         await trio.sleep(100)
 
     receipt, _ = mailbox.replies

@@ -18,7 +18,7 @@ from orchestrator.kernel.doors.lifecycle import (
     open_new_session,
     reopen_session,
 )
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 from tests.kit import facts, hand_on, worker
 
 
@@ -97,8 +97,8 @@ class ListDoor:
 
     capability = DeliveryCapability.PUSH
 
-    def __init__(self, services: Services) -> None:
-        self._deliveries = services.deliveries
+    def __init__(self, sessions: Sessions) -> None:
+        self._deliveries = sessions.deliveries
         self.replies, self._received = trio.open_memory_channel[Reply](10)
 
     async def deliver(self, reply: Reply) -> None:
@@ -115,25 +115,25 @@ class ListDoor:
 async def test_a_new_door_needs_only_the_lifecycle_functions() -> None:
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
-        services = orchestrator.services
+        sessions = orchestrator.sessions
         agent = delegating("lead", seconds=60)
         request = InboundRequest(agent=agent, message=goal_message(agent, "look it up"))
 
-        door = ListDoor(services)
-        session = open_new_session(services, agent)
-        connect_door(services, session, agent, door)
-        post_message(services, request, session.id)
+        door = ListDoor(sessions)
+        session = open_new_session(sessions, agent)
+        connect_door(sessions, session, agent, door)
+        post_message(sessions, request, session.id)
         assert await door.receive() == "detached"
-        disconnect_door(services, session, door)
+        disconnect_door(sessions, session, door)
 
         await trio.sleep(61)
-        door = ListDoor(services)
-        session = await reopen_session(services, agent, session.id)
-        connect_door(services, session, agent, door)
-        await services.deliveries.deliver(session)
+        door = ListDoor(sessions)
+        session = await reopen_session(sessions, agent, session.id)
+        connect_door(sessions, session, agent, door)
+        await sessions.deliveries.deliver(session)
         assert await door.receive() == "settled"
-        disconnect_door(services, session, door)
-        await close_session(services, session)
+        disconnect_door(sessions, session, door)
+        await close_session(sessions, session)
 
     kinds = [type(entry.event) for entry in journal.entries]
     assert [kind for kind in kinds if kind in {SessionOpened, DoorOpened, DoorClosed}] == [

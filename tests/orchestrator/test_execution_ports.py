@@ -29,7 +29,7 @@ from orchestrator.kernel.execution.tool_place import HERE, placed_tools
 from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.services import open_services
+from orchestrator.kernel.opened_engine import open_engine
 from tests.agents.turn_kit import MemoryHost
 
 
@@ -96,12 +96,12 @@ async def test_a_call_runs_at_the_place_that_takes_its_tool() -> None:
     )
     registry = AgentRegistry(ModelResolver({}))
     book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
-    async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
-        run = await run_once(services, Agent("a", model=model, tools=[send]), "go", ())
+    async with open_engine(book, registry, NO_WORKSPACE, place=place) as engine:
+        run = await run_once(engine.sessions, Agent("a", model=model, tools=[send]), "go", ())
 
     assert run.outcome.output == "sent a elsewhere"
     (key,) = place.keys
-    root = services.book.ledger.tasks[TaskId(run.tree.root)]
+    root = engine.book.ledger.tasks[TaskId(run.tree.root)]
     assert key.startswith(f"{root.call_prefix}/")
 
 
@@ -138,8 +138,8 @@ class Fixed:
 async def test_a_model_source_answers_for_agents_that_name_a_provider() -> None:
     models = Fixed(ScriptedModel.always("no provider was called"))
     book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
-    async with open_services(book, AgentRegistry(models), NO_WORKSPACE) as services:
-        run = await run_once(services, Agent("a", model="openai:gpt-5"), "go", ())
+    async with open_engine(book, AgentRegistry(models), NO_WORKSPACE) as engine:
+        run = await run_once(engine.sessions, Agent("a", model="openai:gpt-5"), "go", ())
 
     assert run.outcome.output == "no provider was called"
     assert models.closed
@@ -190,8 +190,8 @@ async def test_steps_lead_from_the_agent_of_a_session_to_the_agent_of_each_task(
     book = Bookkeeper(MemoryJournal(), Ledger(), clock=trio.current_time)
     steps: list[tuple[str, ...]] = []
     place.on_run = lambda task: steps.append(registry.steps_to(task))
-    async with open_services(book, registry, NO_WORKSPACE, place=place) as services:
-        await run_once(services, EDITOR, "go", ())
+    async with open_engine(book, registry, NO_WORKSPACE, place=place) as engine:
+        await run_once(engine.sessions, EDITOR, "go", ())
 
     assert steps == [("/editor",), ("/editor", "worker")]
     assert agent_below(EDITOR, "worker") is WORKER

@@ -94,7 +94,7 @@ async def test_a_standby_on_another_host_never_reports_an_end(tmp_path: Path) ->
     async with left_on_host_a(tmp_path, notify=True) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
             heard = await talk.woken()
-            session = talk.orchestrator.read.ledger.sessions[SessionId(id_)]
+            session = talk.orchestrator.read.records.sessions[SessionId(id_)]
             assert is_alive(pid)
             assert not session.is_at_rest
             assert session.tree.nodes()[session.root.id].status == Ending.SUCCEEDED
@@ -150,14 +150,14 @@ async def test_a_journal_of_one_machine_survives_a_new_host_name(tmp_path: Path)
 async def test_a_deleted_session_waits_for_no_machine(tmp_path: Path) -> None:
     async with left_on_host_a(tmp_path, notify=False) as (journal, id_, _):
         async with on(B, journal, tmp_path, id_) as talk:
-            record = talk.orchestrator.read.ledger.sessions[SessionId(id_)]
+            record = talk.orchestrator.read.records.sessions[SessionId(id_)]
         async with open_orchestrator(
             journal, machine=Machine(workspace=tmp_path, host=B)
         ) as opened:
-            record = opened.read.ledger.sessions[SessionId(id_)]
-            await close_session(opened.services, record)
+            record = opened.read.records.sessions[SessionId(id_)]
+            await close_session(opened.sessions, record)
             assert not record.is_idle
-            await close_session(opened.services, record, deleted=True)
+            await close_session(opened.sessions, record, deleted=True)
             assert record.is_idle
 
 
@@ -195,7 +195,7 @@ async def serving(
         open_orchestrator(journal, machine=Machine(workspace=workspace, host=host)) as opened,
         trio.open_nursery() as nursery,
     ):
-        door = RequestDoor(opened.services, {agent.name: agent}, nursery)
+        door = RequestDoor(opened.sessions, {agent.name: agent}, nursery)
         await door.resume_sessions()
         yield opened, door
         nursery.cancel_scope.cancel()
@@ -224,7 +224,7 @@ async def test_a_session_of_a_server_is_notified_when_the_end_is_known(
         manual.end("interrupted")
         assert "cannot be seen" in await manual.receive()
         manual.end("noted")
-        session = opened.read.ledger.sessions[session.id]
+        session = opened.read.records.sessions[session.id]
         with trio.fail_after(10):
             await door.wait_over(session)
         for reply in [*session.undelivered.values()]:
@@ -289,7 +289,7 @@ class TestFolders:
             with pytest.raises(SessionOpenError, match="host-a"):
                 await opened.resume(agent, run)
             tree = await opened.read_tree(run)
-            assert tree.nodes()[opened.read.ledger.sessions[run].root.id].status == str(
+            assert tree.nodes()[opened.read.records.sessions[run].root.id].status == str(
                 Status.INTERRUPTED
             )
         async with open_orchestrator(
@@ -310,9 +310,9 @@ class TestFolders:
         async with open_orchestrator(
             crashed, machine=Machine(workspace=tmp_path, host=B)
         ) as opened:
-            session = opened.read.ledger.sessions[SessionId(talk.session.id)]
+            session = opened.read.records.sessions[SessionId(talk.session.id)]
             agent = shell_user(ScriptedModel(["done"]))
-            connect_door(opened.services, session, agent, door)
+            connect_door(opened.sessions, session, agent, door)
             with trio.fail_after(10):
                 await door.replied.wait()
 
@@ -416,7 +416,7 @@ class TestClocks:
             async with open_orchestrator(
                 behind, machine=Machine(workspace=tmp_path, host=B)
             ) as opened:
-                session = opened.read.ledger.sessions[SessionId(talk.id)]
+                session = opened.read.records.sessions[SessionId(talk.id)]
                 (account,) = session.accounts
                 assert account.deadline is not None
                 assert 0 < account.deadline - opened.now() <= 60
@@ -439,7 +439,7 @@ async def test_facts_in_a_database_have_its_time(
             changed.setattr(time, "time", partial(_shifted, time.time, off))
             async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as opened:
                 run = await opened.run(agent, "go")
-                entries = await opened.services.book.read_entries(run.id)
+                entries = await opened._engine.book.read_entries(run.id)
                 times += [entry.at for entry in entries if entry.session]
 
     assert times == sorted(times)

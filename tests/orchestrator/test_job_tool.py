@@ -120,7 +120,7 @@ async def house(
     crash_after: int | None = None,
 ) -> AsyncGenerator[House]:
     async with harness.open(crash_after=crash_after) as orchestrator:
-        services, agents = orchestrator.services, {agent.name: agent}
+        services, agents = orchestrator.sessions, {agent.name: agent}
         scheduler = Scheduler(services, agents, clock=clock, environ={"TZ": BERLIN})
         async with raising_one_nursery() as nursery:
             door = KeptDoor(services, agents, nursery, kinds={JOB: scheduler.deliver})
@@ -396,10 +396,10 @@ async def test_a_repeated_call_for_an_ended_job_sets_no_job() -> None:
     # Another process begins the job while none has the conversation.
     async with harness.open() as orchestrator:
         agents = {"host": agent}
-        scheduler = Scheduler(orchestrator.services, agents, clock=clock)
+        scheduler = Scheduler(orchestrator.sessions, agents, clock=clock)
         async with trio.open_nursery() as nursery:
             kinds = {JOB: scheduler.deliver}
-            door = KeptDoor(orchestrator.services, agents, nursery, kinds=kinds)
+            door = KeptDoor(orchestrator.sessions, agents, nursery, kinds=kinds)
             async with scheduler.open(door, None):
                 await trio.sleep(60)
             nursery.cancel_scope.cancel()
@@ -434,7 +434,7 @@ async def test_a_session_that_is_closed_meanwhile_gets_no_job() -> None:
     async with scheduled(harness, [daily], clock) as (orchestrator, scheduler):
         record = scheduler.find("host")
         scheduler.run_now(record)
-        session = orchestrator.services.book.ledger.sessions[record.session]
+        session = orchestrator._engine.book.ledger.sessions[record.session]
         await orchestrator.close_session(session.id)
         await trio.sleep(60)
 

@@ -22,12 +22,12 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
         run = await orchestrator.run(editor(), "go")
         (child,) = [task for task in run.tree if task != run.tree.root]
         in_memory = await read.session(run.id)
-        assert in_memory.ledger is read.ledger
+        assert in_memory.records is read.records
         before = await read.transcript(child)
 
-        orchestrator.services.book.cache.evict_resting()
+        orchestrator._engine.book.cache.evict_resting()
         evicted = await read.session(run.id)
-        assert evicted.ledger is not read.ledger
+        assert evicted.records is not read.records
         assert evicted.session.tree.to_text() == in_memory.session.tree.to_text()
         assert list(read.session_ids) == [run.id]
         assert (await read.task(child)).session.id == run.id
@@ -35,7 +35,7 @@ async def test_a_session_is_read_from_memory_and_from_the_journal_alike() -> Non
         assert await read.session_of(run.id) == run.id
         assert await read.transcript(child) == before
         # Nothing of this has loaded it again.
-        assert not read.ledger.sessions
+        assert not read.records.sessions
 
     assert [type(message).__name__ for message in before] == ["UserMessage", "AssistantMessage"]
 

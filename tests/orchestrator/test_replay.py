@@ -356,7 +356,7 @@ async def test_a_fork_is_not_paid_by_the_key_of_the_run() -> None:
         day = Grant.standing("key:ann:today", Budget(tokens=10**6))
         with use_grants((day,)):
             run = await orchestrator.run(top, "go")
-        account = orchestrator.read.ledger.accounts[day.id]
+        account = orchestrator.read.records.accounts[day.id]
         used = account.used
         (task,) = run.tree.children(run.tree.root)
         again = await orchestrator.fork(top, run.id, task=task)

@@ -309,7 +309,7 @@ async def test_an_interrupted_run_is_not_read_when_the_journal_is_opened(tmp_pat
     for _ in range(2):
         async with open_orchestrator(path) as orchestrator:
             assert orchestrator.runs == [id_]
-            is_read.append(id_ in orchestrator.read.ledger.sessions)
+            is_read.append(id_ in orchestrator.read.records.sessions)
             assert orchestrator.working == 0
     async with open_orchestrator(path) as orchestrator:
         tree = await orchestrator.read_tree(id_)

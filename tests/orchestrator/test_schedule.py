@@ -237,9 +237,9 @@ async def test_a_file_has_the_last_reply_whole(tmp_path: Path) -> None:
     async with Harness().open() as orchestrator, open_schedule(orchestrator, [job]) as scheduler:
         for _ in range(2):
             run = scheduler.run_now(scheduler.find("writer"))
-            session = orchestrator.services.book.ledger.sessions[run]
+            session = orchestrator._engine.book.ledger.sessions[run]
             while session.undelivered or session.door is not None:
-                await orchestrator.services.book.wakeups.wait_session_changed(run)
+                await orchestrator._engine.book.wakeups.wait_session_changed(run)
 
     [written] = (tmp_path / "news").iterdir()
     assert (written.name, written.read_text()) == ("writer.md", "News.\n")
@@ -260,7 +260,7 @@ async def test_a_job_of_a_session_reports_there_and_ends_with_it() -> None:
         async with open_schedule(
             orchestrator, [brief("0 9 * * *", agent)], clock=clock
         ) as scheduler:
-            door = KeptDoor(orchestrator.services, {"writer": agent}, nursery)
+            door = KeptDoor(orchestrator.sessions, {"writer": agent}, nursery)
             session = door.open_conversation(agent, {})
             spec = scheduler.find("writer").spec
             news = attrs.evolve(spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",))

@@ -185,7 +185,7 @@ async def test_a_wait_that_a_restart_interrupted_goes_on(tmp_path: Path) -> None
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(session.ask, "go")
-            seen, root = 0, orchestrator.read.ledger.tasks[root_of(session.id)]
+            seen, root = 0, orchestrator.read.records.tasks[root_of(session.id)]
             # It has delegated, and waits.
             while len(root.transcript) < 4:
                 seen = await orchestrator.wait_changed(after=seen)

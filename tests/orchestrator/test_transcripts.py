@@ -75,7 +75,7 @@ async def test_a_transcript_that_was_read_stays_as_it_was() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(agent) as session:
             await session.ask("one")
-            root = orchestrator.read.ledger.sessions[session.id].root
+            root = orchestrator.read.records.sessions[session.id].root
             before = await orchestrator.read.transcript(root.id)
             await session.ask("two")
 

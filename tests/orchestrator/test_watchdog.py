@@ -624,7 +624,7 @@ async def test_a_tool_that_a_restart_runs_again_has_the_patience_of_a_tool() -> 
 async def test_thousands_of_tasks_leave_no_watchdog_checks() -> None:
     goals = ["x"] * 100
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._services.runner.watchdog
+        watch = orchestrator._engine.runner.watchdog
         most = 0
         for _ in range(20):
             model = ScriptedModel([hand_on(*goals), "end"])
@@ -638,7 +638,7 @@ async def test_thousands_of_tasks_leave_no_watchdog_checks() -> None:
 
 async def test_one_after_another_leaves_no_growing_heap() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._services.runner.watchdog
+        watch = orchestrator._engine.runner.watchdog
         most = 0
         for _ in range(2_000):
             model = ScriptedModel([hand_on("x"), "end"])
@@ -654,7 +654,7 @@ async def test_stalled_and_endless_tasks_leave_no_watchdog_checks() -> None:
     child = Agent("worker", model=ScriptedModel.always("ok", 5), patience=quick)
     goals = ["x"] * 100
     async with open_orchestrator(":memory:") as orchestrator:
-        watch = orchestrator._services.runner.watchdog
+        watch = orchestrator._engine.runner.watchdog
         most = 0
         for _ in range(15):
             model = ScriptedModel([hand_on(*goals), "end"])

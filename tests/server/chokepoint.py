@@ -29,7 +29,7 @@ FORBIDDEN_MODULES: Final = frozenset(
         "orchestrator.kernel.engine.turns",
         "orchestrator.kernel.execution.local",
         "orchestrator.kernel.journal.bookkeeper",
-        "orchestrator.kernel.services",
+        "orchestrator.kernel.sessions",
     }
 )
 """The modules that open sessions, connect doors, begin turns and post facts."""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.realtime
 
 
 def outcome_of(served: Served, run: str) -> Any:
-    return served.orchestrator.read.ledger.sessions[SessionId(run)].last_outcome
+    return served.orchestrator.read.records.sessions[SessionId(run)].last_outcome
 
 
 async def test_the_official_client_gets_the_answer_of_an_agent() -> None:

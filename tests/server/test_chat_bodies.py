@@ -217,7 +217,7 @@ async def test_unsupported_parameters_are_refused_by_name() -> None:
             assert words in error["message"], body
             assert error["type"] == "invalid_request_error"
         # Nothing was begun for any of them.
-        assert not served.orchestrator.read.ledger.sessions
+        assert not served.orchestrator.read.records.sessions
 
 
 NO_SUCH_JSON = (b"", b"{", b"[]", b"null", b"\xff", b'{"model": "\\ud800"}', b"[" * 100_000)

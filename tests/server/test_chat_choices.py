@@ -110,7 +110,7 @@ async def test_a_client_that_hangs_up_ends_all_choices() -> None:
             while len(read.session_ids) < 3:
                 await read.wait_posted(after=read.last_seq)
             nursery.cancel_scope.cancel()
-        runs = list(read.ledger.sessions.values())
+        runs = list(read.records.sessions.values())
         while any(it.turn is not None for it in runs):
             await read.wait_posted(after=read.last_seq)
         endings = [it.last_outcome.ending for it in runs if it.last_outcome]

@@ -39,7 +39,7 @@ class Busy:
 
     @property
     def session(self) -> SessionRecord:
-        (session,) = self.served.orchestrator.read.ledger.sessions.values()
+        (session,) = self.served.orchestrator.read.records.sessions.values()
         return session
 
 
@@ -65,7 +65,7 @@ async def busy(folder: Path) -> AsyncGenerator[Busy]:
 
 async def assert_all_was_cancelled(chat: Busy) -> None:
     session = chat.session
-    book = chat.served.orchestrator.services.book
+    book = chat.served.orchestrator._engine.book
     entries = await book.read_entries(session.id)
     (turn,) = facts(entries, TurnEnded)
     (child,) = facts(entries, TaskSettled)

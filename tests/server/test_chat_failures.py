@@ -52,7 +52,7 @@ async def test_each_provider_failure_has_its_status(stream: bool) -> None:
             assert (caught.value.status_code, caught.value.code) == expected
             assert "it said no" in caught.value.message
             run = SessionId(caught.value.response.headers["x-run-id"])
-            outcome = served.orchestrator.read.ledger.sessions[run].last_outcome
+            outcome = served.orchestrator.read.records.sessions[run].last_outcome
             assert outcome is not None
             assert outcome.ending is Ending.FAILED
 
@@ -65,7 +65,7 @@ async def test_a_rate_limit_names_its_retry_time_and_disables_client_retries(str
         patient = served.openai.with_options(max_retries=2)
         with pytest.raises(openai.RateLimitError) as caught:
             await patient.chat.completions.create(model="helper", messages=HELLO, stream=stream)
-        assert len(served.orchestrator.read.ledger.sessions) == 1
+        assert len(served.orchestrator.read.records.sessions) == 1
 
     assert caught.value.response.headers["retry-after"] == "3"
     assert caught.value.type == "rate_limit_error"
@@ -103,7 +103,7 @@ async def test_a_cancelled_run_has_no_answer() -> None:
 
         async def cancel() -> None:
             await model.wait_called()
-            (session,) = served.orchestrator.read.ledger.sessions.values()
+            (session,) = served.orchestrator.read.records.sessions.values()
             await served.server.state.journals.first.door.close(session)
 
         async with trio.open_nursery() as nursery:

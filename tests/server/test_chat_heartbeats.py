@@ -72,7 +72,7 @@ async def test_a_reader_that_stops_reading_is_dropped_with_its_tree() -> None:
         client = Client(served.server.state, BODY, reads=False)
         await client.ask()
 
-        (session,) = served.orchestrator.read.ledger.sessions.values()
+        (session,) = served.orchestrator.read.records.sessions.values()
         assert session.last_outcome is not None
         assert session.last_outcome.ending is Ending.CANCELLED
     assert trio.current_time() - began == pytest.approx(WRITE_SECONDS)
@@ -123,13 +123,13 @@ async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> 
     goes_on = trio.Event()
     async with serving(Agent("helper", model=streaming("so far", goes_on))) as served:
         client = Client(served.server.state, BODY)
-        services = served.orchestrator.services
+        engine = served.orchestrator._engine
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.ask)
             await client.answered.wait()
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
-            await abandon(services.book, services.runner.settlement, services.machine)
+            await abandon(engine.book, engine.runner.settlement, engine.sessions.machine)
 
     events = client.sent.removesuffix(b"\n\n").split(b"\n\n")
     assert b"so far" in client.sent

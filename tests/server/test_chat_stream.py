@@ -243,7 +243,7 @@ async def test_a_run_that_is_cancelled_in_the_midst_ends_its_stream() -> None:
             model="helper", messages=HELLO, stream=True
         )
         read = [await anext(stream), await anext(stream)]
-        (session,) = served.orchestrator.read.ledger.sessions.values()
+        (session,) = served.orchestrator.read.records.sessions.values()
         await served.server.state.journals.first.door.close(session)
         with pytest.raises(openai.APIError) as caught:
             read += [chunk async for chunk in stream]

@@ -89,7 +89,7 @@ async def test_a_response_in_the_background_ends_with_calls_for_its_client() -> 
         )
         asked = await wait_over(served, begun)
         second = await wait_over(served, await answer_the_call(served.openai, begun.id))
-        run = served.orchestrator.read.ledger.sessions
+        run = served.orchestrator.read.records.sessions
         requested = [
             it.event
             for id_ in run

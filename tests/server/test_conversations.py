@@ -262,7 +262,7 @@ async def talk(journal: Journal) -> list[str]:
 async def wait_idle(served: Served) -> None:
     """Wait until nothing goes on that an earlier server has begun."""
     read = served.orchestrator.read
-    while not all(map(is_quiet, read.ledger.sessions.values())):
+    while not all(map(is_quiet, read.records.sessions.values())):
         await read.wait_posted(after=read.last_seq)
 
 

@@ -117,7 +117,7 @@ async def test_a_returning_reader_misses_and_repeats_no_event(
     journal = tmp_path / "journal.db"
 
     async def resume_everywhere(served: Served, whole: list[Any]) -> None:
-        last = served.orchestrator.read.ledger.last_seq
+        last = served.orchestrator.read.records.last_seq
         for after in range(last + 1):
             rest = [it for it in whole if it.id is None or it.id > after]
             assert await events_of(served, run, f"?after={after}") == rest

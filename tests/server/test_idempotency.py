@@ -32,7 +32,7 @@ async def ask(served: Served, **more: Any) -> str:
 def endings(served: Served) -> list[Ending | None]:
     return [
         None if it.last_outcome is None else it.last_outcome.ending
-        for it in served.orchestrator.read.ledger.sessions.values()
+        for it in served.orchestrator.read.records.sessions.values()
     ]
 
 

@@ -272,7 +272,7 @@ def assert_all_own(answered: Answered, number: int, served: Served, folder: Path
     assert not found["is_told_later"]
     # Two calls each of the agent and of its child.
     assert answered.tokens == 4 * (number + 1)
-    session = served.orchestrator.read.ledger.sessions[SessionId(run)]
+    session = served.orchestrator.read.records.sessions[SessionId(run)]
     assert session.root.context["chat_id"] == f"x-session-chat-id-{number}"
     assert session.tree.total.tokens == 4 * (number + 1)
 

@@ -283,7 +283,7 @@ async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(tmp_p
         await trio.sleep(DAY - it.orchestrator.now() % DAY)
         ann = {"headers": it.key("ann", limits=KeyLimits(tokens_per_day=1_000_000))}
         await it.converse(**ann)
-        for account in it.orchestrator.read.ledger.accounts.values():
+        for account in it.orchestrator.read.records.accounts.values():
             account.charge(Usage(input_tokens=1_000_000))
         await trio.sleep(HOUR + 60)
         [skipped] = facts(journal.entries, JobOccurred)

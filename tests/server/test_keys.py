@@ -288,7 +288,7 @@ async def test_a_stream_ends_when_its_key_expires(file: Path) -> None:
         took = trio.current_time() - began
         under_way = {
             it.labels.get("store", ""): it.root.is_running
-            for it in state.journals.first.orchestrator.read.ledger.sessions.values()
+            for it in state.journals.first.orchestrator.read.records.sessions.values()
         }
 
     assert took == pytest.approx(60, abs=1)

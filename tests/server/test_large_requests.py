@@ -59,7 +59,7 @@ async def test_many_short_messages_are_searched_beside_the_event_loop() -> None:
                 "/v1/chat/completions", json={"model": "worker", "messages": messages}
             )
         assert answer.status_code == 200
-        ledger = served.orchestrator.read.ledger
+        ledger = served.orchestrator.read.records
         transcript = ledger.sessions[SessionId(answer.headers["x-run-id"])].root
         said = [getattr(it, "text", "") for it in transcript.transcript]
     assert len(texts) < FEW
@@ -81,7 +81,7 @@ async def test_many_files_of_a_message_are_searched_beside_the_event_loop() -> N
                 f"/v1/sessions/{session}/messages", json={"text": "go", "parts": [part] * 500}
             )
         assert told.status_code == 202
-        record = served.orchestrator.read.ledger.sessions[SessionId(session)]
+        record = served.orchestrator.read.records.sessions[SessionId(session)]
         mail = [*record.mail.values(), *record.root.transcript]
         parts = [part for it in mail for part in getattr(it, "parts", ())]
     assert len(texts) < FEW

@@ -64,13 +64,13 @@ class Limited:
     async def wait_idle(self) -> None:
         seen = 0
         while any(
-            not it.has_nothing_pending for it in self.orchestrator.read.ledger.sessions.values()
+            not it.has_nothing_pending for it in self.orchestrator.read.records.sessions.values()
         ):
             seen = await self.orchestrator.wait_changed(after=seen)
 
     def used_today(self, name: str) -> int:
         """Return how many tokens the newest account of a key has paid for."""
-        accounts = self.orchestrator.read.ledger.accounts
+        accounts = self.orchestrator.read.records.accounts
         return [it.used.tokens for id_, it in accounts.items() if f":{name}:" in id_][-1]
 
 
@@ -250,7 +250,7 @@ async def test_a_used_up_day_is_429_until_midnight_utc(tmp_path: Path) -> None:
         wait = int(unfit.headers["retry-after"])
         assert 0 < wait <= DAY
         assert (server.orchestrator.now() + wait) % DAY < 2
-        for account in server.orchestrator.read.ledger.accounts.values():
+        for account in server.orchestrator.read.records.accounts.values():
             account.charge(Usage(input_tokens=one))
         answer = await server.chat(ann)
         assert answer.status_code == 429
@@ -279,7 +279,7 @@ async def test_a_turn_begun_by_a_notice_is_paid_by_the_key_of_the_last_message(
             assert meter.calls % 4 == 0, "a turn with a call, the task, and its news"
             assert server.used_today("ann") == meter.used.tokens - before
             await trio.sleep(DAY)
-    accounts = server.orchestrator.read.ledger.accounts
+    accounts = server.orchestrator.read.records.accounts
     assert len([it for it in accounts if ":ann:" in it]) == 2
 
 

@@ -39,7 +39,7 @@ async def test_requests_runs_and_usage_are_counted() -> None:
         await ended(served, (await started(served, "failing"))["id"])
         await exchanged(served.url, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         got = await scraped(served)
-        last = served.orchestrator.read.ledger.last_seq
+        last = served.orchestrator.read.records.last_seq
 
     posted = {"method": "POST", "path": "/v1/runs"}
     assert got["http_requests_total", labels(**posted, status="202")] == 2

@@ -206,7 +206,7 @@ async def test_owners_outlive_the_server_and_the_sessions_in_memory(tmp_path: Pa
         run = (await server.ask(ann, "POST", "/v1/runs", body)).json()["id"]
         await server.ask(ann, "GET", f"/v1/runs/{run}/events")
     async with serving_with_keys(worker(), folder=tmp_path, journal=journal) as server:
-        kept = server.served.orchestrator.read.ledger.sessions
+        kept = server.served.orchestrator.read.records.sessions
         found = [
             (await server.ask(it, "GET", f"/v1/runs/{run}")).status_code for it in (ann, bob, TOKEN)
         ]

@@ -16,7 +16,7 @@ FORMATS = ("svg", "html")
 
 async def evicted_run(served: Served) -> str:
     run = await served.orchestrator.run(worker(), "do it")
-    served.orchestrator.services.book.cache.evict_resting()
+    served.orchestrator._engine.book.cache.evict_resting()
     return run.id
 
 
@@ -76,7 +76,7 @@ async def test_a_deleted_run_is_not_found_in_another_process_either(
     async with serving(worker(), journal=tmp_path / "journal.db") as served:
         run = await evicted_run(served)
         await served.http.delete(f"/v1/runs/{run}")
-        served.orchestrator.services.book.cache.evict_resting()
+        served.orchestrator._engine.book.cache.evict_resting()
         answer = await served.http.get(f"/v1/runs/{run}")
 
     assert answer.status_code == 404

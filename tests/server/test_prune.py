@@ -76,12 +76,12 @@ async def test_pages_learn_that_runs_were_pruned_deleted_or_left_memory(tmp_path
             assert topic.take() is None
 
             await served.http.delete(f"/v1/runs/{runs[0]}")
-            served.orchestrator.services.book.cache.evict_resting()
+            served.orchestrator._engine.book.cache.evict_resting()
             assert topic.take() == {"begins": False, "runs": [], "deleted": [runs[0]]}
 
             new = (await started(served, "worker"))["id"]
             await ended(served, new)
-            served.orchestrator.services.book.cache.evict_resting()
+            served.orchestrator._engine.book.cache.evict_resting()
             assert topic.take() == {"begins": True, "runs": [], "deleted": []}
 
             await served.http.post("/v1/runs/prune", json=ALL)

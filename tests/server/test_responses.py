@@ -35,7 +35,7 @@ def phases(response: Response) -> list[tuple[str | None, str]]:
 
 async def entries_of(served: Served, response: Response) -> list[object]:
     run = response.id.replace("resp_", "r_")
-    book = served.orchestrator.services.book
+    book = served.orchestrator._engine.book
     return [entry.event for entry in await book.read_entries(run)]  # type: ignore[arg-type]
 
 
@@ -168,7 +168,7 @@ async def test_a_disconnect_cancels_only_an_unstored_response() -> None:
     gate = trio.Event()
     model = speaker(("not", gate), (gate, "kept"))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.read.ledger
+        ledger = served.orchestrator.read.records
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 body = {"model": "agent", "input": "?", "store": store}

@@ -21,7 +21,7 @@ async def wait_over(served: Served, response: Response) -> Response:
     """Poll, but only when there is something to see."""
     run = SessionId(response.id.replace("resp_", "r_"))
     await served.server.state.journals.first.door.wait_over(
-        served.orchestrator.read.ledger.sessions[run]
+        served.orchestrator.read.records.sessions[run]
     )
     return await served.openai.responses.retrieve(response.id)
 
@@ -184,7 +184,7 @@ async def test_a_deleted_response_has_ended_and_is_gone() -> None:
         begun = await responses.create(model="agent", input="?", background=True)
         await model.wait_called(1)
         await responses.delete(begun.id)
-        (session,) = served.orchestrator.read.ledger.sessions.values()
+        (session,) = served.orchestrator.read.records.sessions.values()
         assert session.turn is None
         for ask in (responses.retrieve, responses.cancel, responses.delete):
             with pytest.raises(openai.NotFoundError):

@@ -231,7 +231,7 @@ async def test_a_client_that_leaves_a_stream_cancels_only_an_unstored_response()
     gate = trio.Event()
     model = speaker(("not", gate), ("kept", gate))
     async with serving(Agent("agent", model=model)) as served:
-        ledger = served.orchestrator.read.ledger
+        ledger = served.orchestrator.read.records
         for store in (False, True):
             async with trio.open_nursery() as nursery:
                 stream = await served.openai.responses.create(

@@ -284,7 +284,7 @@ async def test_a_list_is_read_once_and_shows_later_changes(
             await ended(served, run)
         opened = await served.http.post("/v1/sessions", json={"model": "worker"})
         chat = opened.json()["id"]
-        served.orchestrator.services.book.cache.evict_resting()
+        served.orchestrator._engine.book.cache.evict_resting()
 
         async def listed(path: str = "/v1/runs") -> dict[str, Any]:
             found = (await served.http.get(path)).json()["data"]
@@ -300,7 +300,7 @@ async def test_a_list_is_read_once_and_shows_later_changes(
         await served.http.post(f"/v1/sessions/{chat}/messages", json={"text": "Hello"})
         await served.http.get(f"/v1/sessions/{chat}/inbox?wait=30")
         await served.http.delete(f"/v1/runs/{runs[0]}")
-        served.orchestrator.services.book.cache.evict_resting()
+        served.orchestrator._engine.book.cache.evict_resting()
 
         monkeypatch.undo()
         after = await listed()

@@ -379,7 +379,7 @@ async def test_an_invalid_request_is_refused_with_its_code() -> None:
 
 async def test_a_reply_that_is_not_taken_is_read_when_its_session_was_evicted() -> None:
     async with serving(echo()) as served:
-        cache = served.orchestrator.services.book.cache
+        cache = served.orchestrator._engine.book.cache
         session = await opened(served)
         await say(served, session, "hello")
         first = await inbox(served, session)
@@ -388,7 +388,7 @@ async def test_a_reply_that_is_not_taken_is_read_when_its_session_was_evicted() 
             while session in cache.active:
                 await served.orchestrator.read.wait_session_changed(session)
         cache.evict_resting()
-        assert session not in served.orchestrator.read.ledger.sessions
+        assert session not in served.orchestrator.read.records.sessions
         with trio.fail_after(10):
             again = await inbox(served, session, wait=60)
         taken = await take(served, session, 1)
@@ -400,11 +400,11 @@ async def test_a_reply_that_is_not_taken_is_read_when_its_session_was_evicted() 
 
 async def test_a_session_that_never_gets_a_message_leaves_the_memory() -> None:
     async with serving(echo()) as served:
-        cache = served.orchestrator.services.book.cache
+        cache = served.orchestrator._engine.book.cache
         first = await opened(served)
         await opened(served)
         assert first not in cache.active
         cache.evict_resting()
-        assert first not in served.orchestrator.read.ledger.sessions
+        assert first not in served.orchestrator.read.records.sessions
         await say(served, first, "hello")
         assert (await inbox(served, first))[0]["text"] == "1: hello"

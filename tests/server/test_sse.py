@@ -91,7 +91,7 @@ async def wait_forever(writer: EventWriter) -> None:
 
 
 def opened(state: ServerState) -> list[Any]:
-    return list(state.journals.first.orchestrator.read.ledger.sessions.values())
+    return list(state.journals.first.orchestrator.read.records.sessions.values())
 
 
 async def test_a_client_that_disconnects_before_the_first_byte_leaves_no_run() -> None:
@@ -109,7 +109,7 @@ async def test_a_client_that_disconnects_before_the_first_byte_leaves_no_run() -
 
         assert session.has_nothing_pending
         assert session.turns == 1
-        assert not state.journals.first.orchestrator.services.registry._session_agents
+        assert not state.journals.first.orchestrator.sessions.registry._session_agents
 
 
 async def test_a_crash_leaves_no_run_of_a_request_without_a_client() -> None:

@@ -116,7 +116,7 @@ async def test_the_own_schema_of_the_agent_is_accepted() -> None:
             model="a", messages=HELLO, response_format=json_schema(schema)
         )
         run = answer.to_dict()["run_id"]
-        session = served.orchestrator.read.ledger.sessions[run]  # type: ignore[index]
+        session = served.orchestrator.read.records.sessions[run]  # type: ignore[index]
 
     assert answer.choices[0].message.content == '{"total": 3}'
     assert session.terms.output_schema is None

@@ -90,7 +90,7 @@ async def test_a_task_that_is_forgotten_is_found_in_memory_s_journal() -> None:
 
 def forget_all(served: Served) -> None:
     """Evict the idle sessions, as happens when there are many."""
-    book = served.orchestrator.services.book
+    book = served.orchestrator._engine.book
     book.cache.evict_resting()
     assert not book.ledger.tasks
 
@@ -264,7 +264,7 @@ async def test_a_receipt_is_waited_for() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(steer)
                 seq = 0
-                while not served.orchestrator.read.ledger.tasks[run].steering:
+                while not served.orchestrator.read.records.tasks[run].steering:
                     seq = await served.orchestrator.wait_changed(after=seq)
                 (waiting,) = (await served.http.get("/v1/approvals")).json()["data"]
                 await served.http.post(f"/v1/approvals/{waiting['id']}", json={"answer": "once"})

@@ -215,7 +215,7 @@ class Places:
                 environ=environ or {},
                 workers=Workers(queue=self.open_exchange if self._queue == "dbos" else self._queue),
             ) as orchestrator:
-                with orchestrator.services.book.subscribers.subscribe(
+                with orchestrator._engine.book.subscribers.subscribe(
                     lambda entry, _: self._posted.append(entry)
                 ):
                     yield orchestrator
@@ -234,7 +234,7 @@ class Places:
     async def kill_writer(self, orchestrator: Orchestrator) -> None:
         """Let nothing become durable any more, and leave the block of the writer."""
         self.journal.is_dead = True
-        await orchestrator.services.book.wait_durable()
+        await orchestrator.facts.wait_durable()
 
     @asynccontextmanager
     async def open_exchange(self) -> AsyncGenerator[Exchange]:

@@ -98,7 +98,7 @@ async def _killed_when_accepted(office: Office) -> str:
             office.places.journal.is_dead = True
 
     async with office.places.writing() as orchestrator:
-        with orchestrator.services.book.subscribers.subscribe(kill):
+        with orchestrator._engine.book.subscribers.subscribe(kill):
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(orchestrator.run, office.agent, "go")

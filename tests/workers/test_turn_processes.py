@@ -104,7 +104,7 @@ async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
         again = await orchestrator.run(climber, "")
         assert steps_in(again.outcome.output) == [(other, 1), (other, 2), (other, 3)]
         for run_ in (restarted, lost, again):
-            assert_laws(await orchestrator.services.book.read_entries(run_.id))
+            assert_laws(await orchestrator._engine.book.read_entries(run_.id))
 
     assert set(workers.noted("step").values()) == {1}, "no call has run twice"
     background = re.findall(r'"pid":(\d+)', again.outcome.output)

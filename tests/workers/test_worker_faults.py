@@ -204,7 +204,7 @@ async def test_a_run_that_awaits_resume_is_not_lost_with_the_memory_of_its_sessi
     async with places.working(2, slots=2):
         run = await killed_during_call(launches)
         async with places.writing() as orchestrator:
-            orchestrator.services.book.cache.evict_resting()
+            orchestrator._engine.book.cache.evict_resting()
             await orchestrator.run(places.agents["other"], "go")
             await trio.sleep(later)
             resumed = await orchestrator.resume(launches.agent, run)

@@ -127,7 +127,7 @@ async def writing(url: str, queue: str = "absurd") -> AsyncGenerator[Orchestrato
 
 async def wait_placed(orchestrator: Orchestrator, count: int) -> list[CallPlaced]:
     """Wait until so many calls run at workers, and return how."""
-    ledger = orchestrator.services.book.ledger
+    ledger = orchestrator._engine.book.ledger
     while True:
         placed = [it for task in ledger.tasks.values() for it in task.placed.values() if it.run]
         if len(placed) >= count:
@@ -245,7 +245,7 @@ async def test_workers_are_killed_at_named_points(workers: WorkerProcesses) -> N
         nursery.start_soon(workers.revive_forever, 2)
         with trio.fail_after(90):
             run = await orchestrator.run(boss, "\n".join(lines))
-        entries = await orchestrator.services.book.read_entries(run.id)
+        entries = await orchestrator._engine.book.read_entries(run.id)
         nursery.cancel_scope.cancel()
 
     assert run.outcome.succeeded, run.outcome

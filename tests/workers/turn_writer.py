@@ -36,7 +36,7 @@ async def begin(orchestrator: Orchestrator, goal: str) -> None:
         async def work() -> None:
             print((await orchestrator.run(climber, goal)).outcome.output, flush=True)
 
-        ledger = orchestrator.services.book.ledger
+        ledger = orchestrator._engine.book.ledger
         while not any(
             placed.run for task in ledger.tasks.values() for placed in task.placed.values()
         ):

@@ -33,7 +33,7 @@ async def begin(orchestrator: Orchestrator, calls: int) -> None:
             goal = "\n".join(f"lingerer {number} 6" for number in range(calls))
             print((await orchestrator.run(boss, goal)).outcome.output, flush=True)
 
-        ledger = orchestrator.services.book.ledger
+        ledger = orchestrator._engine.book.ledger
         while calls > sum(
             bool(it.run) for task in ledger.tasks.values() for it in task.placed.values()
         ):

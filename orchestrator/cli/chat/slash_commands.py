@@ -157,7 +157,7 @@ class SlashCommands:
             self._say(f"The model of {self._agent.name} is {self.model}.")
             return None
         changed = with_model(self._agent, name)
-        self._orchestrator.services.registry.models.model_of(changed)  # it must be there
+        self._orchestrator.sessions.registry.models.model_of(changed)  # it must be there
         self._say(f"{self._agent.name} goes on with {name}.")
         return ChangeModel(changed)
 

@@ -66,7 +66,7 @@ class TerminalChat:
         self._console = console
         self._stop = stop
         self._shows_tasks = shows_tasks
-        self._record = orchestrator.read.ledger.sessions[session.id]
+        self._record = orchestrator.read.records.sessions[session.id]
         # The last turn of these has ended, or is resumed: then it is shown as it goes on.
         self._turns_before = self._record.turns - (self._record.turn is not None)
         self._root = root_of(session.id)

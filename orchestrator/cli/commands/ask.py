@@ -30,8 +30,7 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.delegation import printable, usd
-from orchestrator.kernel.execution.model_resolver import ModelResolver
-from orchestrator.kernel.services import CLOSE_SECONDS
+from orchestrator.kernel.execution.model_resolver import CLOSE_SECONDS, ModelResolver
 
 
 def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:

@@ -178,12 +178,12 @@ def _request(found: FoundJob, change: JobAction | JobEdit) -> dict[str, Any]:
                 " or serve, or gateway"
             )
         async with open_orchestrator(path) as orchestrator:
-            scheduler = Scheduler(orchestrator.services, {}, knows_targets=False)
+            scheduler = Scheduler(orchestrator.sessions, {}, knows_targets=False)
             if isinstance(change, JobEdit):
                 scheduler.edit(name, change)
             else:
                 scheduler.act(name, change)
-            await orchestrator.services.book.wait_durable()
+            await orchestrator.facts.wait_durable()
         return {}
 
     return trio.run(request)

@@ -57,7 +57,7 @@ class JournalOpener:
             if file is not None:
                 await opened.enter_async_context(open_control(orchestrator, file))
             for url in self.webhooks:
-                orchestrator.services.book.audit(_webhook_set(url))
+                orchestrator.facts.audit(_webhook_set(url))
             if self.retention != Retention():
                 opened.enter_context(raising_one_error())
                 nursery = await opened.enter_async_context(trio.open_nursery())

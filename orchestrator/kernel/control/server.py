@@ -158,7 +158,7 @@ async def open_control(orchestrator: Orchestrator, journal: Path) -> AsyncGenera
         yield None
         return
     connected = _Connected()
-    audit = _Audit(orchestrator.services.book)
+    audit = _Audit(orchestrator.facts)
 
     async def serve(stream: trio.SocketStream) -> None:
         await _serve(orchestrator, stream, connected, audit)
@@ -395,18 +395,18 @@ class _Connection:
                 return attrs.asdict(pruned)
             case ControlJob(job, action):
                 run = self._scheduler.act(job, action)
-                await self._orchestrator.services.book.wait_durable()
+                await self._orchestrator.facts.wait_durable()
                 return {"run": run}
             case EditJob(job, edit):
                 self._scheduler.edit(job, edit)
-                await self._orchestrator.services.book.wait_durable()
+                await self._orchestrator.facts.wait_durable()
             case _:
                 assert_never(request)
         return {}
 
     @property
     def _scheduler(self) -> JobScheduler:
-        scheduler = self._orchestrator.services.scheduler.current
+        scheduler = self._orchestrator.sessions.scheduler.current
         if scheduler is None:
             raise ValueError("this process begins no jobs")
         return scheduler

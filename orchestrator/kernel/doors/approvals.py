@@ -6,9 +6,8 @@ import trio
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
-from orchestrator.kernel.engine import approvals
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 
 class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
@@ -18,16 +17,16 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
     """
 
     def __init__(
-        self, services: Services, session: SessionId | None, *, is_closed: Callable[[], bool]
+        self, sessions: Sessions, session: SessionId | None, *, is_closed: Callable[[], bool]
     ) -> None:
         """Receive questions.
 
         Args:
-            services: the parts of the orchestrator.
+            sessions: the sessions of the orchestrator.
             session: whose questions they are; None is all sessions and runs.
             is_closed: no more will come.
         """
-        self._services = services
+        self._sessions = sessions
         self._session = session
         self._is_closed = is_closed
         self._received: set[ApprovalId] = set()
@@ -36,18 +35,17 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
         """Wait for the next question that is still open."""
         require_trio()
         await trio.lowlevel.checkpoint()
-        book = self._services.book
         while not self._is_closed():
-            questions = approvals.open_questions(book, self._session)
+            questions = self._sessions.read.open_questions(self._session)
             self._received &= {question.id for question in questions}
             for question in questions:
                 if question.id not in self._received:
                     self._received.add(question.id)
                     return question
             if self._session is None:
-                await book.wakeups.wait_changed()
+                await self._sessions.read.wait_changed()
             else:
-                await book.wakeups.wait_session_changed(self._session)
+                await self._sessions.read.wait_session_changed(self._session)
         raise trio.EndOfChannel
 
     async def aclose(self) -> None:
@@ -56,7 +54,7 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
 
 
 async def answer_question(
-    services: Services,
+    sessions: Sessions,
     approval: str,
     answer: str,
     *,
@@ -67,7 +65,7 @@ async def answer_question(
     """Post the answer to an approval question, and return when it is durable.
 
     Args:
-        services: the parts of the orchestrator.
+        sessions: the sessions of the orchestrator.
         approval: the id of the question.
         answer: one of the values of `ApprovalVerdict`.
         reason: the reason that the agent reads.
@@ -77,13 +75,5 @@ async def answer_question(
     Raises:
         UnknownIdError: the question is not open, or is another session's.
     """
-    approvals.answer_question(
-        services.book,
-        approval,
-        answer,
-        reason=reason,
-        by=by,
-        session=session,
-        on_answered=services.runner.watchdog.touch,
-    )
-    await services.book.wait_durable()
+    sessions.answer_question(approval, answer, reason=reason, by=by, session=session)
+    await sessions.facts.wait_durable()

@@ -32,7 +32,7 @@ from orchestrator.kernel.errors import NotInterruptedError, UnknownIdError
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.journals import Journals, ListedSession
 from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 LOOKED_AT: Final = 16
 """So many of the newest equal runs are read to find one that an earlier crash than the last has
@@ -64,8 +64,8 @@ def goal_key(agent: Agent[Any], goal: Any) -> DurableKey:
 class DurableRuns:
     """The durable runs of one orchestrator: knows which earlier ones may be interrupted."""
 
-    def __init__(self, services: Services, journals: Journals | None, earlier: EarlierRuns) -> None:
-        self._services = services
+    def __init__(self, sessions: Sessions, journals: Journals | None, earlier: EarlierRuns) -> None:
+        self._sessions = sessions
         self._others = None if journals is None else OtherJournals(journals)
         self._earlier = earlier
 
@@ -84,14 +84,14 @@ class DurableRuns:
         Raises:
             UnknownIdError: an interrupted one is in a journal that no process writes.
         """
-        services = self._services
-        request = await inbound_run(services, agent, goal, parts, attended=attended, deps=deps)
+        sessions = self._sessions
+        request = await inbound_run(sessions, agent, goal, parts, attended=attended, deps=deps)
         assert request.message is not None, "a run has a goal"
         key = durable_key(agent, request.message)
-        known, earlier = services.read.session_ids, self._earlier.get(key, {})
+        known, earlier = sessions.read.session_ids, self._earlier.get(key, {})
         for run in list(earlier):
             try:
-                return await resume_once(services, agent, run, deps=deps)
+                return await resume_once(sessions, agent, run, deps=deps)
             except NotInterruptedError:
                 earlier.pop(run, None)
             except UnknownIdError:
@@ -100,14 +100,14 @@ class DurableRuns:
                 earlier.pop(run, None)  # it was deleted
         if self._others is not None:
             await self._others.refuse_interrupted(key)
-        session = open_one_turn(services, request, self._new_id(key))
-        end = await take_only_turn(services, session)
-        return ended_run(services, agent, session, end.outcome, end.error)
+        session = open_one_turn(sessions, request, self._new_id(key))
+        end = await take_only_turn(sessions, session)
+        return ended_run(sessions, agent, session, end.outcome, end.error)
 
     def _new_id(self, key: DurableKey) -> SessionId:
         while True:
-            id_ = SessionId(f"{key}{self._services.new_session_id()[-8:]}")
-            if id_ not in self._services.read.session_ids:
+            id_ = SessionId(f"{key}{self._sessions.new_session_id()[-8:]}")
+            if id_ not in self._sessions.read.session_ids:
                 return id_
 
 

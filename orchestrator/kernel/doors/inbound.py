@@ -24,7 +24,7 @@ from orchestrator.delegation import NO_TERMS, AnswerTerms, Grant, SessionId, Ses
 from orchestrator.delegation.events import EarlierMessage, MessageReceived
 from orchestrator.kernel.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.kernel.journal.fact_redaction import without_secrets
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 LANGUAGE_MODEL: Final = "language_model"
 """The label of a session whose agent has another model than its own: the name of that."""
@@ -77,11 +77,11 @@ def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
 
 
 def open_inbound_session(
-    services: Services, request: InboundRequest, id_: SessionId | None = None
+    sessions: Sessions, request: InboundRequest, id_: SessionId | None = None
 ) -> SessionRecord:
     """Open a session for a request, and post its message."""
     session = open_new_session(
-        services,
+        sessions,
         with_client_tools(request.agent, request.tools),
         id_,
         history=request.history,
@@ -90,7 +90,7 @@ def open_inbound_session(
         attended=request.attended,
         deps=request.deps,
     )
-    post_message(services, request, session.id)
+    post_message(sessions, request, session.id)
     return session
 
 
@@ -172,18 +172,18 @@ def with_language_model(agent: Agent[Any], labels: Mapping[str, str]) -> Agent[A
 
 
 def post_message(
-    services: Services, request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
+    sessions: Sessions, request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
 ) -> int:
     """Post the message of a request to a session, and return the sequence number of the fact.
 
     Args:
-        services: the parts of the orchestrator.
+        sessions: the sessions of the orchestrator.
         request: the message.
         id_: the session.
         grants: the budgets that pay for the turn that reads it, besides those of the session.
     """
     message = UserMessage("") if request.message is None else request.message
-    services.book.post(
+    sessions.facts.post(
         MessageReceived(
             id_,
             message.text,
@@ -197,4 +197,4 @@ def post_message(
             terms=request.terms,
         )
     )
-    return services.book.ledger.last_seq
+    return sessions.read.records.last_seq

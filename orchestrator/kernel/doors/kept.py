@@ -42,7 +42,7 @@ from orchestrator.kernel.doors.lifecycle import (
 from orchestrator.kernel.doors.one_shot import require_resumable
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, CONVERSATION, KIND, RECORD
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to its reader, or raises."""
@@ -77,7 +77,7 @@ class SessionCopy(Protocol):
     """The facts that a session begins with (`CopiedRun` implements it)."""
 
     def post(
-        self, services: Services, agent: Agent[Any], id_: SessionId, *, kept_open: KeptOpen
+        self, sessions: Sessions, agent: Agent[Any], id_: SessionId, *, kept_open: KeptOpen
     ) -> SessionRecord:
         """Post all of them as a new session, without a checkpoint."""
         ...
@@ -88,7 +88,7 @@ class KeptDoor:
 
     def __init__(
         self,
-        services: Services,
+        sessions: Sessions,
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
@@ -99,14 +99,14 @@ class KeptDoor:
         """Serve agents.
 
         Args:
-            services: the parts of the orchestrator.
+            sessions: the sessions of the orchestrator.
             agents: the agents, by their names.
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
             restore: what the agent of an unfinished session has besides its definition.
             kinds: send the replies of sessions of some kinds where these go, by their `KIND`.
         """
-        self._services = services
+        self._sessions = sessions
         self._agents = agents
         self._nursery = nursery
         self._pushes = pushes
@@ -127,7 +127,7 @@ class KeptDoor:
             request = attrs.evolve(request, async_delivery=False)
         labels = self.labels_of(request.owner, request.labels)
         request = attrs.evolve(request, labels=labels)
-        session = open_inbound_session(self._services, request, id_)
+        session = open_inbound_session(self._sessions, request, id_)
         self._supervise(session, with_client_tools(request.agent, request.tools))
         return session
 
@@ -149,52 +149,51 @@ class KeptDoor:
         """Open a session that stays open until the client closes it: `receive` its messages."""
         pushed = {PUSHED: "true"} if owner in self._pushes else {}
         session = open_new_session(
-            self._services, agent, id_, labels={**labels, **pushed, KIND: kind}, owner=owner
+            self._sessions, agent, id_, labels={**labels, **pushed, KIND: kind}, owner=owner
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
-        self._services.registry.unregister_session(session.id)
+        self._sessions.registry.unregister_session(session.id)
         return session
 
     def new_session_id(self) -> SessionId:
         """Return an id for a session that is opened next."""
-        return self._services.new_session_id()
+        return self._sessions.new_session_id()
 
     def open_record(
         self, labels: Mapping[str, str], id_: SessionId | None = None, *, owner: str = ""
     ) -> SessionRecord:
         """Open a session in which no agent works: it keeps what its client stores in labels."""
-        services = self._services
-        services.book.admission.require_running()
+        sessions = self._sessions
+        sessions.facts.require_running()
         id_ = self.new_session_id() if id_ is None else id_
         labels = {**labels, KIND: RECORD}
-        services.book.post(SessionOpened(id_, RECORD, labels=labels, owner=owner))
-        return services.book.ledger.sessions[id_]
+        sessions.facts.post(SessionOpened(id_, RECORD, labels=labels, owner=owner))
+        return sessions.read.records.sessions[id_]
 
     def change_labels(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
         """Change labels of a session; an empty text takes one away."""
-        self._services.book.admission.require_running()
-        self._services.book.post(LabelsChanged(session.id, labels))
+        self._sessions.facts.require_running()
+        self._sessions.facts.post(LabelsChanged(session.id, labels))
 
     def receive(self, session: SessionRecord, request: InboundRequest) -> int:
         """Post a message to a session, and return the sequence number of the fact."""
-        self._services.book.admission.require_running()
+        self._sessions.facts.require_running()
         if session.closed:
             raise ClosedError(f"session {session.id!r} was closed for good")
         is_supervised = session.id in self._supervised
         if not is_supervised:
             # Before the first fact: an agent whose model is not available leaves no trace.
-            self._services.registry.require_models(request.agent)
-        grants = current_grants(self._services.book.journal_identity)
-        seq = post_message(self._services, request, session.id, grants)
+            self._sessions.registry.require_models(request.agent)
+        grants = current_grants(self._sessions.facts.journal_identity)
+        seq = post_message(self._sessions, request, session.id, grants)
         if not is_supervised:
             self._supervise(session, request.agent)
         return seq
 
     async def seconds_interrupted(self, session: SessionRecord) -> float:
         """Return for how many seconds nothing has happened in a session."""
-        book = self._services.book
-        last = await book.read_last_time(session.id)
-        return 0.0 if last is None else max(0.0, book.clock() - last)
+        last = await self._sessions.read.last_time(session.id)
+        return 0.0 if last is None else max(0.0, self._sessions.read.now() - last)
 
     def resume(
         self, session: SessionRecord, agent: Agent[Any], *, kind: str, paused: float
@@ -213,19 +212,19 @@ class KeptDoor:
             NotInterruptedError: it has ended, is under way, or is a conversation.
             SessionOpenError: its workspace is on another machine.
         """
-        services, book = self._services, self._services.book
-        book.admission.require_running()
+        sessions = self._sessions
+        sessions.facts.require_running()
         require_resumable(session, agent)
-        require_files_here(services, session)
-        services.registry.require_models(agent)
+        require_files_here(sessions, session)
+        sessions.registry.require_models(agent)
         if not session.labels.get(KIND):
-            book.post(LabelsChanged(session.id, {KIND: kind}))
+            sessions.facts.post(LabelsChanged(session.id, {KIND: kind}))
         door = self._supervise(session, agent)
-        if services.turns.begin(session, door.capability, paused=paused):
-            self._nursery.start_soon(services.turns.take_and_deliver, session)
+        if sessions.turns.begin(session, door.capability, paused=paused):
+            self._nursery.start_soon(sessions.turns.take_and_deliver, session)
         else:
             # Its agent does not go on after a crash.
-            self._nursery.start_soon(services.deliveries.deliver, session)
+            self._nursery.start_soon(sessions.deliveries.deliver, session)
 
     def open_copy(
         self,
@@ -240,20 +239,20 @@ class KeptDoor:
 
         It outlives its request, and ends with its tree.
         """
-        services = self._services
-        services.book.admission.require_running()
+        sessions = self._sessions
+        sessions.facts.require_running()
         kept_open = KeptOpen(
             capability=DeliveryCapability.POLL, owner=owner, labels=self.labels_of(owner, labels)
         )
         id_ = self.new_session_id() if id_ is None else id_
-        session = copied.post(services, agent, id_, kept_open=kept_open)
+        session = copied.post(sessions, agent, id_, kept_open=kept_open)
         running = [task.id for task in session.unsettled_detached.values() if task.is_running]
         is_in_turn = session.turn is not None
         self._supervise(session, agent)
         for task in running:
-            self._nursery.start_soon(services.delegator.run_child, task)
+            self._nursery.start_soon(sessions.delegator.run_child, task)
         if is_in_turn:
-            self._nursery.start_soon(services.turns.take_and_deliver, session)
+            self._nursery.start_soon(sessions.turns.take_and_deliver, session)
         return session
 
     async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
@@ -266,12 +265,15 @@ class KeptDoor:
         """
         await trio.lowlevel.checkpoint()
         without_agent: list[SessionRecord] = []
-        book = self._services.book
-        unfinished = [id_ for id_ in book.ledger.sessions if id_ in book.cache.active]
-        untaken = [*book.cache.untaken] if self._pushes or self._kinds else []
+        unfinished = [
+            id_
+            for id_ in self._sessions.read.records.sessions
+            if id_ in self._sessions.read.active_sessions
+        ]
+        untaken = [*self._sessions.read.untaken_sessions] if self._pushes or self._kinds else []
         for id_ in (*unfinished, *untaken):
-            await book.cache.load(id_)
-            session = book.ledger.sessions[id_]
+            await self._sessions.facts.load(id_)
+            session = self._sessions.read.records.sessions[id_]
             is_over = session.has_nothing_pending and not (
                 session.undelivered or session.may_be_told_later
             )
@@ -284,7 +286,7 @@ class KeptDoor:
                 continue  # a poll would take its replies from their reader
             if session.awaits_resume:
                 continue  # its client is gone
-            if id_ in book.cache.untaken and self._push_of(session) is None:
+            if id_ in self._sessions.read.untaken_sessions and self._push_of(session) is None:
                 continue  # its client polls for what it has not taken
             agent = self.agent_for(session)
             if agent is None:
@@ -308,8 +310,8 @@ class KeptDoor:
     async def find(self, session: str) -> SessionRecord:
         """Return a session, idle ones included, unless its owner has deleted it."""
         id_ = SessionId(session)
-        await self._services.book.cache.load(id_)
-        record = self._services.book.ledger.sessions.get(id_)
+        await self._sessions.facts.load(id_)
+        record = self._sessions.read.records.sessions.get(id_)
         if record is None or record.deleted:
             raise UnknownIdError(f"there is no run or session {session!r}")
         return record
@@ -317,38 +319,37 @@ class KeptDoor:
     async def wait_over(self, session: SessionRecord) -> None:
         """Wait until a session has nothing left to do, and its facts are durable."""
         await trio.lowlevel.checkpoint()
-        book = self._services.book
         while not is_over(session):
-            if book.closed:
+            if self._sessions.read.is_closed:
                 raise ClosedError("the server has stopped")
-            await book.wakeups.wait_session_changed(session.id)
-        await book.wait_durable()
+            await self._sessions.read.wait_session_changed(session.id)
+        await self._sessions.facts.wait_durable()
 
     def take_reply(self, reply: Reply) -> int:
         """Post that the client has a reply, and return the sequence number of the fact."""
-        self._services.deliveries.mark_delivered(reply)
-        return self._services.book.ledger.last_seq
+        self._sessions.deliveries.mark_delivered(reply)
+        return self._sessions.read.records.last_seq
 
     async def steer(self, task: TaskId, text: str, *, id_: MessageId, seconds: float) -> Receipt:
         """Send a message to a running task, and wait up to `seconds` until it has read it."""
-        receipts = await self._services.delegator.steer(
+        receipts = await self._sessions.delegator.steer(
             {task: id_}, text, by=STEERED_BY, origin=SteeringOrigin.OUTSIDE, seconds=seconds
         )
         return receipts[task]
 
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
         """End a session for good, and return when all its tasks are settled."""
-        await close_session(self._services, session, deleted=deleted)
+        await close_session(self._sessions, session, deleted=deleted)
 
     def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> Door:
         """Connect a door to a session for as long as there is something to do in it."""
         push = self._push_of(session)
         door = (
-            _PollDoor(self._services, session)
+            _PollDoor(self._sessions, session)
             if push is None
-            else _PushDoor(self._services, session, push)
+            else _PushDoor(self._sessions, session, push)
         )
-        connect_door(self._services, session, agent, door)
+        connect_door(self._sessions, session, agent, door)
         self._supervised.add(session.id)
         self._nursery.start_soon(self._supervise_until_over, session, door)
         return door
@@ -361,7 +362,7 @@ class KeptDoor:
         return self._pushes.get(session.owner)
 
     async def _supervise_until_over(self, session: SessionRecord, door: Door) -> None:
-        book, deliveries = self._services.book, self._services.deliveries
+        deliveries = self._sessions.deliveries
         try:
             await deliveries.deliver(session)
             while not (
@@ -370,10 +371,10 @@ class KeptDoor:
                 # A notice that comes later, or never, would find no door.
                 and (session.closed or not session.may_be_told_later)
             ):
-                await book.wakeups.wait_session_changed(session.id)
+                await self._sessions.read.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)
-            disconnect_door(self._services, session, door)
+            disconnect_door(self._sessions, session, door)
 
 
 def is_over(session: SessionRecord) -> bool:
@@ -388,8 +389,8 @@ class _PollDoor:
 
     capability = DeliveryCapability.POLL
 
-    def __init__(self, services: Services, session: SessionRecord) -> None:
-        self._deliveries = services.deliveries
+    def __init__(self, sessions: Sessions, session: SessionRecord) -> None:
+        self._deliveries = sessions.deliveries
         self._session = session
 
     async def deliver(self, reply: Reply) -> None:
@@ -407,8 +408,8 @@ class _PushDoor:
 
     capability = DeliveryCapability.PUSH
 
-    def __init__(self, services: Services, session: SessionRecord, push: Push) -> None:
-        self._deliveries = services.deliveries
+    def __init__(self, sessions: Sessions, session: SessionRecord, push: Push) -> None:
+        self._deliveries = sessions.deliveries
         self._session = session
         self._push = push
 

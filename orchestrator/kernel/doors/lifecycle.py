@@ -1,12 +1,12 @@
 """How a session is opened, connected to a door, and closed: one way, for every kind of door.
 
-    session = open_new_session(services, agent)              # or, to go on with an old one:
-    session = await reopen_session(services, agent, id_)
-    connect_door(services, session, agent, door)             # replies go to `door.deliver`
-    await services.deliveries.deliver(session)               # those that no earlier door took
-    post_message(services, request, session.id)              # in `doors/inbound.py`; any number
-    disconnect_door(services, session, door)                 # its turn and its tasks run on
-    await close_session(services, session)                   # it ends for good
+    session = open_new_session(sessions, agent)              # or, to go on with an old one:
+    session = await reopen_session(sessions, agent, id_)
+    connect_door(sessions, session, agent, door)             # replies go to `door.deliver`
+    await sessions.deliveries.deliver(session)               # those that no earlier door took
+    post_message(sessions, request, session.id)              # in `doors/inbound.py`; any number
+    disconnect_door(sessions, session, door)                 # its turn and its tasks run on
+    await close_session(sessions, session)                   # it ends for good
 
 The agent of a session is registered before its first fact, and stays so for as long as the session
 has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
@@ -32,7 +32,7 @@ from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.errors import ClosedError, SessionOpenError, UnknownIdError
 from orchestrator.kernel.execution.workspace.settings import elsewhere
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 NO_STRINGS: Final[Mapping[str, str]] = {}
 _LAST_FACTS: Final = (DoorClosed, TaskSettled, TurnEnded)
@@ -40,7 +40,7 @@ _LAST_FACTS: Final = (DoorClosed, TaskSettled, TurnEnded)
 
 
 def open_new_session(
-    services: Services,
+    sessions: Sessions,
     agent: Agent[Any],
     id_: SessionId | None = None,
     *,
@@ -53,7 +53,7 @@ def open_new_session(
     """Register an agent, and open a session with it. Connect a door or begin a turn at once.
 
     Args:
-        services: the parts of the orchestrator.
+        sessions: the sessions of the orchestrator.
         agent: the agent that takes the session's turns.
         id_: the session's id, where the caller has chosen it.
         history: the messages of a conversation that took place elsewhere.
@@ -66,17 +66,17 @@ def open_new_session(
         ClosedError: the orchestrator is stopping.
         SharedBudgetError: a budget around this is kept in another journal.
     """
-    services.book.admission.require_running()
-    id_ = services.new_session_id() if id_ is None else id_
+    sessions.facts.require_running()
+    id_ = sessions.new_session_id() if id_ is None else id_
     # Before the first fact: an agent whose model is not available leaves no trace.
-    services.registry.register_session(id_, agent, deps)
+    sessions.registry.register_session(id_, agent, deps)
     try:
-        services.book.post(
+        sessions.facts.post(
             SessionOpened(
                 id_,
                 agent.name,
                 agent.budget,
-                current_grants(services.book.journal_identity),
+                current_grants(sessions.facts.journal_identity),
                 attended=attended,
                 history=history,
                 labels=labels,
@@ -84,12 +84,12 @@ def open_new_session(
             )
         )
     except BaseException:
-        services.registry.unregister_session(id_)
+        sessions.registry.unregister_session(id_)
         raise
-    return services.book.ledger.sessions[id_]
+    return sessions.read.records.sessions[id_]
 
 
-async def reopen_session(services: Services, agent: Agent[Any], id_: SessionId) -> SessionRecord:
+async def reopen_session(sessions: Sessions, agent: Agent[Any], id_: SessionId) -> SessionRecord:
     """Load a session that has no door, to connect another one.
 
     Raises:
@@ -98,9 +98,9 @@ async def reopen_session(services: Services, agent: Agent[Any], id_: SessionId) 
             is on another machine.
         ClosedError: it was closed for good, or the orchestrator is stopping.
     """
-    services.book.admission.require_running()
-    await services.book.cache.load(id_)
-    session = services.book.ledger.sessions.get(id_)
+    sessions.facts.require_running()
+    await sessions.facts.load(id_)
+    session = sessions.read.records.sessions.get(id_)
     if session is None:
         raise UnknownIdError(f"there is no session {id_!r}")
     if session.closed:
@@ -115,22 +115,22 @@ async def reopen_session(services: Services, agent: Agent[Any], id_: SessionId) 
         raise UnknownIdError(
             f"session {id_!r} talks to agent {session.root.agent!r}, not to {agent.name!r}"
         )
-    require_files_here(services, session)
+    require_files_here(sessions, session)
     return session
 
 
-def require_files_here(services: Services, session: SessionRecord) -> None:
+def require_files_here(sessions: Sessions, session: SessionRecord) -> None:
     """Refuse to go on with a session whose workspace is on another machine.
 
     Raises:
         SessionOpenError: it is.
     """
-    if why := elsewhere(session, services.machine.settings.host):
+    if why := elsewhere(session, sessions.machine.settings.host):
         raise SessionOpenError(f"session {session.id!r} cannot go on here: {why}")
 
 
 def connect_door(
-    services: Services,
+    sessions: Sessions,
     session: SessionRecord,
     agent: Agent[Any],
     door: Door,
@@ -139,55 +139,55 @@ def connect_door(
 ) -> None:
     """Send the replies of a session to a door from now on, and wake it if it has mail.
 
-    Await `services.deliveries.deliver(session)` next: no earlier door may have taken its replies.
+    Await `sessions.deliveries.deliver(session)` next: no earlier door may have taken its replies.
     """
-    services.registry.register_session(session.id, agent, deps)
-    services.deliveries.attach(session.id, door)
-    services.book.post(DoorOpened(session.id, door.capability))
+    sessions.registry.register_session(session.id, agent, deps)
+    sessions.deliveries.attach(session.id, door)
+    sessions.facts.post(DoorOpened(session.id, door.capability))
 
 
-def disconnect_door(services: Services, session: SessionRecord, door: Door) -> None:
+def disconnect_door(sessions: Sessions, session: SessionRecord, door: Door) -> None:
     """Take a session's door away. Its turn and its tasks run on; replies wait for the next door."""
     door.disconnect()
-    services.deliveries.detach(session.id)
-    if not services.book.closed:
-        services.book.post(DoorClosed(session.id))
+    sessions.deliveries.detach(session.id)
+    if not sessions.read.is_closed:
+        sessions.facts.post(DoorClosed(session.id))
 
 
 async def close_session(
-    services: Services, session: SessionRecord, *, deleted: bool = False
+    sessions: Sessions, session: SessionRecord, *, deleted: bool = False
 ) -> None:
     """End a session for good: cancel what runs in it, and drop its unread mail.
 
     Returns when that is durable.
 
     Args:
-        services: the parts of the orchestrator.
+        sessions: the sessions of the orchestrator.
         session: the session.
         deleted: no client may find it any more.
     """
     if not session.closed or (deleted and not session.deleted):
-        services.book.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))
-    services.deliveries.disconnect(session.id)
-    await services.delegator.cancel([session.root.id, *session.unsettled_detached])
-    await services.machine.end_commands_of(session.root.id, "its session was closed")
-    await services.book.wait_durable()
+        sessions.facts.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))
+    sessions.deliveries.disconnect(session.id)
+    await sessions.delegator.cancel([session.root.id, *session.unsettled_detached])
+    await sessions.machine.end_commands_of(session.root.id, "its session was closed")
+    await sessions.facts.wait_durable()
 
 
 @contextmanager
-def release_agents(services: Services) -> Generator[None]:
+def release_agents(sessions: Sessions) -> Generator[None]:
     """Unregister the agent of each session once nothing of it can run any more.
 
     It follows the facts: a task may outlive its door by hours, and the door does not wait for it.
     """
 
     def release(entry: Entry, _encoded: Encoded) -> None:
-        session = services.book.ledger.sessions.get(entry.session)
+        session = sessions.read.records.sessions.get(entry.session)
         # An interrupted turn is resumed by the next door, which registers the agent again.
         if session is None or session.root.is_running:
             return
         if session.door is None and not session.unsettled_detached:
-            services.registry.unregister_session(session.id)
+            sessions.registry.unregister_session(session.id)
 
-    with services.book.subscribers.subscribe_kinds(release, _LAST_FACTS):
+    with sessions.read.subscribe(release, kinds=_LAST_FACTS):
         yield

@@ -22,7 +22,7 @@ from orchestrator.kernel.engine.task_runner import TaskEnd
 from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
 from orchestrator.kernel.history import History
 from orchestrator.kernel.pipelines.current_run import outside_pipeline
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -70,7 +70,7 @@ class Run(Generic[OutputT_co]):
 
 
 async def run_once(
-    services: Services,
+    sessions: Sessions,
     agent: Agent[Any],
     goal: Any,
     parts: tuple[Part, ...],
@@ -79,14 +79,14 @@ async def run_once(
     deps: object = None,
 ) -> Run[Any]:
     """Run an agent on a goal, and return when its whole tree is settled."""
-    request = await inbound_run(services, agent, goal, parts, attended=attended, deps=deps)
-    session = open_one_turn(services, request)
-    end = await take_only_turn(services, session)
-    return ended_run(services, agent, session, end.outcome, end.error)
+    request = await inbound_run(sessions, agent, goal, parts, attended=attended, deps=deps)
+    session = open_one_turn(sessions, request)
+    end = await take_only_turn(sessions, session)
+    return ended_run(sessions, agent, session, end.outcome, end.error)
 
 
 def ended_run(
-    services: Services,
+    sessions: Sessions,
     agent: Agent[Any],
     session: SessionRecord,
     outcome: Outcome,
@@ -99,12 +99,12 @@ def ended_run(
         outcome=outcome,
         tree=session.tree,
         error=error,
-        history=services.history,
+        history=sessions.history,
     )
 
 
 async def inbound_run(
-    services: Services,
+    sessions: Sessions,
     agent: Agent[Any],
     goal: Any,
     parts: tuple[Part, ...],
@@ -122,46 +122,45 @@ async def inbound_run(
         deps=deps,
     )
     if is_large(request):
-        await search_request_ahead(services.book.redactor, request)
+        await search_request_ahead(sessions.read.redactor, request)
     return request  # noqa: ASYNC910 (what follows checkpoints)
 
 
 def open_one_turn(
-    services: Services, request: InboundRequest, id_: SessionId | None = None
+    sessions: Sessions, request: InboundRequest, id_: SessionId | None = None
 ) -> SessionRecord:
     """Open a session without a door, and begin its only turn in the same step.
 
     No crash can leave a session between the two that another door would take up.
     """
-    session = open_inbound_session(services, request, id_)
-    services.turns.begin(session, CAPABILITY)
+    session = open_inbound_session(sessions, request, id_)
+    sessions.turns.begin(session, CAPABILITY)
     return session
 
 
 async def resume_once(
-    services: Services, agent: Agent[Any], run: str, *, deps: object = None
+    sessions: Sessions, agent: Agent[Any], run: str, *, deps: object = None
 ) -> Run[Any]:
     """Go on with a run whose process died, and return when its whole tree is settled."""
-    book = services.book
-    book.admission.require_running()
+    sessions.facts.require_running()
     id_ = SessionId(run)
-    last = await book.read_last_time(id_)
-    await book.cache.load(id_)
+    last = await sessions.read.last_time(id_)
+    await sessions.facts.load(id_)
     # No checkpoint from here to the fact by which it is resumed: nothing else resumes it.
-    session = book.ledger.sessions.get(id_)
+    session = sessions.read.records.sessions.get(id_)
     if session is None or last is None:
         raise UnknownIdError(f"there is no run {run!r}")
     require_resumable(session, agent)
-    require_files_here(services, session)
-    services.registry.register_session(id_, agent, deps)
+    require_files_here(sessions, session)
+    sessions.registry.register_session(id_, agent, deps)
     error: BaseException | None = None
-    if services.turns.begin(session, CAPABILITY, paused=max(0, book.clock() - last)):
-        error = (await take_only_turn(services, session)).error
+    if sessions.turns.begin(session, CAPABILITY, paused=max(0, sessions.read.now() - last)):
+        error = (await take_only_turn(sessions, session)).error
     else:
         # Its agent does not go on after a crash.
-        await book.wait_durable()
+        await sessions.facts.wait_durable()
     assert session.last_outcome is not None, "its turn has ended"
-    return ended_run(services, agent, session, session.last_outcome, error)
+    return ended_run(sessions, agent, session, session.last_outcome, error)
 
 
 def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
@@ -191,7 +190,7 @@ def _why_not_interrupted(session: SessionRecord) -> str:
     return "is under way: the process that runs it has not died"
 
 
-async def take_only_turn(services: Services, session: SessionRecord) -> TaskEnd:
+async def take_only_turn(sessions: Sessions, session: SessionRecord) -> TaskEnd:
     """Run the turn of such a session until it ends. Cancelling this cancels its tree."""
     with outside_pipeline():
-        return await services.turns.take(session)
+        return await sessions.turns.take(session)

@@ -24,7 +24,7 @@ from orchestrator.kernel.doors.kept import NO_PUSHES, KeptDoor, Push, Restore, a
 from orchestrator.kernel.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import OrchestratorError
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 
 class RequestDoor(KeptDoor):
@@ -32,7 +32,7 @@ class RequestDoor(KeptDoor):
 
     def __init__(
         self,
-        services: Services,
+        sessions: Sessions,
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
         pushes: Mapping[str, Push] = NO_PUSHES,
@@ -41,28 +41,28 @@ class RequestDoor(KeptDoor):
         kinds: Mapping[str, Push] = NO_PUSHES,
     ) -> None:
         """Serve agents; the arguments are those of `KeptDoor`."""
-        super().__init__(services, agents, nursery, pushes, restore, kinds=kinds)
+        super().__init__(sessions, agents, nursery, pushes, restore, kinds=kinds)
         self._shared: dict[SessionId, _SharedTurn] = {}
         """The turns under way that several clients may wait for."""
 
     def require_model(self, agent: Agent[Any]) -> None:
         """Raise `DefinitionError` unless the model of an agent can be called here."""
-        self._services.registry.models.model_of(agent)
+        self._sessions.registry.models.model_of(agent)
 
     def note_pruned(self) -> None:
         """Tell those who list runs that some were deleted in another journal of their list."""
-        self._services.book.note_pruned()
+        self._sessions.facts.note_pruned()
 
     def open_one_turn(self, request: InboundRequest, id_: SessionId | None = None) -> SessionRecord:
         """Open a session that ends with its request, and begin its turn.
 
         `run_turn` takes the turn within the request, `start_turn` beside it.
         """
-        return open_one_turn(self._services, request, id_)
+        return open_one_turn(self._sessions, request, id_)
 
     async def run_turn(self, session: SessionRecord) -> Outcome:
         """Take the only turn of a session. Cancelling this cancels its tree."""
-        return (await take_only_turn(self._services, session)).outcome
+        return (await take_only_turn(self._sessions, session)).outcome
 
     async def share_turn(self, session: SessionRecord) -> None:
         """Wait for the only turn of a session, with all others who wait for it.
@@ -107,14 +107,14 @@ class RequestDoor(KeptDoor):
         await trio.lowlevel.checkpoint()
         waiting = [
             session.root.id
-            for session in self._services.book.ledger.sessions.values()
+            for session in self._sessions.read.records.sessions.values()
             if session.labels.get(KIND)
             and session.root.is_running
             and session.turn is not None
             and session.turn.capability is DeliveryCapability.NONE
         ]
         if waiting:
-            await self._services.delegator.cancel(waiting)
+            await self._sessions.delegator.cancel(waiting)
 
 
 class _SharedTurn:

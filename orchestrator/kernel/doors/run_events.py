@@ -151,7 +151,7 @@ class RunEvents:
 
     def __init__(self, read: ReadApi, session: SessionId) -> None:
         self._read = read
-        self._ledger = read.ledger
+        self._ledger = read.records
         self._session = session
         self._redactor = read.redactor
         self._answers: dict[TaskId, _Answer] = {}

@@ -22,11 +22,9 @@ from orchestrator.kernel.doors.lifecycle import (
     open_new_session,
     reopen_session,
 )
-from orchestrator.kernel.engine.approvals import open_questions
-from orchestrator.kernel.engine.shutdown import has_running_tasks
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.run_events import RunEvents
@@ -37,14 +35,14 @@ class Session:
 
     capability = DeliveryCapability.PUSH
 
-    def __init__(self, services: Services, record: SessionRecord) -> None:
+    def __init__(self, sessions: Sessions, record: SessionRecord) -> None:
         self.id = record.id
-        self._services = services
+        self._sessions = sessions
         self._record = record
         self._pending: dict[int, _PendingReply] = {}
-        self.replies = Replies(services)
+        self.replies = Replies(sessions)
         """The replies of turns that mail has woken, and that no `ask` waits for."""
-        self.questions = ApprovalQuestions(services, self.id, is_closed=lambda: self.replies.closed)
+        self.questions = ApprovalQuestions(sessions, self.id, is_closed=lambda: self.replies.closed)
         """The approval questions of the session, each once: `answer` them."""
 
     @property
@@ -54,7 +52,7 @@ class Session:
 
     def _repr_svg_(self) -> str:
         """Return a picture of the tree as it is now, for a notebook."""
-        return self.tree.to_svg(now=self._services.read.now())
+        return self.tree.to_svg(now=self._sessions.read.now())
 
     def events(self) -> "AbstractContextManager[RunEvents]":
         """Read the text, calls, delegations and results of all tasks, as long as the block lasts.
@@ -64,7 +62,7 @@ class Session:
         # Imported late: most conversations are read by their replies.
         from orchestrator.kernel.doors.run_events import open_events
 
-        return open_events(self._services.read, self.id)
+        return open_events(self._sessions.read, self.id)
 
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
         """Send a message, and wait for the reply of the turn that reads it.
@@ -80,29 +78,28 @@ class Session:
                 from one message to the next.
         """
         require_trio()
-        book = self._services.book
         if workspace:
             text = f"[Workspace: {workspace}]\n{text}"
         message = UserMessage(well_formed(text), parts)
         if has_long_text(message.text):
-            await search_ahead(book.redactor, [message.text])
+            await search_ahead(self._sessions.read.redactor, [message.text])
         if parts:
-            await search_parts_ahead(book.redactor, parts)
+            await search_parts_ahead(self._sessions.read.redactor, parts)
         self._require_open()
-        book.admission.require_running()
+        self._sessions.facts.require_running()
         context = session_strings()
-        book.post(
+        self._sessions.facts.post(
             MessageReceived(
                 self.id,
                 message.text,
                 message.parts,
                 message.id,
                 {**context, "cwd": workspace} if workspace else context,
-                current_grants(book.journal_identity),
+                current_grants(self._sessions.facts.journal_identity),
                 async_delivery=async_delivery_supported(),
             )
         )
-        seq = book.ledger.last_seq
+        seq = self._sessions.read.records.last_seq
         pending = self._pending[seq] = _PendingReply()
         is_taken = False
         try:
@@ -113,20 +110,20 @@ class Session:
             if pending.reply is not None and not is_taken:
                 # The reply came in the moment in which this was cancelled.
                 self.replies.put(pending.reply)
-        self._services.deliveries.mark_delivered(reply)
+        self._sessions.deliveries.mark_delivered(reply)
         return reply
 
     async def answer(self, approval: str, answer: str, *, reason: str = "", by: str = "") -> None:
         """Answer an approval question of this session, as `Orchestrator.answer` does."""
         self._require_open()
         await answer_question(
-            self._services, approval, answer, reason=reason, by=by, session=self.id
+            self._sessions, approval, answer, reason=reason, by=by, session=self.id
         )
 
     @property
     def open_questions(self) -> list[ApprovalQuestion]:
         """The approval questions that are open now, oldest first."""
-        return open_questions(self._services.book, self.id)
+        return self._sessions.read.open_questions(self.id)
 
     async def wait_idle(self) -> None:
         """Wait until no turn runs and nothing is outstanding.
@@ -138,21 +135,20 @@ class Session:
         """
         require_trio()
         await trio.lowlevel.checkpoint()
-        book = self._services.book
         while True:
             self._require_open()
-            if self._record.has_nothing_pending and self._services.deliveries.has_delivered_all(
+            if self._record.has_nothing_pending and self._sessions.deliveries.has_delivered_all(
                 self._record
             ):
                 return
-            if book.admission.is_stopping and not (
-                self._record.has_nothing_pending or has_running_tasks(book)
+            if self._sessions.read.is_stopping and not (
+                self._record.has_nothing_pending or self._sessions.read.has_running_tasks
             ):
-                book.admission.require_running()
-            if book.admission.is_stopping:
-                await book.wakeups.wait_changed()
+                self._sessions.facts.require_running()
+            if self._sessions.read.is_stopping:
+                await self._sessions.read.wait_changed()
             else:
-                await book.wakeups.wait_session_changed(self.id)
+                await self._sessions.read.wait_session_changed(self.id)
 
     async def deliver(self, reply: Reply) -> None:
         pending = [self._pending[seq] for seq in reply.read if seq in self._pending]
@@ -179,8 +175,8 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
     again when the session is opened again.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
         self._send, self._receive = trio.open_memory_channel[Reply](math.inf)
         self.closed = False
 
@@ -196,14 +192,14 @@ class Replies(trio.abc.ReceiveChannel[Reply]):
                 reply = await self._receive.receive()
             except trio.ClosedResourceError:
                 raise trio.EndOfChannel from None
-            if self._services.deliveries.mark_delivered(reply):
+            if self._sessions.deliveries.mark_delivered(reply):
                 return reply
 
     def receive_nowait(self) -> Reply:
         """Return the next reply, or raise `trio.WouldBlock` if there is none yet."""
         while True:
             reply = self._receive.receive_nowait()
-            if self._services.deliveries.mark_delivered(reply):
+            if self._sessions.deliveries.mark_delivered(reply):
                 return reply
 
     def close(self) -> None:
@@ -240,7 +236,7 @@ class _PendingReply:
 
 @asynccontextmanager
 async def open_session(
-    services: Services, agent: Agent[Any], id_: SessionId | None, *, deps: object = None
+    sessions: Sessions, agent: Agent[Any], id_: SessionId | None, *, deps: object = None
 ) -> AsyncGenerator[Session]:
     """Open a new session, or go on with an old one.
 
@@ -248,14 +244,14 @@ async def open_session(
     when the session is opened again.
     """
     if id_ is None:
-        record = open_new_session(services, agent, deps=deps)
+        record = open_new_session(sessions, agent, deps=deps)
     else:
-        record = await reopen_session(services, agent, id_)
-    session = Session(services, record)
-    connect_door(services, record, agent, session, deps=deps)
+        record = await reopen_session(sessions, agent, id_)
+    session = Session(sessions, record)
+    connect_door(sessions, record, agent, session, deps=deps)
     try:
-        await services.book.wait_durable()
-        await services.deliveries.deliver(record)
+        await sessions.facts.wait_durable()
+        await sessions.deliveries.deliver(record)
         yield session
     finally:
-        disconnect_door(services, record, session)
+        disconnect_door(sessions, record, session)

@@ -20,7 +20,7 @@ from orchestrator.kernel.doors.one_shot import (
 )
 from orchestrator.kernel.doors.run_events import RunEvent, RunEvents, open_events
 from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 
 OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -34,12 +34,12 @@ class StreamedRun(Generic[OutputT_co]):
 
     def __init__(
         self,
-        services: Services,
+        sessions: Sessions,
         agent: Agent[OutputT_co],
         session: SessionRecord,
         events: RunEvents,
     ) -> None:
-        self._services = services
+        self._sessions = sessions
         self._agent = agent
         self._session = session
         self.events = events
@@ -75,12 +75,12 @@ class StreamedRun(Generic[OutputT_co]):
         await self._ended.wait()
         outcome = self._session.last_outcome
         assert outcome is not None, "its turn has ended"
-        return ended_run(self._services, self._agent, self._session, outcome, self._error)
+        return ended_run(self._sessions, self._agent, self._session, outcome, self._error)
 
     async def take_turn(self) -> None:
         """Run it to its end, for the nursery that owns it."""
         try:
-            self._error = (await take_only_turn(self._services, self._session)).error
+            self._error = (await take_only_turn(self._sessions, self._session)).error
         finally:
             self._ended.set()
             self.events.close()
@@ -88,7 +88,7 @@ class StreamedRun(Generic[OutputT_co]):
 
 @asynccontextmanager
 async def stream_once(
-    services: Services,
+    sessions: Sessions,
     agent: Agent[OutputT],
     goal: Any,
     parts: tuple[Part, ...],
@@ -97,13 +97,13 @@ async def stream_once(
     deps: object = None,
 ) -> AsyncGenerator[StreamedRun[OutputT]]:
     """Run an agent on a goal as long as the block lasts, and cancel it after that."""
-    request = await inbound_run(services, agent, goal, parts, attended=attended, deps=deps)
-    session = open_one_turn(services, request)
+    request = await inbound_run(sessions, agent, goal, parts, attended=attended, deps=deps)
+    session = open_one_turn(sessions, request)
     # No checkpoint since the turn was begun: no event is missed.
-    with open_events(services.read, session.id) as events, raising_one_error():
+    with open_events(sessions.read, session.id) as events, raising_one_error():
         # Owns the run.
         async with trio.open_nursery() as nursery:
-            run = StreamedRun(services, agent, session, events)
+            run = StreamedRun(sessions, agent, session, events)
             nursery.start_soon(run.take_turn)
             try:
                 yield run

@@ -20,6 +20,7 @@ from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.fact_redaction import EventT, FactRedactor
 from orchestrator.kernel.journal.group_commit import MAX_DELAY_SECONDS
 from orchestrator.kernel.journal.journal import Journal, Pruned
+from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.session_cache import SessionCache
 from orchestrator.kernel.journal.subscriptions import FactSubscribers
 from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
@@ -61,6 +62,8 @@ class Bookkeeper:
             schedule: begins due work later than at once; replay begins it when it was begun.
         """
         self.ledger = ledger
+        self.records: Records = ledger
+        """The same, to read: for all but the engine and the journal."""
         self.clock = clock
         self.redactor = Redactor() if redactor is None else redactor
         self.closed = False
@@ -73,7 +76,10 @@ class Bookkeeper:
         self.subscribers = FactSubscribers()
         self.wakeups = Wakeups(ledger, schedule)
         self.admission = Admission(ledger, self.post, self.wakeups)
+        self.require_running = self.admission.require_running
+        self.wait_running = self.admission.wait_running
         self.cache = SessionCache(journal, ledger, self.wait_durable)
+        self.load = self.cache.load
         self.open_left_commands = journal.open_left_commands
         """Opens the exchange with machines that have commands of its journal."""
         self.journal_identity = journal.identity

@@ -104,7 +104,7 @@ class Child(Generic[OutputT_co]):
         """Return the error of a child that did not succeed: of a fan-out, all failures in it."""
         if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
             return task_failure(self.path, outcome, self._error)
-        ledger = self._book.ledger
+        ledger = self._book.records
         tree = ledger.sessions[self._record.session].tree
         below = [ledger.tasks[task] for task in tree.children(self._record.id)]
         # A task that was cancelled because of the others has not failed.

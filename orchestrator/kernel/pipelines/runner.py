@@ -142,7 +142,7 @@ class PipelineRun:
 
     def _goal(self, pipeline: Pipeline[Any, Any]) -> str:
         record = self._record
-        turn = self._book.ledger.sessions[record.session].turn
+        turn = self._book.records.sessions[record.session].turn
         if record.request is None:
             assert turn is not None, "a root runs in a turn"
             begins = turn.transcript_start - len(turn.read)
@@ -230,7 +230,7 @@ class PipelineRun:
         self._children.append(task)
         if known is None:
             self._request(task, agent, goal, call, to_come)
-        record = self._book.ledger.tasks[task]
+        record = self._book.records.tasks[task]
         child = Child(agent, record, self._book)
         self._nursery.start_soon(self._run_child, child, record)
         return child

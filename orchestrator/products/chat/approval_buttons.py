@@ -16,7 +16,7 @@ from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalV
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError, error_text
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import (
@@ -55,12 +55,14 @@ class ApprovalButtons:
 
     def __init__(
         self,
-        services: Services,
+        sessions: Sessions,
         replies: Replies,
         nursery: trio.Nursery,
         report: Callable[[str], None],
     ) -> None:
-        self._services = services
+        self._sessions = sessions
+        self._facts = sessions.facts
+        self._read = sessions.read
         self._replies = replies
         self._nursery = nursery
         self._report = report
@@ -71,11 +73,11 @@ class ApprovalButtons:
 
     async def ask_forever(self) -> None:
         """Send each question of a chat once, and take its buttons away when it is answered."""
-        book = self._services.book
-        questions = ApprovalQuestions(self._services, None, is_closed=lambda: book.closed)
-        with book.subscribers.subscribe_kinds(self._note_answer, (ApprovalAnswered,)):
+        questions = ApprovalQuestions(self._sessions, None, is_closed=lambda: self._read.is_closed)
+        with self._read.subscribe(self._note_answer, kinds=(ApprovalAnswered,)):
             async for question in questions:
-                session = book.ledger.sessions[book.ledger.tasks[question.task].session]
+                records = self._read.records
+                session = records.sessions[records.tasks[question.task].session]
                 if session.labels.get(KIND) == CHAT_PLATFORM:
                     self._asked.add(question.id)
                     self._nursery.start_soon(self._ask_until_answered, session, question)
@@ -90,7 +92,7 @@ class ApprovalButtons:
 
     def open_questions(self, session: SessionRecord) -> list[ApprovalQuestion]:
         """Return the questions of a session that have no answer, oldest first."""
-        return self._services.read.open_questions(session.id)
+        return self._read.open_questions(session.id)
 
     async def press(self, press: ButtonPress) -> None:
         """Take the answer of a person who may answer."""
@@ -119,15 +121,15 @@ class ApprovalButtons:
             UnknownIdError: it is not open any more.
         """
         await answer_question(
-            self._services, approval, verdict, by=by, reason=reason, session=session.id
+            self._sessions, approval, verdict, by=by, reason=reason, session=session.id
         )
 
     def _asked_in(self, approval: str, press: ButtonPress) -> SessionRecord:
         """Return the session of a question, if it was asked with the button that was pressed."""
-        for question in self._services.read.open_questions():
+        for question in self._read.open_questions():
             if question.id == approval:
-                ledger = self._services.book.ledger
-                session = ledger.sessions[ledger.tasks[question.task].session]
+                records = self._read.records
+                session = records.sessions[records.tasks[question.task].session]
                 address, _, message = session.labels.get(ASKED + approval, "").partition(" ")
                 asked_at = parse_chat_address(address) if address else None
                 if message == press.message and asked_at == press.address:
@@ -154,9 +156,9 @@ class ApprovalButtons:
             if not message or session.closed:
                 return
             asked = LabelsChanged(session.id, {label: f"{address} {message}"})
-            self._services.book.post(asked)
+            self._facts.post(asked)
         while self._is_open(session, question):
-            await self._services.book.wakeups.wait_session_changed(session.id)
+            await self._read.wait_session_changed(session.id)
         await self._close(session, label, self._answer_text(question))
 
     async def _send(
@@ -168,7 +170,7 @@ class ApprovalButtons:
         while self._is_open(session, question):
             try:
                 anchor = session.root.context.get("message_id", "")
-                text = question_text(question, self._services.book.clock())
+                text = question_text(question, self._read.now())
                 sent = await platform.send_buttons(
                     address, text, buttons, key=question.id, anchor=anchor
                 )
@@ -207,9 +209,8 @@ class ApprovalButtons:
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 self._report(f"{address}: buttons were not closed: {error_text(exc)}")
                 break
-        book = self._services.book
-        if not book.closed and not session.deleted:
-            book.post(LabelsChanged(session.id, {label: ""}))
+        if not self._read.is_closed and not session.deleted:
+            self._facts.post(LabelsChanged(session.id, {label: ""}))
 
     async def _tell_presser(self, press: ButtonPress, text: str) -> None:
         await trio.lowlevel.checkpoint()

@@ -142,7 +142,7 @@ class Commands:
 
     async def _new(self, call: Call) -> str | Later:
         before = await self._conversations.begin(call.address, call.message)
-        await self._orchestrator.services.book.wait_durable()
+        await self._orchestrator.facts.wait_durable()
         if before is None:
             return "A new conversation begins."
 
@@ -206,7 +206,7 @@ class Commands:
             answered[call.message] = questions[0].id
             last = dict([*answered.items()][-MOST_ANSWERED:])
             new = {ANSWERED: msgspec.json.encode(last).decode()}
-            self._orchestrator.services.book.post(LabelsChanged(session.id, new))
+            self._orchestrator.facts.post(LabelsChanged(session.id, new))
         chosen = answered[call.message]
         question = next((it for it in questions if it.id == chosen), None)
         if question is None:
@@ -282,9 +282,8 @@ class Commands:
         return _with_prefix(HELP, call)
 
     async def _label(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
-        book = self._orchestrator.services.book
-        book.post(LabelsChanged(session.id, labels))
-        await book.wait_durable()
+        self._orchestrator.facts.post(LabelsChanged(session.id, labels))
+        await self._orchestrator.facts.wait_durable()
 
 
 def _with_prefix(text: str, call: Call) -> str:

@@ -16,7 +16,8 @@ from orchestrator.delegation.events import LabelsChanged
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.chat_address import PREFIX, ChatAddress, parse_chat_address
 
 ADDRESS: Final = "address"
@@ -46,8 +47,9 @@ def address_of(context: Mapping[str, str]) -> ChatAddress:
 class Conversations:
     """The sessions of all addresses."""
 
-    def __init__(self, services: Services, door: KeptDoor, agent: Agent[Any]) -> None:
-        self._services = services
+    def __init__(self, facts: Facts, read: ReadApi, door: KeptDoor, agent: Agent[Any]) -> None:
+        self._facts = facts
+        self._read = read
         self._door = door
         self._agent = agent
         self._newest: dict[ChatAddress, int] = {}
@@ -92,8 +94,7 @@ class Conversations:
     async def close_superseded(self) -> None:
         """Close the sessions before a `/new` whose process died before it had closed them."""
         await trio.lowlevel.checkpoint()
-        book = self._services.book
-        for session in list(book.ledger.sessions.values()):
+        for session in list(self._read.records.sessions.values()):
             if self._is_current(session) and await self._is_superseded(session):
                 await self._door.close(session)
 
@@ -114,7 +115,7 @@ class Conversations:
         labels = {LINK: session.id, ADDRESS: str(address)}
         self._door.open_record(labels, address.session(number))
         self._newest[address] = number
-        await self._services.book.wait_durable()
+        await self._facts.wait_durable()
 
     async def has_heard(self, address: ChatAddress, message: MessageId) -> bool:
         """Return whether a message was posted already, by this process or an earlier one."""
@@ -140,10 +141,10 @@ class Conversations:
         """Return the last message that was read at each address with an open session."""
         await trio.lowlevel.checkpoint()
         found: dict[ChatAddress, str] = {}
-        ids = [it for it in self._services.read.session_ids if it.startswith(PREFIX)]
+        ids = [it for it in self._read.session_ids if it.startswith(PREFIX)]
         for id_ in ids[-LATEST:]:
             with suppress(UnknownIdError):
-                session = (await self._services.read.session(id_)).session
+                session = (await self._read.session(id_)).session
                 context = session.root.context
                 if self._is_current(session) and "message_id" in context:
                     found[address_of(context)] = context["message_id"]
@@ -155,8 +156,8 @@ class Conversations:
         told = session.labels.get(TOLD, "")
         if text not in told:
             told = f"{told}\n\n{text}".strip()[-MOST_TOLD:]
-            self._services.book.post(LabelsChanged(session.id, {TOLD: told}))
-        await self._services.book.wait_durable()
+            self._facts.post(LabelsChanged(session.id, {TOLD: told}))
+        await self._facts.wait_durable()
 
     def _open(self, address: ChatAddress, labels: Mapping[str, str]) -> SessionRecord:
         number = self._number(address) + 1
@@ -176,7 +177,7 @@ class Conversations:
     def _number(self, address: ChatAddress) -> int:
         """Return the newest number that a session of an address has; -1 if there is none."""
         if address not in self._newest:
-            known, newest, number = self._services.read.session_ids, -1, 0
+            known, newest, number = self._read.session_ids, -1, 0
             while number <= newest + GAP:
                 if address.session(number) in known:
                     newest = number

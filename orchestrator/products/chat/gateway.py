@@ -120,36 +120,37 @@ class Gateway:
         clock: Callable[[], float],
         report: Callable[[str], None],
     ) -> None:
-        services = orchestrator.services
-        self._services = services
+        sessions = orchestrator.sessions
+        self._facts = orchestrator.facts
+        self._read = orchestrator.read
         self._agent = agent
         self._platforms: Mapping[str, Platform] = {it.name: it for it in platforms}
         for platform in platforms:
-            redactor = services.read.redactor
+            redactor = sessions.read.redactor
             redactor.learn(platform.secrets, source=f"platform {platform.name}")
         self._nursery = nursery
         self._settings = settings
         self._workspace = workspace
         self._clock = clock
         self._report = report
-        self._replies = Replies(services, self._platforms, report)
+        self._replies = Replies(self._facts, self._read, self._platforms, report)
         agents = {it.name: it for it in (*(job.agent for job in jobs), agent)}
         self.scheduler: Final = Scheduler(
-            services, agents, targets={**targets, **self.targets}, clock=clock, charge=self._charge
+            sessions, agents, targets={**targets, **self.targets}, clock=clock, charge=self._charge
         )
         self._door = KeptDoor(
-            services,
+            sessions,
             agents,
             nursery,
             restore=self._restored,
             kinds={CHAT_PLATFORM: self._replies.deliver, JOB: self.scheduler.deliver},
         )
-        self._conversations = Conversations(services, self._door, agent)
-        self.pairing: Final = PairingCodes(services, self._door, clock)
+        self._conversations = Conversations(self._facts, self._read, self._door, agent)
+        self.pairing: Final = PairingCodes(self._facts, self._read, self._door, clock)
         self._access = Access(settings, self.pairing)
         self._rates = Rates(clock)
         self._recent = _RecentMessages()
-        self._approvals = ApprovalButtons(services, self._replies, nursery, report)
+        self._approvals = ApprovalButtons(sessions, self._replies, nursery, report)
         self._commands = Commands(
             orchestrator,
             door=self._door,
@@ -184,7 +185,7 @@ class Gateway:
         try:
             await self._take(event)
         except ClosedError:
-            if not self._services.read.is_stopping:
+            if not self._read.is_stopping:
                 raise
             # Not acknowledged: the next process hears it again.
             await trio.sleep_forever()
@@ -239,7 +240,7 @@ class Gateway:
     ) -> None:
         self._replies.reached(message.address)
         if await self._conversations.has_heard(message.address, id_):
-            await self._services.book.wait_durable()
+            await self._facts.wait_durable()
             return
         limits = self._settings.limits_of(user)
         if seconds := self._rates.take(user, limits.messages_per_minute):
@@ -273,7 +274,7 @@ class Gateway:
             message=UserMessage(text, received.parts, id=id_),
             context=_context(message, workspace),
         )
-        await search_request_ahead(self._services.read.redactor, request)
+        await search_request_ahead(self._read.redactor, request)
         session = await self._conversations.take(message.address)
         # No checkpoint until it is posted: the session stays the one of the address.
         if told := session.labels.get(TOLD):
@@ -288,8 +289,8 @@ class Gateway:
             self._door.receive(session, request)
         changed = {TOLD: "", LANGUAGE_MODEL: profile.model}
         if any(session.labels.get(it, "") != changed[it] for it in changed):
-            self._services.book.post(LabelsChanged(session.id, changed))
-        await self._services.book.wait_durable()
+            self._facts.post(LabelsChanged(session.id, changed))
+        await self._facts.wait_durable()
 
     async def _run_command(self, message: IncomingMessage, call: Call) -> None:
         answer = await self._commands.run(call)
@@ -380,8 +381,7 @@ class Gateway:
         Args:
             jobs: those of the program; None leaves those of earlier processes as they are.
         """
-        subscribers = self._services.book.subscribers
-        with subscribers.subscribe_kinds(self._follow_turns, _BEGINS_TURN):
+        with self._read.subscribe(self._follow_turns, kinds=_BEGINS_TURN):
             await self.pairing.load()
             async with self.scheduler.open(self._door, jobs):
                 await self._resume()
@@ -398,8 +398,7 @@ class Gateway:
                     f"session {session.id} waits for agent {session.root.agent!r}, which is not"
                     " here"
                 )
-        ledger = self._services.book.ledger
-        chats = [it for it in ledger.sessions.values() if _is_chat(it)]
+        chats = [it for it in self._read.records.sessions.values() if _is_chat(it)]
         self._approvals.close_answered(chats)
         self._nursery.start_soon(self._approvals.ask_forever)
         for session in chats:
@@ -414,8 +413,7 @@ class Gateway:
             except RevokedError as exc:
                 self.report(f"{platform.name}: {error_text(exc)}; it is not heard any more")
             except Exception as exc:
-                book = self._services.book
-                if book.closed or book.is_broken:
+                if self._read.is_closed or self._facts.is_broken:
                     raise
                 what = f"{type(exc).__name__}: {error_text(exc)}"
                 self.report(f"{platform.name}: {what}; it is heard again in a minute")
@@ -425,7 +423,7 @@ class Gateway:
 
     def _follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
         """Show that an answer is being written, for as long as a turn takes."""
-        session = self._services.book.ledger.sessions.get(entry.session)
+        session = self._read.records.sessions.get(entry.session)
         if session is not None and _is_chat(session):
             self._nursery.start_soon(self._show_typing, session)
 

@@ -13,7 +13,8 @@ import trio
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import LabelsChanged
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.one_time_codes import HOUR, OneTimeCodes
 
 PAIRED: Final = SessionId("c_paired_users")
@@ -27,8 +28,11 @@ MOST_GUESSERS: Final = 1_000
 class PairingCodes:
     """The codes of one gateway, and the people who have shown one."""
 
-    def __init__(self, services: Services, door: KeptDoor, clock: Callable[[], float]) -> None:
-        self._services = services
+    def __init__(
+        self, facts: Facts, read: ReadApi, door: KeptDoor, clock: Callable[[], float]
+    ) -> None:
+        self._facts = facts
+        self._read = read
         self._door = door
         self._clock = clock
         self._codes = OneTimeCodes[bool](clock, most=MOST_CODES)
@@ -38,8 +42,8 @@ class PairingCodes:
 
     async def load(self) -> None:
         """Read who was paired."""
-        await self._services.book.cache.load(PAIRED)
-        session = self._services.book.ledger.sessions.get(PAIRED)
+        await self._facts.load(PAIRED)
+        session = self._read.records.sessions.get(PAIRED)
         if session is not None:
             self._paired.update(session.labels)
 
@@ -67,10 +71,10 @@ class PairingCodes:
             self._wrong.setdefault(user, []).append(now)
             return False
         await self.load()
-        if PAIRED not in self._services.book.ledger.sessions:
+        if PAIRED not in self._read.records.sessions:
             self._door.open_record({}, PAIRED)
-        self._services.book.post(LabelsChanged(PAIRED, {user: name or user}))
-        await self._services.book.wait_durable()
+        self._facts.post(LabelsChanged(PAIRED, {user: name or user}))
+        await self._facts.wait_durable()
         self._paired.add(user)
         return True
 

@@ -15,7 +15,8 @@ import trio
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed, LabelsChanged, ReplyPartDelivered
 from orchestrator.kernel.errors import error_text
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.conversations import ADDRESS, address_of
 from orchestrator.products.chat.errors import (
@@ -44,9 +45,14 @@ class Replies:
     """Sends texts to the chats of all platforms."""
 
     def __init__(
-        self, services: Services, platforms: Mapping[str, Platform], report: Callable[[str], None]
+        self,
+        facts: Facts,
+        read: ReadApi,
+        platforms: Mapping[str, Platform],
+        report: Callable[[str], None],
     ) -> None:
-        self._services = services
+        self._facts = facts
+        self._read = read
         self._platforms = platforms
         self._report = report
         self._pauses: dict[tuple[str, str], float] = {}
@@ -113,7 +119,7 @@ class Replies:
         await trio.lowlevel.checkpoint()
         platform = self.platform(address)
         # Replies are made of facts, which have no secrets; an error may have one.
-        for part in platform.split(self._services.read.redactor.redact(text)):
+        for part in platform.split(self._read.redactor.redact(text)):
             key = secrets.token_hex(8)
             for attempt in range(1, MOST_NOTE_ATTEMPTS + 1):
                 await self._wait_allowed(address)
@@ -134,8 +140,8 @@ class Replies:
     ) -> ChatAddress:
         """Send one part until it is taken, and return the address that has taken it."""
         await trio.lowlevel.checkpoint()
-        book, label = self._services.book, f"{reply.turn}/{name}"
-        labels = book.ledger.sessions[reply.session].labels
+        label = f"{reply.turn}/{name}"
+        labels = self._read.records.sessions[reply.session].labels
         # A label of an earlier process: it left no trace of what came of that part.
         attempt = _Attempt(address, part, is_repeated=labels.get(SENDING) == label)
         sent: Sent | None = None
@@ -144,8 +150,8 @@ class Replies:
             if not self._is_wanted(reply):
                 return attempt.address
             if labels.get(SENDING) != label:
-                book.post(LabelsChanged(reply.session, {SENDING: label}))
-            await book.wait_durable()
+                self._facts.post(LabelsChanged(reply.session, {SENDING: label}))
+            await self._facts.wait_durable()
             try:
                 sent = await self.platform(attempt.address).send(
                     attempt.address,
@@ -159,7 +165,7 @@ class Replies:
             except (GoneError, RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
                 # It was certainly not taken: should the chat come back, nothing is repeated.
-                book.post(LabelsChanged(reply.session, {SENDING: ""}))
+                self._facts.post(LabelsChanged(reply.session, {SENDING: ""}))
                 raise
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 attempt = attempt.after(exc)
@@ -167,14 +173,14 @@ class Replies:
                 await trio.sleep(attempt.pause)
         if self._is_wanted(reply):
             receipt = f"{sent.id} ({sent.changed})" if sent.changed else sent.id
-            book.post(ReplyPartDelivered(reply.session, reply.turn, name, receipt))
+            self._facts.post(ReplyPartDelivered(reply.session, reply.turn, name, receipt))
         return attempt.address
 
     def _record_failure(self, reply: Reply, attempt: int, exc: Exception) -> None:
         if attempt <= MOST_RECORDED and self._is_wanted(reply):
             error = f"{type(exc).__name__}: {error_text(exc)}"
             failed = DeliveryFailed(reply.session, reply.turn, attempt, error)
-            self._services.book.post(failed)
+            self._facts.post(failed)
 
     def _pause(self, address: ChatAddress, seconds: float) -> None:
         at = trio.current_time() + seconds
@@ -192,7 +198,7 @@ class Replies:
 
     def _is_wanted(self, reply: Reply) -> bool:
         """Return whether a reply is still to be delivered: `/new` drops those before it."""
-        session = self._services.book.ledger.sessions.get(reply.session)
+        session = self._read.records.sessions.get(reply.session)
         return session is not None and reply.turn in session.undelivered
 
     def _is_delivered(self, reply: Reply, part: str) -> bool:
@@ -203,7 +209,7 @@ class Replies:
 
     def _parts(self, reply: Reply) -> Mapping[str, str]:
         # The reply is as it was at the first attempt.
-        session = self._services.book.ledger.sessions[reply.session]
+        session = self._read.records.sessions[reply.session]
         return session.undelivered[reply.turn].parts
 
 

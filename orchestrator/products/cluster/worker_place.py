@@ -152,7 +152,7 @@ class WorkerPlace:
         """Return whether the next writer goes on with the calls of a task."""
         if self._book.is_broken:
             return True  # it is not for us to stop anything
-        return self._is_closing and not self._book.ledger.settles_on_teardown(task.id)
+        return self._is_closing and not self._book.records.settles_on_teardown(task.id)
 
     async def _lend_when_needed(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -181,7 +181,7 @@ class WorkerPlace:
 
     def _has_open_runs(self) -> bool:
         """Return whether an earlier writer has lent calls that may still run."""
-        return any(task.placed for task in self._book.ledger.tasks.values())
+        return any(task.placed for task in self._book.records.tasks.values())
 
     def _work_of(self, lent: Lent) -> Work | TurnWork:
         match lent:
@@ -201,11 +201,11 @@ class WorkerPlace:
             path=task.path,
             context=dict(task.context),
             async_delivery=self._has_async_delivery(task),
-            processes=self._book.ledger.rules.processes,
+            processes=self._book.records.rules.processes,
         )
 
     def _has_async_delivery(self, task: TaskRecord) -> bool:
-        turn = self._book.ledger.sessions[task.session].turn
+        turn = self._book.records.sessions[task.session].turn
         return turn is not None and turn.promises is not DeliveryCapability.NONE
 
     def _call_work(self, lent: LentCall) -> Work:

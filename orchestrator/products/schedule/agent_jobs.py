@@ -13,7 +13,8 @@ from orchestrator.agents import CallId, ToolError
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.job import is_declared, session_of
 from orchestrator.products.schedule.job_run import MAY_SCHEDULE, SET_BY, targets_of
 from orchestrator.products.schedule.targets import ORIGIN
@@ -31,7 +32,8 @@ class AgentJobs:
     def __init__(
         self,
         scheduler: "Scheduler",
-        book: Bookkeeper,
+        facts: Facts,
+        read: ReadApi,
         session: SessionRecord,
         *,
         prefix: str,
@@ -43,7 +45,8 @@ class AgentJobs:
 
         Args:
             scheduler: begins them.
-            book: has the facts about them.
+            facts: loads the session that has them.
+            read: has the facts about them.
             session: the session.
             prefix: stands before the ids of its calls.
             zone: the time zone of this machine.
@@ -51,7 +54,8 @@ class AgentJobs:
             resumed: the calls that a crash has interrupted.
         """
         self._scheduler = scheduler
-        self._book = book
+        self._facts = facts
+        self._read = read
         self._session = session
         self._prefix = prefix
         self.zone: Final = zone
@@ -77,8 +81,8 @@ class AgentJobs:
 
     async def jobs(self) -> Sequence[JobRecord]:
         await trio.lowlevel.checkpoint()
-        await self._book.cache.load(self._kept_in)
-        session = self._book.ledger.sessions.get(self._kept_in)
+        await self._facts.load(self._kept_in)
+        session = self._read.records.sessions.get(self._kept_in)
         found = () if session is None else session.jobs.values()
         return [it for it in found if not is_declared(it)]
 
@@ -115,7 +119,7 @@ class AgentJobs:
             raise ToolError(
                 f"{spec.id!r} is the job of this run, which its program has set: give another name"
             )
-        session = self._book.ledger.sessions.get(self._kept_in)
+        session = self._read.records.sessions.get(self._kept_in)
         if session is None or session.closed:
             raise ToolError("the session of the job was closed: nothing was set")
         return self._scheduler.set(session.id, spec, call=call)
@@ -134,11 +138,11 @@ class AgentJobs:
         return CallId(call.removeprefix(self._prefix)) in self._resumed
 
     async def _has_set(self, call: str) -> bool:
-        entries = await self._book.read_entries(self._kept_in)
+        entries = await self._read.entries(self._kept_in)
         facts = [it.event for it in entries if isinstance(it.event, JobSet)]
         return any(it.call == call for it in facts)
 
     async def _has_removed(self, job: JobId) -> bool:
-        entries = await self._book.read_entries(self._kept_in)
+        entries = await self._read.entries(self._kept_in)
         facts = [it.event for it in entries if isinstance(it.event, JobRemoved)]
         return any(it.job == job for it in facts)

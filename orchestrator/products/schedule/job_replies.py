@@ -15,7 +15,8 @@ from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.charges import Charge, charge_no_one
 from orchestrator.products.schedule.job_run import DUE, JOB, SET_BY, targets_of
 from orchestrator.products.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
@@ -26,17 +27,19 @@ class JobReplies:
 
     def __init__(
         self,
-        services: Services,
+        facts: Facts,
+        read: ReadApi,
         targets: Mapping[str, Target],
         *,
         charge: Charge = charge_no_one,
         knows_targets: bool = True,
     ) -> None:
-        self._services = services
+        self._facts = facts
+        self._read = read
         self._charge = charge
         self._given_door: KeptDoor | None = None
         self.targets: Final = Targets(
-            services, {ORIGIN: self._send_to_origin, **targets}, knows_all=knows_targets
+            facts, read, {ORIGIN: self._send_to_origin, **targets}, knows_all=knows_targets
         )
 
     def use_door(self, door: KeptDoor) -> None:
@@ -72,14 +75,13 @@ class JobReplies:
 
     async def _fails_in_a_row(self, session: SessionRecord) -> bool:
         """Return whether the last runs of a job have all failed."""
-        book = self._services.book
-        owner = book.ledger.sessions.get(SessionId(session.labels[SET_BY]))
+        owner = self._read.records.sessions.get(SessionId(session.labels[SET_BY]))
         job = None if owner is None else owner.jobs.get(JobId(session.labels[JOB]))
         runs = () if job is None else job.runs
         failures = 0
         for run in runs:
-            await book.cache.load(run)
-            record = book.ledger.sessions.get(run)
+            await self._facts.load(run)
+            record = self._read.records.sessions.get(run)
             outcome = None if record is None else record.last_outcome
             failures += outcome is not None and outcome.ending is not Ending.SUCCEEDED
         return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
@@ -106,9 +108,9 @@ class JobReplies:
         if session.door is not None or KIND not in session.labels:
             # Its door takes the reply; or the program has the next door.
             with self._charge(session, True):
-                grants = current_grants(self._services.book.journal_identity)
+                grants = current_grants(self._facts.journal_identity)
                 fact = MessageReceived(origin, text, (), id_, context, grants)
-                self._services.book.post(fact)
+                self._facts.post(fact)
             return id_
         agent = door.agent_for(session)
         if agent is None:

@@ -50,7 +50,7 @@ from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.schedule.agent_jobs import AgentJobs
 from orchestrator.products.schedule.charges import Charge, UnpaidError, charge_no_one
 from orchestrator.products.schedule.job import (
@@ -86,7 +86,7 @@ class Scheduler:
 
     def __init__(
         self,
-        services: Services,
+        sessions: Sessions,
         agents: Mapping[str, Agent[Any]],
         *,
         targets: Mapping[str, Target] = NO_TARGETS,
@@ -99,7 +99,7 @@ class Scheduler:
         """Know jobs; `run_forever` begins their runs.
 
         Args:
-            services: the parts of the orchestrator.
+            sessions: the sessions of the orchestrator.
             agents: the agents, by their names.
             targets: where replies can go besides files and the session that set the job.
             clock: the time of day, which may be set.
@@ -108,9 +108,13 @@ class Scheduler:
             inherited: the labels that a run has of the session of its job.
             knows_targets: whether there are no other targets, at the process that begins the jobs.
         """
-        self._services = services
+        self._facts = sessions.facts
+        self._read = sessions.read
+        self._slot = sessions.scheduler
         self._agents = agents
-        self._replies = JobReplies(services, targets, charge=charge, knows_targets=knows_targets)
+        self._replies = JobReplies(
+            self._facts, self._read, targets, charge=charge, knows_targets=knows_targets
+        )
         self._charge = charge
         self._inherited = inherited
         self._clock = clock
@@ -137,7 +141,7 @@ class Scheduler:
         self._replies.use_door(door)
         if jobs is not None:
             await self.declare(jobs)
-        with self._services.scheduler.hold(self), raising_one_error():
+        with self._slot.hold(self), raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.run_forever)
                 yield
@@ -157,10 +161,11 @@ class Scheduler:
 
     def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> AgentJobs:
         """Return the jobs of the session of an agent."""
-        session = self._services.book.ledger.sessions[task.session]
+        session = self._read.records.sessions[task.session]
         return AgentJobs(
             self,
-            self._services.book,
+            self._facts,
+            self._read,
             session,
             prefix=f"{task.call_prefix}_",
             zone=local_zone(self._environ),
@@ -171,7 +176,7 @@ class Scheduler:
 
     def jobs(self) -> Iterator[JobRecord]:
         """Yield all jobs that were set and not removed."""
-        for session in self._services.book.ledger.scheduled.values():
+        for session in self._read.records.scheduled.values():
             yield from session.jobs.values()
 
     def find(self, job: str) -> JobRecord:
@@ -196,7 +201,7 @@ class Scheduler:
         specs: list[JobSpec] = []
         for id_, job in require_names(jobs).items():
             # A session that has no job any more may have been evicted.
-            await self._services.book.cache.load(session_of(id_))
+            await self._facts.load(session_of(id_))
             earlier = self._declared(id_)
             # A job without a zone keeps the one that it has got.
             own_zone = zone if earlier is None else earlier.spec.zone
@@ -206,7 +211,7 @@ class Scheduler:
                 raise no_origin(id_)
             specs.append(spec)
         kept = {session_of(spec.id) for spec in specs}
-        for session in [*self._services.book.ledger.scheduled.values()]:
+        for session in [*self._read.records.scheduled.values()]:
             if DECLARED in session.labels and session.id not in kept:
                 # With a job goes what its runs have set.
                 for removed in [*session.jobs]:
@@ -230,7 +235,7 @@ class Scheduler:
         """
         self._require_targets(spec)
         self._post(JobSet(session, spec, self._clock(), call))
-        return self._services.book.ledger.sessions[session].jobs[spec.id]
+        return self._read.records.sessions[session].jobs[spec.id]
 
     def edit(self, job: str, edit: JobEdit) -> None:
         """Change a job: nothing of its old schedule begins any more.
@@ -268,7 +273,7 @@ class Scheduler:
         """
         if labels is not None:
             return self._begin(job, self._clock(), by_hand=True, labels=labels)
-        session = self._services.book.ledger.sessions[job.session]
+        session = self._read.records.sessions[job.session]
         with self._charge(session, False):
             return self._begin(job, self._clock(), by_hand=True)
 
@@ -292,15 +297,14 @@ class Scheduler:
 
     async def run_forever(self) -> NoReturn:
         """Begin the runs of jobs when they are due."""
-        book = self._services.book
 
         def wake(_entry: Entry, _encoded: Encoded) -> None:
             self._changed.set()
 
-        with book.subscribers.subscribe_kinds(wake, _JOB_FACTS):
+        with self._read.subscribe(wake, kinds=_JOB_FACTS):
             while True:
-                if book.admission.is_stopping:
-                    await book.admission.wait_running()
+                if self._read.is_stopping:
+                    await self._facts.wait_running()
                 self._changed = trio.Event()
                 upcoming = await self._begin_due()
                 seconds = min(LONGEST_SLEEP, max(0.0, upcoming - self._clock()))
@@ -318,14 +322,14 @@ class Scheduler:
             if found.at is None:
                 continue
             # A crash may have left the session of the run, with its message or without.
-            await self._services.book.cache.load(run_of(job, found.at))
-            if self._is_unchanged(job) and not self._services.read.is_stopping:
+            await self._facts.load(run_of(job, found.at))
+            if self._is_unchanged(job) and not self._read.is_stopping:
                 self._decide(job, found)
         await trio.lowlevel.checkpoint()
         return upcoming
 
     def _is_unchanged(self, job: JobRecord) -> bool:
-        session = self._services.book.ledger.sessions.get(job.session)
+        session = self._read.records.sessions.get(job.session)
         return session is not None and session.jobs.get(job.spec.id) is job
 
     def _decide(self, job: JobRecord, found: Due) -> None:
@@ -333,7 +337,7 @@ class Scheduler:
         assert found.at is not None, "a time is due"
         why = self._reason_to_skip(job, is_too_late=found.is_too_late)
         if not why:
-            session = self._services.book.ledger.sessions[job.session]
+            session = self._read.records.sessions[job.session]
             try:
                 with self._charge(session, False):
                     self._begin(job, found.at, missed=found.missed)
@@ -350,7 +354,7 @@ class Scheduler:
         if job.spec.agent not in self._agents:
             return f"there is no agent {job.spec.agent!r} here"
         last = job.runs[-1] if job.runs else None
-        running = self._services.book.ledger.sessions.get(last) if last else None
+        running = self._read.records.sessions.get(last) if last else None
         if running is not None and not is_over(running):
             return f"the run before it is still under way: {last}"
         return ""
@@ -365,13 +369,13 @@ class Scheduler:
         labels: Mapping[str, str] | None = None,
     ) -> SessionId:
         """Open the session of a run, in one step with the fact that says so."""
-        self._services.book.admission.require_running()
+        self._facts.require_running()
         spec = job.spec
         fact = self._occurred(job, at, missed=missed, by_hand=by_hand)
         agent = self._agents.get(spec.agent)
         if agent is None:
             raise UnknownIdError(f"there is no agent {spec.agent!r} here")
-        ledger = self._services.book.ledger
+        ledger = self._read.records
         session = ledger.sessions[job.session]
         if labels is None:
             kept = session.labels.items()
@@ -393,21 +397,21 @@ class Scheduler:
         )
 
     def _post(self, fact: JobSet | JobPaused | JobRemoved | JobOccurred) -> None:
-        self._services.book.post(fact)
+        self._facts.post(fact)
 
     def _require_targets(self, spec: JobSpec) -> None:
         self._replies.targets.require(spec.id, spec.deliver)
 
     def _declared(self, job: JobId) -> JobRecord | None:
-        session = self._services.book.ledger.sessions.get(session_of(job))
+        session = self._read.records.sessions.get(session_of(job))
         return None if session is None else session.jobs.get(job)
 
     def _open_own_session(self, spec: JobSpec) -> None:
         """Open the session that a declared job has for itself, unless it is there: no run."""
         id_ = session_of(spec.id)
-        if id_ not in self._services.book.ledger.sessions:
+        if id_ not in self._read.records.sessions:
             labels = {DECLARED: spec.id, KIND: RECORD}
-            self._services.book.post(SessionOpened(id_, RECORD, labels=labels))
+            self._facts.post(SessionOpened(id_, RECORD, labels=labels))
 
 
 def require_jobs(
@@ -474,12 +478,12 @@ async def open_schedule(
         clock: the time of day, which may be set.
     """
     require_trio()
-    services = orchestrator.services
+    sessions = orchestrator.sessions
     by_name = {it.name: it for it in (*agents, *(job.agent for job in jobs))}
-    scheduler = Scheduler(services, by_name, targets=targets, clock=clock)
+    scheduler = Scheduler(sessions, by_name, targets=targets, clock=clock)
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            door = KeptDoor(services, by_name, nursery, kinds={JOB: scheduler.deliver})
+            door = KeptDoor(sessions, by_name, nursery, kinds={JOB: scheduler.deliver})
             async with scheduler.open(door, jobs):
                 await door.resume_sessions(kind=JOB)
                 yield scheduler

@@ -18,7 +18,8 @@ from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import ReplyPartDelivered
 from orchestrator.delegation.events.jobs import JobId
 from orchestrator.kernel.errors import OrchestratorError, error_text
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.journal.facts import Facts
+from orchestrator.kernel.read_api import ReadApi
 
 ORIGIN: Final = "origin"
 """The target of a job that an agent has set: the session in which it did."""
@@ -97,16 +98,18 @@ class Targets:
     """The kinds of targets that there are here."""
 
     def __init__(
-        self, services: Services, kinds: Mapping[str, Target], *, knows_all: bool = True
+        self, facts: Facts, read: ReadApi, kinds: Mapping[str, Target], *, knows_all: bool = True
     ) -> None:
         """Deliver to targets.
 
         Args:
-            services: the parts of the orchestrator.
+            facts: posts the deliveries.
+            read: has the sessions.
             kinds: what delivers, by the word before the colon.
             knows_all: whether there are no others, at another process that begins the jobs.
         """
-        self._services = services
+        self._facts = facts
+        self._read = read
         self._kinds = {FILE: write_file, **kinds}
         self._knows_all = knows_all
 
@@ -133,13 +136,13 @@ class Targets:
                 failed.append(f"{kind}: {error_text(exc)}")
                 continue
             reply = delivery.reply
-            self._services.book.post(ReplyPartDelivered(reply.session, reply.turn, target, receipt))
+            self._facts.post(ReplyPartDelivered(reply.session, reply.turn, target, receipt))
         if failed:
             raise UndeliveredError("; ".join(failed))
 
     def _delivered_parts(self, reply: Reply) -> Container[str]:
         # The reply is as it was at the first attempt.
-        session = self._services.book.ledger.sessions[reply.session]
+        session = self._read.records.sessions[reply.session]
         return session.undelivered[reply.turn].parts
 
 

@@ -105,7 +105,7 @@ class Metrics:
         gauge(
             "journal_last_seq",
             "The number of the newest fact in the journal; of several, their sum.",
-            lambda: sum(it.ledger.last_seq for it in self._journals),
+            lambda: sum(it.records.last_seq for it in self._journals),
         )
         gauge("journals_held", "Journals that this server writes.", lambda: len(self._journals))
 
@@ -172,11 +172,11 @@ class _JournalFacts:
 
     def __init__(self, metrics: Metrics, orchestrator: Orchestrator) -> None:
         self.orchestrator = orchestrator
-        self.ledger = orchestrator.read.ledger
+        self.records = orchestrator.read.records
         self._metrics = metrics
         self.under_way = {
             session.id
-            for session in self.ledger.sessions.values()
+            for session in self.records.sessions.values()
             if session.labels.get(KIND) and not is_over(session)
         }
         """The runs that are not over. A conversation is one during its turns: few are closed."""
@@ -189,12 +189,12 @@ class _JournalFacts:
                 if labels[KIND] not in {CONVERSATION, RECORD}:
                     self.under_way.add(session)
             case TurnStarted(session=session) | TurnResumed(session=session):
-                if KIND in self.ledger.sessions[session].labels:
+                if KIND in self.records.sessions[session].labels:
                     self.under_way.add(session)
             case TurnEnded(session=session, outcome=outcome):
                 self._end(session, outcome.ending)
             case SessionClosed(session=session):
-                record = self.ledger.sessions[session]
+                record = self.records.sessions[session]
                 if record.labels.get(KIND) == CONVERSATION:
                     self._metrics.ended.labels(CONVERSATION, "closed").inc()
                 # A turn that runs ends soon, with an outcome of its own.
@@ -212,7 +212,7 @@ class _JournalFacts:
                 pass  # the fact is not counted
 
     def _end(self, session: SessionId, ending: str) -> None:
-        record = self.ledger.sessions[session]
+        record = self.records.sessions[session]
         if session in self.under_way and is_over(record):
             self.under_way.remove(session)
             if record.labels[KIND] != CONVERSATION:

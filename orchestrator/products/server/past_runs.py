@@ -83,7 +83,7 @@ class PastRuns:
         question = Question(
             journal=str(journal),
             run=run,
-            rules=attrs.asdict(self._read.ledger.rules),
+            rules=attrs.asdict(self._read.records.rules),
             seq=self._read.last_seq,
             tree=tree,
             rows=rows,

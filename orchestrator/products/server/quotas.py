@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Budget
-from orchestrator.delegation import Grant, Ledger, SessionRecord
+from orchestrator.delegation import Grant, SessionRecord
 from orchestrator.kernel.budget_scope import use_grants
+from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.charges import UnpaidError
 from orchestrator.products.server.keys.key import DEFAULT, Key
@@ -62,14 +63,16 @@ class TokenBucket:
 class Quotas:
     """Holds keys to their limits."""
 
-    def __init__(self, ledgers: Callable[[], Iterable[Ledger]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, journals: Callable[[], Iterable[Records]], clock: Callable[[], float]
+    ) -> None:
         """Hold keys to their limits.
 
         Args:
-            ledgers: returns those of all journals that the server holds now.
+            journals: returns the records of all journals that the server holds now.
             clock: tells the time of day.
         """
-        self._ledgers = ledgers
+        self._journals = journals
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
 
@@ -118,7 +121,7 @@ class Quotas:
         """
         if session is None or key.name not in _keys_at_work(session):
             self._require_place(key, runs)
-        with use_grants(self._grants(key, read.ledger, session)):
+        with use_grants(self._grants(key, read.records, session)):
             yield
 
     def _require_place(self, key: Key, runs: int) -> None:
@@ -127,8 +130,8 @@ class Quotas:
             return
         under_way = sum(
             key.name in _keys_at_work(session)
-            for ledger in self._ledgers()
-            for session in ledger.sessions.values()
+            for records in self._journals()
+            for session in records.sessions.values()
         )
         if under_way + runs > most:
             asked = "" if runs == 1 else f", and this request asks for {runs} more"
@@ -139,7 +142,9 @@ class Quotas:
                 type_="requests",
             )
 
-    def _grants(self, key: Key, ledger: Ledger, session: SessionRecord | None) -> tuple[Grant, ...]:
+    def _grants(
+        self, key: Key, records: Records, session: SessionRecord | None
+    ) -> tuple[Grant, ...]:
         """Return the budget of the day."""
         limits = key.limits
         usd, tokens = limits.dollars_per_day, limits.tokens_per_day
@@ -152,7 +157,7 @@ class Quotas:
         today = dt.datetime.fromtimestamp(now, dt.UTC).date()
         budget = Budget(usd=usd, tokens=tokens, name=f"of key {key.name} on {today}")
         grant = Grant.standing(f"key:{key.name}:{today}", budget)
-        account = ledger.accounts.get(grant.id)
+        account = records.accounts.get(grant.id)
         if account is not None and (
             (tokens is not None and account.used.tokens >= tokens)
             or (usd is not None and account.used.cost >= round(usd * 1_000_000))

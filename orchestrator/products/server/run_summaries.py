@@ -39,9 +39,9 @@ class RunSummaries:
             seq: the number of the last fact before it was read.
         """
         run = found.session.id
-        is_now = found.ledger is self._read.ledger or seq == self._read.last_seq
+        is_now = found.records is self._read.records or seq == self._read.last_seq
         if not (is_now and found.session.is_at_rest):
             return
         if len(self._kept) >= MOST and run not in self._kept:
             del self._kept[next(iter(self._kept))]
-        self._kept[run] = msgspec.json.encode(summary_of(found.session, found.ledger))
+        self._kept[run] = msgspec.json.encode(summary_of(found.session, found.records))

@@ -142,7 +142,7 @@ async def open_server_state(
         settings,
         clock=orchestrator.now,
         redactor=orchestrator.read.redactor,
-        sandbox=orchestrator.services.machine.settings.sandbox,
+        sandbox=orchestrator.sessions.machine.settings.sandbox,
     )
     state.unusable_agents = unusable_agents(orchestrator, agents)
     async with serve_journal(state, orchestrator, push):
@@ -189,7 +189,7 @@ def new_state(
             report=redacted_logger(redactor).error,
             note_change=note_key,
         ),
-        quotas=Quotas(lambda: [it.read.ledger for it in journals], clock),
+        quotas=Quotas(lambda: [it.read.records for it in journals], clock),
         sandbox=sandbox,
         home_of=first_journal,
     )
@@ -212,12 +212,12 @@ async def serve_journal(
         name: that of the journal.
     """
     read = orchestrator.read
-    audit = HttpAudit(orchestrator.services.book, records_reads=state.settings.audit_reads)
+    audit = HttpAudit(orchestrator.facts, records_reads=state.settings.audit_reads)
     settings = state.settings
     # Jobs may have agents that no client names.
     agents = {**{it.agent.name: it.agent for it in settings.jobs}, **state.agents}
     scheduler = Scheduler(
-        orchestrator.services,
+        orchestrator.sessions,
         agents,
         targets=settings.job_targets,
         clock=settings.clock,
@@ -235,7 +235,7 @@ async def serve_journal(
                 name=name,
                 orchestrator=orchestrator,
                 door=RequestDoor(
-                    orchestrator.services,
+                    orchestrator.sessions,
                     agents,
                     nursery,
                     _by_owner(push),
@@ -273,7 +273,7 @@ def unusable_agents(orchestrator: Orchestrator, agents: Mapping[str, Agent[Any]]
     problems: dict[str, str] = {}
     for name, agent in agents.items():
         try:
-            orchestrator.services.registry.require_models(agent)
+            orchestrator.sessions.registry.require_models(agent)
         except DefinitionError as exc:
             problems[name] = orchestrator.read.redactor.redact(str(exc))
     return problems

@@ -271,18 +271,18 @@ class BackgroundRunner:
         """Return whether the ledger still knows a command: its task may have ended before it."""
         if self._book.closed or self._book.is_broken:
             return False
-        ledger = self._book.ledger
+        ledger = self._book.records
         task = ledger.tasks.get(command.task)
         session = None if task is None else ledger.sessions.get(task.session)
         return session is not None and command.id in session.processes
 
     async def start(self, command: Command, *, notify: bool) -> None:
         """Run a command, and return when it has begun, or could not."""
-        record = self._book.ledger.tasks[command.task]
-        most = self._book.ledger.rules.processes
+        record = self._book.records.tasks[command.task]
+        most = self._book.records.rules.processes
         if not most:
             raise ToolError(NO_COMMANDS)
-        processes = self._book.ledger.sessions[record.session].processes.values()
+        processes = self._book.records.sessions[record.session].processes.values()
         if sum(not process.is_unreachable for process in processes) >= most:
             raise ToolError(
                 f"{most} commands run in the background of this session already: end one with"
@@ -307,7 +307,7 @@ class BackgroundRunner:
 
     def _remember(self, command: Command) -> None:
         # The commands of evicted sessions are forgotten with them.
-        tasks = self._book.ledger.tasks
+        tasks = self._book.records.tasks
         self._commands = {
             task: commands for task, commands in self._commands.items() if task in tasks
         }
@@ -338,17 +338,17 @@ class BackgroundRunner:
 
     def unreachable_of(self, task: TaskId) -> Sequence[UnreachableCommand]:
         """Return the commands of a task that were left on another machine."""
-        session = self._book.ledger.tasks[task].session
+        session = self._book.records.tasks[task].session
         return [
             UnreachableCommand(process)
-            for process in self._book.ledger.sessions[session].processes.values()
+            for process in self._book.records.sessions[session].processes.values()
             if process.task == task and process.is_unreachable
         ]
 
     def notices_of(self, command: Command) -> list[int]:
         """Return the unread notices of a command."""
-        session = self._book.ledger.tasks[command.task].session
-        notices = self._book.ledger.sessions[session].process_notices()
+        session = self._book.records.tasks[command.task].session
+        notices = self._book.records.sessions[session].process_notices()
         return [seq for seq, process in notices if process == command.id]
 
     async def end_leftovers(self, last_host: str) -> None:
@@ -362,7 +362,7 @@ class BackgroundRunner:
         """
         left = [
             process
-            for session in self._book.ledger.sessions.values()
+            for session in self._book.records.sessions.values()
             for process in session.processes.values()
         ]
         here = [process for process in left if self._host.runs(process.host)]
@@ -402,7 +402,7 @@ class BackgroundRunner:
 
     def _post_ended_elsewhere(self, id_: ProcessId) -> None:
         # Those of calls are no processes of a session: their calls were answered as broken off.
-        for session in list(self._book.ledger.sessions.values()):
+        for session in list(self._book.records.sessions.values()):
             process = session.processes.get(id_)
             if process is not None and process.is_unreachable:
                 how = describe_ended_there(process.host)
@@ -410,7 +410,7 @@ class BackgroundRunner:
 
     def _open_calls(self) -> Iterator[str]:
         """Yield the tags of foreground commands that a crash interrupted: their output is lost."""
-        for task in self._book.ledger.tasks.values():
+        for task in self._book.records.tasks.values():
             if task.placed_turn is not None:
                 continue  # a worker runs them, and ends them
             for call in unanswered_calls(task.transcript):

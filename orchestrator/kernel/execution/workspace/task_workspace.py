@@ -90,7 +90,7 @@ class TaskWorkspaces:
     async def open_for(self, order: WorkOrder, host: TaskHost) -> AsyncGenerator[None]:
         """Open the workspace of a task, and the context of its tools, for the block."""
         record, agent, origin = order.task, order.agent, order.origin
-        session = self._book.ledger.sessions[record.session]
+        session = self._book.records.sessions[record.session]
         touches = agent.workspace is not None or any(
             tool.machine is not None for tool in agent.tools
         )
@@ -133,7 +133,7 @@ class TaskWorkspaces:
         finally:
             del self._open_folders[record.id]
             is_over = (
-                has_ended or host.is_cancelled or self._book.ledger.settles_on_teardown(record.id)
+                has_ended or host.is_cancelled or self._book.records.settles_on_teardown(record.id)
             )
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 if _ends_with_turn(record, origin):
@@ -166,7 +166,7 @@ class TaskWorkspaces:
         """Return the unsettled tasks below a task that have a worktree."""
         if not self._worktree_by_task:
             return []
-        below = self._book.ledger.unsettled_below(task)
+        below = self._book.records.unsettled_below(task)
         return [record for record in below if record.id in self._worktree_by_task]
 
     async def close_worktrees(self, records: Iterable[TaskRecord]) -> None:
@@ -270,7 +270,7 @@ class TaskWorkspaces:
         def post(request: NetworkRequest) -> None:
             # A command in the background may end after its session was closed here.
             is_open = not (self._book.closed or self._book.is_broken)
-            if allowed.record_network and is_open and record.id in self._book.ledger.tasks:
+            if allowed.record_network and is_open and record.id in self._book.records.tasks:
                 self._book.post(
                     NetworkRequested(
                         record.id, request.target, request.allowed, request.sent, request.received

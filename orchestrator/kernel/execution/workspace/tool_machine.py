@@ -74,7 +74,7 @@ class ToolMachine:
 
     async def end_leftovers(self, last_host: str) -> None:
         """End the commands that an earlier process left (`BackgroundRunner.end_leftovers`)."""
-        ledger = self._book.ledger
+        ledger = self._book.records
         await trio.lowlevel.checkpoint()
         if any(session.processes for session in ledger.sessions.values()) or any(
             unanswered_calls(task.transcript) for task in ledger.tasks.values()

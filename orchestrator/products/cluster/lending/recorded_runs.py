@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 
 import trio
 
-from orchestrator.delegation import Ledger, SessionId, TaskId
+from orchestrator.delegation import SessionId, TaskId
 from orchestrator.delegation.events import TaskRequested
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.records import Records
 from orchestrator.products.cluster.work import RunId
 from orchestrator.products.cluster.worker.wire import call_prefix_in
 
@@ -33,12 +34,12 @@ class RecordedRuns:
     def counts(self, run: RunId) -> bool | None:
         """Return whether a run counts; None if that must be read first (`read`)."""
         tasks = self._tasks_of(run)
-        ledger = self._book.ledger
-        if not any(it in ledger.tasks for it in tasks):
-            is_all_there = len(ledger.sessions) == len(ledger.all_sessions)
+        records = self._book.records
+        if not any(it in records.tasks for it in tasks):
+            is_all_there = len(records.sessions) == len(records.all_sessions)
             return False if is_all_there or not tasks else self._read.get(run)
         self._read.pop(run, None)
-        return _counts(ledger, tasks, run)
+        return _counts(records, tasks, run)
 
     async def read(self, runs: Collection[RunId]) -> None:
         """Read the unknown records of some runs, and forget all others."""
@@ -54,12 +55,12 @@ class RecordedRuns:
         if session is None:
             return False
         past = await self._book.cache.read_evicted(session)
-        return _counts(self._book.ledger if past is None else past, tasks, run)
+        return _counts(self._book.records if past is None else past, tasks, run)
 
     async def _session_of(self, tasks: Sequence[TaskId]) -> SessionId | None:
         await trio.lowlevel.checkpoint()
         for task in tasks:
-            if SessionId(task) in self._book.ledger.all_sessions:
+            if SessionId(task) in self._book.records.all_sessions:
                 return SessionId(task)
             for entry in await self._book.read_naming(TaskRequested, task):
                 event = entry.event
@@ -75,8 +76,8 @@ class RecordedRuns:
         return [TaskId(it) for it in (prefix, prefix.rpartition("~")[0]) if it]
 
 
-def _counts(ledger: Ledger, tasks: Sequence[TaskId], run: RunId) -> bool:
-    found = next((it for id_ in tasks if (it := ledger.tasks.get(id_))), None)
-    if found is None or ledger.is_cancelled(found.id):
+def _counts(records: Records, tasks: Sequence[TaskId], run: RunId) -> bool:
+    found = next((it for id_ in tasks if (it := records.tasks.get(id_))), None)
+    if found is None or records.is_cancelled(found.id):
         return False
     return any(placed.run == run for placed in found.placed.values())

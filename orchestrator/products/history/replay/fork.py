@@ -15,7 +15,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.doors.one_shot import Run, ended_run
 from orchestrator.kernel.doors.session import open_session
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.services import Services
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.products.history.replay.record import RecordedRun, ReplayError
 from orchestrator.products.history.replay.session_copy import CopiedRun
@@ -24,17 +24,17 @@ OutputT = TypeVar("OutputT")
 
 
 async def fork_run(
-    services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
+    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
 ) -> Run[OutputT]:
     """Copy a run up to the request of a task, and run it on from there."""
-    return await _run_copy(services, agent, run, task, keep=facts_before, deps=deps)
+    return await _run_copy(sessions, agent, run, task, keep=facts_before, deps=deps)
 
 
 async def retry_task(
-    services: Services, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
+    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
 ) -> Run[OutputT]:
     """Copy a run without what came of the end of a task, and run it on from there."""
-    return await _run_copy(services, agent, run, task, keep=facts_without, deps=deps)
+    return await _run_copy(sessions, agent, run, task, keep=facts_without, deps=deps)
 
 
 def copy_run(
@@ -83,15 +83,14 @@ def copy_run(
 
 
 async def _run_copy(
-    services: Services, agent: Agent[OutputT], run: str, task: str, *, keep: KeptFacts, deps: object
+    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, keep: KeptFacts, deps: object
 ) -> Run[OutputT]:
     """Post the copy of a run, and run it until it is settled."""
-    book = services.book
-    book.admission.require_running()
-    entries = await book.read_entries(SessionId(run))
-    old = book.ledger.sessions.get(SessionId(run))
+    sessions.facts.require_running()
+    entries = await sessions.read.entries(SessionId(run))
+    old = sessions.read.records.sessions.get(SessionId(run))
     copied = copy_run(keep, entries, agent, old, task, run=run)
-    session = copied.post(services, agent, services.new_session_id(), deps=deps)
+    session = copied.post(sessions, agent, sessions.new_session_id(), deps=deps)
     is_awaited = (
         copied.record.is_one_shot
         if session.turn is None
@@ -99,17 +98,17 @@ async def _run_copy(
     )
     error: BaseException | None = None
     if not is_awaited:
-        await _run_until_idle(services, agent, session, deps)
+        await _run_until_idle(sessions, agent, session, deps)
     else:
         if session.turn is None:
-            services.turns.begin(session, DeliveryCapability.NONE)
-        error = (await services.turns.take(session)).error
+            sessions.turns.begin(session, DeliveryCapability.NONE)
+        error = (await sessions.turns.take(session)).error
     assert session.last_outcome is not None, "a turn has ended"
-    return ended_run(services, agent, session, session.last_outcome, error)
+    return ended_run(sessions, agent, session, session.last_outcome, error)
 
 
 async def _run_until_idle(
-    services: Services, agent: Agent[Any], session: SessionRecord, deps: object
+    sessions: Sessions, agent: Agent[Any], session: SessionRecord, deps: object
 ) -> None:
     """Run a session until it is idle."""
     running = [task.id for task in session.unsettled_detached.values() if task.is_running]
@@ -117,9 +116,9 @@ async def _run_until_idle(
     with raising_one_error():
         # Owns the tasks that ran at the fork point.
         async with trio.open_nursery() as nursery:
-            async with open_session(services, agent, session.id, deps=deps) as door:
+            async with open_session(sessions, agent, session.id, deps=deps) as door:
                 for task in running:
-                    nursery.start_soon(services.delegator.run_child, task)
+                    nursery.start_soon(sessions.delegator.run_child, task)
                 if is_in_turn:
-                    nursery.start_soon(services.turns.take_and_deliver, session)
+                    nursery.start_soon(sessions.turns.take_and_deliver, session)
                 await door.wait_idle()

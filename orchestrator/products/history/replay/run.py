@@ -70,7 +70,8 @@ from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_redaction import EventT
 from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.services import Services, open_services
+from orchestrator.kernel.opened_engine import open_engine
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.history.replay.compare import ReplayResult, compare
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun
@@ -209,9 +210,10 @@ class _Replayer:
         self._agent = agent
         self._clock = clock
         self._position = ReplayPosition()
-        self._times = _RecordedTimes(Ledger(rules), record, self._position)
+        self._ledger = Ledger(rules)
+        self._times = _RecordedTimes(self._ledger, record, self._position)
         self._book = self._times.book
-        self._models = RecordedModels(self._book.ledger, record, self._position, environ)
+        self._models = RecordedModels(self._ledger, record, self._position, environ)
         self._registry = AgentRegistry(self._models)
         self._downtime = record.downtime()
         self._began = record.entries[0].at
@@ -222,18 +224,14 @@ class _Replayer:
     async def run(self) -> ReplayResult:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._book.subscribers.subscribe(self._times.note_position))
-            services = await stack.enter_async_context(
-                open_services(
+            engine = await stack.enter_async_context(
+                open_engine(
                     self._book,
                     self._registry,
                     NO_WORKSPACE,
                     new_task_id=RecordedIds(self._record).new_task_id,
                     place=RecordedTools(
-                        self._book.ledger,
-                        self._record,
-                        self._position,
-                        self._models,
-                        self._registry,
+                        self._ledger, self._record, self._position, self._models, self._registry
                     ),
                     servers=StandInServers(self._record.called_tools),
                     timing=RecordedTiming(self._position),
@@ -244,9 +242,9 @@ class _Replayer:
             for entry in self._record.entries:
                 await self._advance_clock(entry)
                 self._position.advance_to(entry.seq)
-                self._repeat_external_action(services, callers, entry)
+                self._repeat_external_action(engine.sessions, callers, entry)
                 await trio.testing.wait_all_tasks_blocked()
-                self._repeat_cancel(services, callers, entry)
+                self._repeat_cancel(engine.sessions, callers, entry)
             await trio.testing.wait_all_tasks_blocked()
             if self._record.is_whole:
                 self._position.finish()
@@ -262,12 +260,12 @@ class _Replayer:
         count = len(self._times.positions) + 1
         positions = (seq + at / count for at, seq in enumerate(self._times.positions))
         entries = list(zip(self._times.journal.entries, positions, strict=True))
-        return compare(self._record, entries, self._book.ledger, self._models.unrecorded_waits)
+        return compare(self._record, entries, self._ledger, self._models.unrecorded_waits)
 
     async def _advance_clock(self, entry: Entry) -> None:
         """Let the clock jump to the time of a fact, from one deadline to the next."""
         while self._other_usage and self._other_usage[0].seq < entry.seq:
-            self._other_usage.popleft().apply(self._book.ledger)
+            self._other_usage.popleft().apply(self._ledger)
         self._began += self._downtime.get(entry.seq, 0)
         self._times.now = entry.at
         while True:
@@ -302,7 +300,7 @@ class _Replayer:
 
     def _is_pipeline_task(self, task: TaskId) -> bool:
         """Return whether a task runs a program, which may have deadlines of its own."""
-        record = self._book.ledger.tasks.get(task)
+        record = self._ledger.tasks.get(task)
         if record is None or record.outcome is not None:
             return False
         with suppress(DefinitionError):
@@ -311,35 +309,35 @@ class _Replayer:
 
     @property
     def _session(self) -> SessionRecord:
-        return self._book.ledger.sessions[self._record.run]
+        return self._ledger.sessions[self._record.run]
 
     def _repeat_external_action(
-        self, services: Services, callers: trio.Nursery, entry: Entry
+        self, sessions: Sessions, callers: trio.Nursery, entry: Entry
     ) -> None:
         """Repeat the action of a client, a person or a command outside the orchestrator."""
         if entry.seq in self._caller_cancelled_seqs:
             self._turn_scope.cancel(reason="the caller was cancelled")
         event = entry.event
         if isinstance(event, DoorFact):
-            self._repeat_door_fact(services, callers, event)
+            self._repeat_door_fact(sessions, callers, event)
         elif isinstance(event, SteeringFact):
             self._repeat_steering(event)
         elif isinstance(event, ProcessFact | OversightFact):
             self._post_if_possible(event)
         match event:
             case JournalOpened():
-                self._close_door(services)
+                self._close_door(sessions)
             case MessageReceived() if not self._session.closed:
                 self._book.post(event)
             case TurnStarted(capability=DeliveryCapability.NONE) if self._session.turn is None:
-                services.turns.begin(self._session, DeliveryCapability.NONE)
-                callers.start_soon(self._take_turn, services)
+                sessions.turns.begin(self._session, DeliveryCapability.NONE)
+                callers.start_soon(self._take_turn, sessions)
             case ModelFailed(reason=ModelFailure.QUESTION):
                 self._post_if_possible(event)
             case _:
                 pass  # the replay comes to it by itself
 
-    def _repeat_door_fact(self, services: Services, callers: trio.Nursery, event: DoorFact) -> None:
+    def _repeat_door_fact(self, sessions: Sessions, callers: trio.Nursery, event: DoorFact) -> None:
         match event:
             case SessionOpened(id_):
                 agent = self._agent
@@ -350,32 +348,32 @@ class _Replayer:
                     )
                 )
             case DoorOpened():
-                door = _DiscardingDoor(event.capability, services.deliveries)
-                services.deliveries.attach(event.session, door)
+                door = _DiscardingDoor(event.capability, sessions.deliveries)
+                sessions.deliveries.attach(event.session, door)
                 self._book.post(event)
-                callers.start_soon(services.deliveries.deliver, self._session)
+                callers.start_soon(sessions.deliveries.deliver, self._session)
             case DoorClosed():
-                self._close_door(services)
+                self._close_door(sessions)
             case SessionClosed(id_):
                 if not self._session.closed:
                     self._book.post(SessionClosed(id_, tuple(self._session.mail)))
             case TurnResumed(paused=paused):
-                for account in self._book.ledger.accounts.values():
+                for account in self._ledger.accounts.values():
                     account.started_at += paused
             case LabelsChanged() | ReplyDelivered() | ReplyPartDelivered() | DeliveryFailed():
                 pass
             case _:
                 assert_never(event)
 
-    def _close_door(self, services: Services) -> None:
+    def _close_door(self, sessions: Sessions) -> None:
         if self._session.door is not None:
-            services.deliveries.detach(self._session.id)
+            sessions.deliveries.detach(self._session.id)
             self._book.post(DoorClosed(self._session.id))
 
     def _repeat_steering(self, event: SteeringFact) -> None:
         match event:
             case Steered(task, id_, origin=SteeringOrigin.OUTSIDE):
-                steered = self._book.ledger.tasks.get(task)
+                steered = self._ledger.tasks.get(task)
                 if steered is not None and _can_be_steered(steered) and id_ not in steered.steering:
                     self._book.post(event)
             case Steered() | SteeringSeen() | CancelRequested():
@@ -388,23 +386,23 @@ class _Replayer:
 
         These are not repeated: their facts are posted, as far as they are possible here.
         """
-        if event.task in self._book.ledger.tasks:
+        if event.task in self._ledger.tasks:
             with suppress(ImpossibleEventError):
                 self._book.post(event)
 
-    async def _take_turn(self, services: Services) -> None:
+    async def _take_turn(self, sessions: Sessions) -> None:
         self._turn_scope = trio.CancelScope()
         with self._turn_scope:
-            await services.turns.take(self._session)
+            await sessions.turns.take(self._session)
 
-    def _repeat_cancel(self, services: Services, callers: trio.Nursery, entry: Entry) -> None:
+    def _repeat_cancel(self, sessions: Sessions, callers: trio.Nursery, entry: Entry) -> None:
         """Cancel what was cancelled from outside."""
         match entry.event:
             case CancelRequested(task) | TaskSettled(task):
                 pass
             case _:
                 return
-        ledger = self._book.ledger
+        ledger = self._ledger
         if (record := ledger.tasks.get(task)) is None or record.outcome is not None:
             return
         if isinstance(entry.event, TaskSettled):
@@ -413,7 +411,7 @@ class _Replayer:
         else:
             is_meant = (not record.is_root or record.is_running) and not (record.cancel_requested)
         if is_meant:
-            callers.start_soon(services.delegator.cancel, [task])
+            callers.start_soon(sessions.delegator.cancel, [task])
 
 
 def _can_be_steered(task: TaskRecord) -> bool:

@@ -39,7 +39,8 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.kept import KeptOpen
-from orchestrator.kernel.services import Services, random_task_id
+from orchestrator.kernel.opened_engine import random_task_id
+from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.history.replay.record import RecordedRun
 
 ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
@@ -71,7 +72,7 @@ class CopiedRun:
 
     def post(
         self,
-        services: Services,
+        sessions: Sessions,
         agent: Agent[Any],
         id_: SessionId,
         *,
@@ -81,23 +82,24 @@ class CopiedRun:
         """Post all of it as a new session, without a checkpoint: nothing of it starts before.
 
         Args:
-            services: the parts of the orchestrator.
+            sessions: the sessions of the orchestrator.
             agent: the agent of the run, as it is defined now.
             id_: the id of the new session.
             deps: what the program gives to the tools and instructions of the tree.
             kept_open: how the session outlives the call; None is as the old one did.
         """
-        services.registry.require_models(agent, deps)
-        _SessionCopy(services, self, id_).post(agent, kept_open)
-        services.registry.register_session(id_, agent, deps)
-        return services.book.ledger.sessions[id_]
+        sessions.registry.require_models(agent, deps)
+        _SessionCopy(sessions, self, id_).post(agent, kept_open)
+        sessions.registry.register_session(id_, agent, deps)
+        return sessions.read.records.sessions[id_]
 
 
 class _SessionCopy:
     """Copies the facts of a run into another session."""
 
-    def __init__(self, services: Services, copied: CopiedRun, id_: SessionId) -> None:
-        self._book = services.book
+    def __init__(self, sessions: Sessions, copied: CopiedRun, id_: SessionId) -> None:
+        self._facts = sessions.facts
+        self._records = sessions.read.records
         self._copied = copied
         self._id = id_
         run = copied.record.run
@@ -110,7 +112,7 @@ class _SessionCopy:
         opened = self._with_new_ids(record.session_opened)
         assert isinstance(opened, SessionOpened), "only its ids have changed"
         known = {grant.id for grant in opened.grants}
-        granted = current_grants(self._book.journal_identity)
+        granted = current_grants(self._facts.journal_identity)
         around = tuple(it for it in granted if it.id not in known)
         opened = attrs.evolve(
             opened,
@@ -123,7 +125,7 @@ class _SessionCopy:
         if kept_open is not None:
             labels, owner = kept_open.labels, kept_open.owner
             opened = attrs.evolve(opened, labels=labels, owner=owner)
-        self._book.post(opened)
+        self._facts.post(opened)
         open_turn = self._copied.open_turn
         for entry in self._copied.facts:
             match entry.event:
@@ -132,11 +134,11 @@ class _SessionCopy:
                     self._copy(entry.seq, attrs.evolve(event, capability=capability))
                 case event:
                     self._copy(entry.seq, event)
-        for process in list(self._book.ledger.sessions[self._id].processes.values()):
-            self._book.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
+        for process in list(self._records.sessions[self._id].processes.values()):
+            self._facts.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
 
     def _copy(self, seq: int, event: Event) -> None:
-        tasks = self._book.ledger.tasks
+        tasks = self._records.tasks
         event = self._with_new_ids(event)
         match event:
             case ModelAnswered(message=message):
@@ -152,15 +154,15 @@ class _SessionCopy:
                 return
             # It was refused with the failure of its dependency, which was just copied.
             case TaskSettled(task) if tasks[task].outcome is not None:
-                session = self._book.ledger.sessions[self._id]
+                session = self._records.sessions[self._id]
                 notices = {about: at for at, about in session.task_notices()}
                 if task in notices:
                     self._seq_map[seq] = notices[task]
                 return
             case _:
                 pass
-        self._seq_map[seq] = self._book.ledger.last_seq + 1
-        self._book.post(event)
+        self._seq_map[seq] = self._records.last_seq + 1
+        self._facts.post(event)
 
     def _with_new_ids(self, event: Event) -> Event:
         """Return a fact with the ids of the fork in place of those of the run."""

@@ -20,7 +20,7 @@ from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.services import open_services
+from orchestrator.kernel.opened_engine import open_engine
 from orchestrator.products.history.simulation.ports import (
     SimulatedIds,
     SimulatedModels,
@@ -164,7 +164,7 @@ class _Simulation:
         book = Bookkeeper(self._journal, ledger, clock=trio.current_time)
         peak = _PeakSlots(ledger)
         registry = AgentRegistry(self._models)
-        async with open_services(
+        async with open_engine(
             book,
             registry,
             NO_WORKSPACE,
@@ -173,7 +173,7 @@ class _Simulation:
             # Which tools a server has is not known: one of them stands for all.
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
             timing=SimulatedTiming(self._tasks, self._settings.limit_factor),
-        ) as services:
+        ) as engine:
             stop = trio.CancelScope()
             run: Run[Any] | None = None
 
@@ -188,7 +188,7 @@ class _Simulation:
                 book.subscribers.subscribe(look),
                 stop,
             ):
-                run = await run_once(services, self._agent, self._goal, ())
+                run = await run_once(engine.sessions, self._agent, self._goal, ())
         if run is None:
             raise SimulationStoppedError
         return self._result(run.outcome, run.tree, peak.count)

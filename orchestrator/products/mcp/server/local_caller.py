@@ -194,7 +194,7 @@ async def open_local_caller(
             # Owns the doors of tasks: it ends before the orchestrators do.
             async with trio.open_nursery() as nursery:
                 held = [
-                    OpenJournal(it, RequestDoor(it.services, agents, nursery))
+                    OpenJournal(it, RequestDoor(it.sessions, agents, nursery))
                     for it in orchestrators
                 ]
                 for journal in held:

@@ -57,7 +57,7 @@ class CallProgress:
 
     async def _tell(self, task: TaskId, text: str) -> None:
         self._count += 1
-        record = self._read.ledger.tasks[task]
+        record = self._read.records.tasks[task]
         await self._report(self._count, f"{record.path} {text}")
 
 

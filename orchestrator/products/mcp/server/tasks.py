@@ -42,7 +42,7 @@ async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> 
     read = orchestrator.read
     for question in read.open_questions(held.session.id):
         # Another client may have answered it while this one's first answer was stored.
-        if question.id in answers and question.id in read.ledger.open_questions:
+        if question.id in answers and question.id in read.records.open_questions:
             verdict, reason = _verdict_of(answers[question.id])
             # No checkpoint until it is posted: the question is still open.
             caller.record(question.id)
@@ -80,11 +80,11 @@ def unknown_task(task: str) -> UnknownIdError:
 
 def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
     """Return the calls of a run that wait for an approval, oldest first."""
-    ledger = found.ledger
+    records = found.records
     return [
         it
-        for it in ledger.open_questions.values()
-        if ledger.tasks[it.task].session == found.session.id
+        for it in records.open_questions.values()
+        if records.tasks[it.task].session == found.session.id
     ]
 
 

@@ -6,10 +6,11 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from orchestrator.delegation import Ledger, TaskId
+from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
+from orchestrator.kernel.journal.records import Records
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
 from orchestrator.products.server.operation import Answer, operation
@@ -94,21 +95,21 @@ async def list_approvals(call: ApiCall) -> Response:
 
 def approval_bodies(journal: ServedJournal, key: Key) -> list[Approval]:
     """Return the calls of a journal that wait for a verdict and that the key sees, oldest first."""
-    ledger = journal.read.ledger
-    return [_body_of(it, ledger) for it in _open_questions(journal, key)]
+    records = journal.read.records
+    return [_body_of(it, records) for it in _open_questions(journal, key)]
 
 
 def _open_questions(journal: ServedJournal, key: Key) -> list[ApprovalQuestion]:
     read = journal.read
-    tasks = read.ledger.tasks
+    tasks = read.records.tasks
     return [it for it in read.open_questions() if journal.owners.sees(key, tasks[it.task].session)]
 
 
-def _body_of(question: ApprovalQuestion, ledger: Ledger) -> Approval:
+def _body_of(question: ApprovalQuestion, records: Records) -> Approval:
     return Approval(
         id=question.id,
         task=question.task,
-        run=ledger.tasks[TaskId(question.task)].session,
+        run=records.tasks[TaskId(question.task)].session,
         path=question.path,
         tool=question.tool,
         subject=question.subject,

@@ -6,9 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from orchestrator.agents import Usage
-from orchestrator.delegation import Ledger, Mode, Outcome, SessionRecord, one_line
+from orchestrator.delegation import Mode, Outcome, SessionRecord, one_line
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.read_api import FoundTask
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
@@ -172,11 +173,11 @@ def changed_at(session: SessionRecord) -> float:
     return began if ended is None else ended
 
 
-def status_of(session: SessionRecord, ledger: Ledger) -> RunStatus:
+def status_of(session: SessionRecord, records: Records) -> RunStatus:
     """Return the status of a run: its progress, or `waiting` for an approval."""
     state = state_of(session)
-    questions = ledger.open_questions.values()
-    if any(ledger.tasks[it.task].session == session.id for it in questions):
+    questions = records.open_questions.values()
+    if any(records.tasks[it.task].session == session.id for it in questions):
         return "waiting" if state == "in_progress" else state
     return state
 
@@ -195,14 +196,14 @@ def failure_body(outcome: Outcome) -> Failure | None:
     return Failure(code=reason.code, message=reason.message, retry_after=reason.retry_after)
 
 
-def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
+def summary_of(session: SessionRecord, records: Records) -> RunSummary:
     node = session.tree[session.root.id]
     return RunSummary(
         id=session.id,
         kind=session.labels.get(KIND, ""),
         owner=session.owner or DEFAULT,
         agent=session.root.agent,
-        status=status_of(session, ledger),
+        status=status_of(session, records),
         about=one_line(node.goal),
         tasks=dict(session.tree.counts()),
         usage=session.tree.total,
@@ -217,9 +218,9 @@ def summary_of(session: SessionRecord, ledger: Ledger) -> RunSummary:
     )
 
 
-def run_of(session: SessionRecord, ledger: Ledger, *, seq: int) -> Run:
+def run_of(session: SessionRecord, records: Records, *, seq: int) -> Run:
     """Return the body of a run; `seq` is the number of the journal's last fact."""
-    summary = summary_of(session, ledger)
+    summary = summary_of(session, records)
     outcome = last_outcome_of(session) if is_over(session) else None
     return Run(
         **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},

@@ -62,7 +62,7 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
     id_ = call.ids.session_beside(call.journal.name)
     if session_exists(call, id_):
         begun = await session_for_key(call, id_)
-        return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+        return await show_run(call, FoundSession(begun, journal.read.records), 202)
     if agent.tools != call.server.agents[session.root.agent].tools:
         raise HttpError(
             409,
@@ -78,7 +78,7 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
             copied, agent, id_, owner=call.owner, labels=_labels(call, session)
         )
         call.record(begun.id)
-    return await show_run(call, FoundSession(begun, journal.read.ledger), 202)
+    return await show_run(call, FoundSession(begun, journal.read.records), 202)
 
 
 def _labels(call: ApiCall, session: SessionRecord) -> dict[str, str]:

@@ -81,10 +81,10 @@ class _RunEvents:
     @property
     def session(self) -> SessionRecord:
         # An idle session may be evicted; loading it again makes another record.
-        ledger = self._journal.read.ledger
-        session = ledger.sessions.get(self._found.session.id)
+        records = self._journal.read.records
+        session = records.sessions.get(self._found.session.id)
         if session is not None:
-            self._found = FoundSession(session, ledger)
+            self._found = FoundSession(session, records)
         return self._found.session
 
     def is_over(self) -> bool:
@@ -103,7 +103,7 @@ class _RunEvents:
         session = self.session
         if session.labels.get(KIND) == CONVERSATION:
             return msgspec.json.encode(End(status="closed"))
-        status = status_of(session, self._found.ledger)
+        status = status_of(session, self._found.records)
         return msgspec.json.encode(End(status=status, error=failure_of(session)))
 
     async def send_facts(self, writer: EventWriter, feed: FactFeed) -> None:

@@ -88,7 +88,7 @@ async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -
 
     def is_enough() -> bool:
         # A session at rest may be evicted; loading it again makes another record.
-        record = read.ledger.sessions.get(session)
+        record = read.records.sessions.get(session)
         is_closed = record is not None and record.closed
         return is_closed or read.has_untaken_reply(session)
 

@@ -98,8 +98,8 @@ async def read_task(call: ApiCall, task: str) -> FoundTask:
     run = await read.session_of(task, sees=call.sees)
     if run is not None:
         found = await read.session(run)
-        if (record := found.ledger.tasks.get(TaskId(task))) is not None:
-            return FoundTask(record, found.session, found.ledger)
+        if (record := found.records.tasks.get(TaskId(task))) is not None:
+            return FoundTask(record, found.session, found.records)
     raise UnknownIdError(f"there is no task {task!r}")
 
 
@@ -108,9 +108,9 @@ async def find_task(call: ApiCall, task: str) -> FoundTask:
     run = await call.journal.read.session_of(task, sees=call.sees)
     if run is not None and is_run(run):
         session = await call.journal.door.find(run)
-        ledger = call.journal.read.ledger
-        if (record := ledger.tasks.get(TaskId(task))) is not None:
-            return FoundTask(record, session, ledger)
+        records = call.journal.read.records
+        if (record := records.tasks.get(TaskId(task))) is not None:
+            return FoundTask(record, session, records)
     raise UnknownIdError(f"there is no task {task!r}")
 
 

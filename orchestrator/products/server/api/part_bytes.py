@@ -63,7 +63,7 @@ async def _parts_of(call: ApiCall, found: FoundTask, id_: MessageId) -> tuple[Pa
     for message in await read.transcript(found.task.id):
         if message.id == id_ and not isinstance(message, AssistantMessage):
             return message.parts
-    session = read.ledger.sessions.get(SessionId(found.task.id))
+    session = read.records.sessions.get(SessionId(found.task.id))
     for mail in () if session is None else session.mail.values():
         if isinstance(mail, UserMessage) and mail.id == id_:
             return mail.parts

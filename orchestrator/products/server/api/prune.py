@@ -101,7 +101,7 @@ async def _prune_held(journal: ServedJournal, before: float, by: AuditEvent | No
         pruned = await orchestrator.prune(before=before, by=by)
     else:
         pruned = await orchestrator.preview_prune(before=before)
-    jobs = sum(not is_run(it) for it in journal.read.ledger.scheduled)
+    jobs = sum(not is_run(it) for it in journal.read.records.scheduled)
     return attrs.evolve(pruned, active=pruned.active - jobs)
 
 

@@ -241,7 +241,7 @@ async def create_run(call: ApiCall) -> Response:
         with call.begin_run(), budget(**given) if given else nullcontext():
             session = call.journal.door.open_background(request, id_)
             call.record(session.id)
-    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
+    return await show_run(call, FoundSession(session, call.journal.read.records), 202)
 
 
 def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
@@ -302,7 +302,7 @@ def goal_of(agent: Agent[Any], value: Any) -> Any:
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with the present state of a run, once it is durable."""
     read = call.journal.read
-    body = run_of(found.session, found.ledger, seq=read.last_seq)
+    body = run_of(found.session, found.records, seq=read.last_seq)
     await read.wait_durable()
     return json_response(body, status, x_run_id=body.id)
 
@@ -311,7 +311,7 @@ class _RunBodies(Bodies[RunSummary]):
     """Makes the entry of each run in a list."""
 
     def __init__(self, query: RunsQuery) -> None:
-        super().__init__(lambda it: self._listed(summary_of(it.session, it.ledger)))
+        super().__init__(lambda it: self._listed(summary_of(it.session, it.records)))
         self._query = query
 
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[RunSummary] | None:
@@ -426,7 +426,7 @@ async def cancel_run(call: ApiCall) -> Response:
     if not is_over(session):
         call.record(session.id)
         await call.journal.door.close(session)
-    return await show_run(call, FoundSession(session, call.journal.read.ledger))
+    return await show_run(call, FoundSession(session, call.journal.read.records))
 
 
 @operation(
@@ -448,7 +448,7 @@ async def resume_run(call: ApiCall) -> Response:
         with call.begin_run(session):
             door.resume(session, agent, kind=RUN, paused=paused)
             call.record(session.id)
-    return await show_run(call, FoundSession(session, call.journal.read.ledger), 202)
+    return await show_run(call, FoundSession(session, call.journal.read.records), 202)
 
 
 def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:

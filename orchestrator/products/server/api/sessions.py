@@ -141,7 +141,7 @@ def _body_of(found: FoundSession, seq: int) -> Session:
 def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "closed"]:
     if found.session.closed:
         return "closed"
-    if status_of(found.session, found.ledger) == "waiting":
+    if status_of(found.session, found.records) == "waiting":
         return "waiting"
     return "idle" if found.session.has_nothing_pending else "in_progress"
 
@@ -198,7 +198,7 @@ async def create_session(call: ApiCall) -> Response:
         }
         session = call.journal.door.open_conversation(agent, labels, id_, owner=call.owner)
         call.record(session.id)
-    return await _show(call, FoundSession(session, call.journal.read.ledger), 201)
+    return await _show(call, FoundSession(session, call.journal.read.records), 201)
 
 
 class _SessionBodies(Bodies[Session]):
@@ -225,8 +225,8 @@ async def list_sessions(call: ApiCall) -> Response:
         if found.session.labels.get(KIND) != CONVERSATION:
             return None
         journal = call.server.journals.of_session(found.session.id)
-        ledger = found.ledger if journal is None else journal.read.ledger
-        return _body_of(found, ledger.last_seq)
+        records = found.records if journal is None else journal.read.records
+        return _body_of(found, records.last_seq)
 
     page = await page_of(call, call.query(PageQuery), _SessionBodies(show))
     for journal in call.server.journals:
@@ -263,7 +263,7 @@ async def change_session(call: ApiCall) -> Response:
         )
     call.journal.door.change_labels(session, {METADATA: encode_metadata(metadata)})
     call.record(session.id)
-    return await _show(call, FoundSession(session, call.journal.read.ledger))
+    return await _show(call, FoundSession(session, call.journal.read.records))
 
 
 @operation(
@@ -377,7 +377,7 @@ async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
     call.record(session.id)
     await call.journal.door.close(session)
-    return await _show(call, FoundSession(session, call.journal.read.ledger))
+    return await _show(call, FoundSession(session, call.journal.read.records))
 
 
 OPERATIONS: Final = (

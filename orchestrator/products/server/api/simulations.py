@@ -151,7 +151,7 @@ async def create_simulation(call: ApiCall) -> Response:
         tool_seconds=body.tool_seconds,
         failure_rate=body.failure_rate,
         seeds=body.seeds,
-        rules=call.journal.read.ledger.rules,
+        rules=call.journal.read.records.rules,
         budget=Budget(**given) if given else None,
     )
     report: SimulationReport | None = None

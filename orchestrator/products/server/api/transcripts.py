@@ -149,7 +149,7 @@ async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQ
 def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
     """Return the unread messages of the session whose root is this task."""
     # A session with mail is not evicted.
-    session = journal.read.ledger.sessions.get(SessionId(task))
+    session = journal.read.records.sessions.get(SessionId(task))
     mail = () if session is None else session.mail.values()
     return [
         QueuedMessage(id=it.id, text=it.text, parts=_attachments(it))

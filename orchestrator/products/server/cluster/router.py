@@ -94,8 +94,8 @@ class ClusterRouter:
         if subject.kind is SubjectKind.SESSION:
             return self._journals.of_session(SessionId(subject.id))
         for journal in self._journals:
-            ledger = journal.read.ledger
-            known = ledger.tasks if subject.kind is SubjectKind.TASK else ledger.open_questions
+            records = journal.read.records
+            known = records.tasks if subject.kind is SubjectKind.TASK else records.open_questions
             if subject.id in known:
                 return journal
         return None
@@ -124,7 +124,7 @@ class ClusterRouter:
             if free:
                 await trio.lowlevel.checkpoint()
                 # Those that have fewest in memory come first: shards fill evenly.
-                journal = min(free, key=lambda it: len(it.read.ledger.sessions))
+                journal = min(free, key=lambda it: len(it.read.records.sessions))
                 call.ids.draw(placement, journal.name)
                 return journal
             # It is stopping, or has no shard yet: any shard of another server will do.

@@ -150,7 +150,7 @@ async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Change
         found = await server.listing.find(run, key)
         if found is None:
             raise unknown_run(run)
-        rows = msgspec.json.encode(all_rows(found.session, found.ledger))
+        rows = msgspec.json.encode(all_rows(found.session, found.records))
         return RestingRunTopic(server.journals.first, changes.note, run, rows)
     if journal is None or not journal.owners.sees(key, run):
         await trio.lowlevel.checkpoint()

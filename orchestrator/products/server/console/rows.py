@@ -5,7 +5,8 @@
 
 from typing import Any, Final
 
-from orchestrator.delegation import Ledger, SessionRecord, TaskId, TaskNode, Tree
+from orchestrator.delegation import SessionRecord, TaskId, TaskNode, Tree
+from orchestrator.kernel.journal.records import Records
 
 GOAL_CHARACTERS: Final = 300
 """How many characters of a goal are in a row; the transcript has all of it."""
@@ -35,10 +36,10 @@ def changing_part(node: TaskNode) -> list[Any]:
     ]
 
 
-def fixed_part(tree: Tree, ledger: Ledger, task: TaskId) -> list[Any]:
+def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
     """Return what stays as it is: who asked for the task, and for what."""
     node = tree.nodes()[task]
-    request = ledger.tasks[task].request
+    request = records.tasks[task].request
     return [
         node.parent,
         node.agent,
@@ -61,13 +62,13 @@ def state_of(session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def all_rows(session: SessionRecord, ledger: Ledger) -> dict[str, Any]:
+def all_rows(session: SessionRecord, records: Records) -> dict[str, Any]:
     """Return the whole of a run that is at rest, as one message."""
     tree = session.tree
     nodes = tree.nodes()
     return {
         "reset": True,
-        "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)] for it in tree],
+        "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, records, it)] for it in tree],
         "at": 0,
         "working": False,
         "turns": tree.turns,

@@ -102,10 +102,10 @@ class RunTopic(Topic):
     @property
     def found(self) -> FoundSession:
         # A session at rest may be evicted, and is another record when it is loaded again.
-        ledger = self.journal.read.ledger
-        session = ledger.sessions.get(self._found.session.id)
+        records = self.journal.read.records
+        session = records.sessions.get(self._found.session.id)
         if session is not None:
-            self._found = FoundSession(session, ledger)
+            self._found = FoundSession(session, records)
         return self._found
 
     async def open(self, stack: ExitStack) -> None:
@@ -148,12 +148,14 @@ class RunTopic(Topic):
     def take(self) -> Message | None:
         if not (self._added or self._changed):
             return None
-        session, ledger = self.found.session, self.found.ledger
+        session, records = self.found.session, self.found.records
         tree = session.tree
         nodes = tree.nodes()
         added = [*self._added][:BATCH]
         message: Message = {
-            "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, ledger, it)] for it in added]
+            "rows": [
+                [it, *changing_part(nodes[it]), *fixed_part(tree, records, it)] for it in added
+            ]
         }
         if self._is_reset:
             self._is_reset = False
@@ -370,13 +372,13 @@ class RunsTopic(Topic):
             journal = self._journal_of(id_)
             if journal is None:
                 continue
-            ledger = journal.read.ledger
-            session = ledger.sessions.get(id_)
+            records = journal.read.records
+            session = records.sessions.get(id_)
             if session is None:
                 # A large run that has ended may be out of memory already.
                 self._is_unknown = True
             elif not session.deleted and session.labels.get(KIND) != RECORD:
-                runs.append(summary_of(session, ledger))
+                runs.append(summary_of(session, records))
         deleted = [it for it in self._deleted if self._journal_of(it) is not None]
         self._deleted.clear()
         is_unknown, self._is_unknown = self._is_unknown, False

@@ -181,7 +181,7 @@ class LiveText:
         del encoded
         match entry.event:
             case TurnStarted(session) | TurnResumed(session):
-                record = self._read.ledger.sessions[session]
+                record = self._read.records.sessions[session]
                 if KIND in record.labels:
                     self._answers[root_of(session)] = _LiveAnswer(
                         self._redactor, keeps_reasoning=record.terms.keeps_reasoning
@@ -220,7 +220,7 @@ class LiveText:
                 receive(shown)
 
     def _add_text(self, task: TaskId, text: str) -> None:
-        session = self._read.ledger.tasks[task].session
+        session = self._read.records.tasks[task].session
         channels = self._channels.get(session, ())
         answer = self._answers.get(task)
         receivers = self._subscribers.get(task, ())

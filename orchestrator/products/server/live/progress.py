@@ -85,7 +85,7 @@ class Progress:
                 pass
 
     def _put_line(self, task: TaskId, text: str) -> None:
-        path = self._read.ledger.tasks[task].path
+        path = self._read.records.tasks[task].path
         self._put(f"\n{path} {text}\n", is_fact=True)
 
     def _put(self, text: str, *, is_fact: bool = False) -> None:

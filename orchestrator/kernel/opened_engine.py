@@ -1,25 +1,26 @@
-"""The parts of an orchestrator, wired together. No part knows more than it is given here."""
+"""The engine of an orchestrator: its parts, wired together, and its loops."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from secrets import token_hex
-from typing import Final
 
 import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import SessionId, TaskId
+from orchestrator.kernel.engine.approvals import answer_question
 from orchestrator.kernel.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.loops import dispatch_forever, wake_forever
 from orchestrator.kernel.engine.recovery import recover
-from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
 from orchestrator.kernel.engine.task_runner import TaskRunner
 from orchestrator.kernel.engine.turns import Turns
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import StepTiming
 from orchestrator.kernel.execution.local import LocalExecutor
+from orchestrator.kernel.execution.model_resolver import CLOSE_SECONDS
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace
 from orchestrator.kernel.execution.tool_servers import NO_SERVERS, ToolServers
 from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
@@ -28,40 +29,26 @@ from orchestrator.kernel.history import History
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeeds
 from orchestrator.kernel.read_api import ReadApi
-
-CLOSE_SECONDS: Final = 5
-"""How long connections to models may take to close."""
+from orchestrator.kernel.sessions import Sessions
 
 
 def random_task_id(*_: object) -> TaskId:
-    """Return the id of a new task, whatever it is requested by."""
+    """Return the id of a new task."""
     return TaskId(f"t_{token_hex(8)}")
 
 
 @attrs.frozen(kw_only=True)
-class Services:
-    """The parts of an open orchestrator, for its doors."""
+class Engine:
+    """The parts that only the orchestrator uses, and `Sessions`, which its doors get."""
 
     book: Bookkeeper
-    registry: AgentRegistry
     runner: TaskRunner
-    delegator: OrchestratorDelegator
-    turns: Turns
-    deliveries: Deliveries
-    read: ReadApi
-    machine: ToolMachine
-    """Has the workspaces and the background commands."""
     servers: ToolServers
-    """Has the connections to the servers of agents."""
-    scheduler: SchedulerSlot
-    """Has what begins the jobs of the journal, if anything does."""
-    history: History | None
-    """Forks, retries and shows runs; a simulation and a replay have none."""
-    new_session_id: Callable[[], SessionId]
+    sessions: Sessions
 
 
 @asynccontextmanager
-async def open_services(
+async def open_engine(
     book: Bookkeeper,
     registry: AgentRegistry,
     workspace_settings: WorkspaceSettings,
@@ -71,8 +58,8 @@ async def open_services(
     servers: ToolServers = NO_SERVERS,
     timing: StepTiming | None = None,
     history: History | None = None,
-) -> AsyncGenerator[Services]:
-    """Wire the parts of an orchestrator, and run its loops as long as the block lasts.
+) -> AsyncGenerator[Engine]:
+    """Wire the parts of the engine, and run its loops as long as the block lasts.
 
     Args:
         book: writes the journal.
@@ -94,20 +81,20 @@ async def open_services(
     turns = Turns(book, registry, runner, delegator, deliveries)
     await recover(book, runner.settlement, machine, host=workspace_settings.host.name)
     feeds = FactFeeds(book)
-    services = Services(
-        book=book,
-        registry=registry,
-        runner=runner,
-        delegator=delegator,
-        turns=turns,
-        deliveries=deliveries,
+    sessions = Sessions(
+        facts=book,
         read=ReadApi(book, runner.model_subscribers, feeds),
+        registry=registry,
+        turns=turns,
+        delegator=delegator,
+        deliveries=deliveries,
         machine=machine,
-        servers=servers,
         scheduler=runner.scheduler,
         history=history,
+        answer_question=partial(answer_question, book, on_answered=runner.watchdog.touch),
         new_session_id=_new_session_id,
     )
+    engine = Engine(book=book, runner=runner, servers=servers, sessions=sessions)
     try:
         with raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -118,7 +105,7 @@ async def open_services(
                 nursery.start_soon(servers.run_forever)
                 nursery.start_soon(runner.watchdog.watch_forever)
                 try:
-                    yield services
+                    yield engine
                 finally:
                     deliveries.disconnect_all()
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
