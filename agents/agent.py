@@ -256,11 +256,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         )
         self._require_deps_of_tools()
         for hooks in self.hooks:
-            self._require(has_type(hooks, Hooks), f"{hooks!r} is none of its hooks: Hooks(...)")
+            self._require(has_type(hooks, Hooks), f"{hooks!r} in hooks= must be Hooks(...)")
         for check in self.checks:
             self._require(
-                callable(check),
-                f"{check!r} is none of its checks: one is a function of the final answer",
+                callable(check), f"{check!r} in checks= must be a function of the final answer"
             )
         self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
         self._require(

@@ -25,7 +25,7 @@ def _texts(given: str | Iterable[str]) -> tuple[str, ...]:
         return (given,) if isinstance(given, str) else tuple(given)
     except TypeError as exc:
         raise DefinitionError(
-            f"ModelSettings(stop={given!r}) must be texts, none of them empty"
+            f"ModelSettings(stop={given!r}) must be texts that are not empty"
         ) from exc
 
 
@@ -79,7 +79,7 @@ def _is_texts(
 ) -> None:
     del instance
     if not all(isinstance(text, str) and text for text in value):
-        raise _wrong(attribute, value, "texts, none of them empty")
+        raise _wrong(attribute, value, "texts that are not empty")
 
 
 def _is_name(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:

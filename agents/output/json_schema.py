@@ -106,8 +106,8 @@ def _plain(schema: object) -> dict[str, Any]:
         raise _refused(f"it is not JSON: {exc}") from exc
     if len(text) > CHARACTERS:
         raise _refused(
-            f"it has {len(text)} characters, and {CHARACTERS} are allowed: leave out what"
-            " the answer can do without"
+            f"it has {len(text)} characters, and {CHARACTERS} are allowed: leave out"
+            " fields that the answer does not need"
         )
     if _is_deeper(plain, MAX_DEPTH):
         raise _refused(f"it is nested more than {MAX_DEPTH} levels deep")

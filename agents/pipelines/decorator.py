@@ -138,10 +138,10 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as exc:
-        raise DefinitionError(f"agent {name!r} has a type hint of which {exc}") from exc
+        raise DefinitionError(f"agent {name!r} has a type hint that cannot be read: {exc}") from exc
     if "return" not in hints:
         raise DefinitionError(
-            f"agent {name!r} does not say what it returns: async def {name}(...) -> str"
+            f"agent {name!r} has no return type: write async def {name}(...) -> str"
         )
     return hints
 
@@ -163,9 +163,7 @@ def _input(
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
         if parameter.kind not in ACCEPTED_KINDS:
-            raise DefinitionError(
-                f"agent {name!r}: {str(parameter)!r} says nothing of what it takes"
-            )
+            raise DefinitionError(f"agent {name!r}: {str(parameter)!r} cannot be passed by name")
         if parameter.name not in hints:
             raise DefinitionError(f"agent {name!r}: parameter {parameter.name!r} has no type hint")
     parameters = [it for it in parameters if it.name not in contexts]

@@ -216,7 +216,7 @@ def _tool_from(
     if given.contexts and place:
         raise DefinitionError(
             f"tool {name!r} takes a TaskContext, which is a value of this process, and runs at"
-            f" {place!r}: give what it needs as arguments"
+            f" {place!r}: pass the values that it needs as arguments"
         )
     called = _with_timeout(name, function, timeout)
 
@@ -278,7 +278,7 @@ def _require_valid(
         raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
     if machine is not None and machine not in get_args(MachineUse):
         known = ", ".join(map(repr, get_args(MachineUse)))
-        raise DefinitionError(f"tool {name!r}: machine={machine!r} is none of {known}")
+        raise DefinitionError(f"tool {name!r}: machine={machine!r} must be one of {known}")
     if not has_type(limit, int, float) or limit < 0:
         raise DefinitionError(f"tool {name!r}: no answer has {limit!r} characters")
 
@@ -297,7 +297,7 @@ def _with_timeout(name: str, function: Callable[..., Any], seconds: float | None
             + (
                 " stopped; ask it for less, or go on without it"
                 if is_async
-                else " abandoned; it may still be running, so what it does may yet happen"
+                else " abandoned; it may still be running, and its effects may still happen"
             )
         )
 
@@ -409,9 +409,9 @@ def _arguments_type(
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
     except NameError as exc:
-        raise DefinitionError(f"tool {name!r} has a type hint of which {exc}") from exc
+        raise DefinitionError(f"tool {name!r} has a type hint that cannot be read: {exc}") from exc
     except ValueError as exc:
-        raise DefinitionError(f"tool {name!r} does not say what it takes: {exc}") from exc
+        raise DefinitionError(f"tool {name!r} does not name its parameters: {exc}") from exc
     given = _GivenParameters(
         keys=[it.name for it in parameters if hints.get(it.name) is CallKey],
         contexts={

@@ -55,7 +55,7 @@ def _decode(used: str) -> list[AccountUse]:
     try:
         return _DECODER.decode(used)
     except msgspec.MsgspecError as exc:
-        raise UnreadableFactError(f"it is not what a session uses: {exc}") from exc
+        raise UnreadableFactError(f"it is not the usage of a session: {exc}") from exc
 
 
 def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
@@ -64,7 +64,7 @@ def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> No
     try:
         parts = _decode(used)
     except UnreadableFactError as exc:
-        raise UnreadableFactError(f"what session {session} has used: {exc}") from exc
+        raise UnreadableFactError(f"the usage of session {session}: {exc}") from exc
     for part in parts:
         if part.grant.id not in ledger.accounts:
             ledger.accounts[part.grant.id] = Account(

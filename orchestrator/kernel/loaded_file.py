@@ -37,6 +37,6 @@ def require_not_loading() -> None:
     module = sys.modules.get(MODULE)
     if module is not None and hasattr(module, _IS_LOADING):
         raise DefinitionError(
-            f"{module.__file__} runs agents when it is loaded, and a command wants to load it for"
-            ' its agents: put what it runs under `if __name__ == "__main__":`'
+            f"{module.__file__} runs agents when it is loaded, and a command loads it only for its"
+            ' agents: put the code that runs them under `if __name__ == "__main__":`'
         )

@@ -74,11 +74,11 @@ def foreign_folder(folder: Path) -> str:
     except FileNotFoundError:
         return ""
     if found.st_uid not in {os.geteuid(), 0}:
-        return f"{folder} belongs to another user, who can exchange what is in it"
+        return f"{folder} belongs to another user, who can replace the files in it"
     others = OTHERS_WRITE if found.st_gid != os.getegid() else stat.S_IWOTH
     if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
         return (
-            f"other users can exchange what is in {folder}"
+            f"other users can replace the files in {folder}"
             f" ({stat.filemode(found.st_mode)}): chmod 700"
         )
     return ""
@@ -201,6 +201,6 @@ class PrivateFile:
             raise self._error(f"{folder} cannot be read: {exc.strerror}") from exc
         if foreign_link(folder) or foreign_owner(found) or found.st_mode & OTHERS_WRITE:
             raise self._error(
-                f"others can change what is in {folder}: move it away, make a folder of yours, of"
-                " mode 700, and look whether all that is in it is yours"
+                f"others can change the files in {folder}: move it away, make a folder of your own"
+                " with mode 700, and check that every file in it is yours"
             )

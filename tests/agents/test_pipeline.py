@@ -255,9 +255,9 @@ def test_functions_that_cannot_be_agents_are_refused() -> None:
 
     given: list[tuple[Any, str]] = [
         (sync, "async function"),
-        (silent, "does not say what it returns"),
+        (silent, "has no return type"),
         (untyped, "'goal' has no type hint"),
-        (variadic, "says nothing of what it takes"),
+        (variadic, "cannot be passed by name"),
         (foreign, "takes what JSON cannot carry"),
         (unwritable, "cannot be the output"),
         (MODEL, "async function"),

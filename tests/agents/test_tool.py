@@ -440,7 +440,7 @@ async def test_a_thread_that_takes_too_long_is_abandoned() -> None:
 
     assert str(caught.value) == (
         "lookup did not answer within 0.01 seconds and was abandoned;"
-        " it may still be running, so what it does may yet happen"
+        " it may still be running, and its effects may still happen"
     )
     gate.put(None)
     assert ended.get(timeout=60) == "yet happened"
@@ -673,7 +673,7 @@ def look_at(words: list[str]) -> None: ...
         (opaque, "has a parameter that JSON cannot carry"),
         (two_kinds, "has a parameter that JSON cannot carry"),
         (unencodable, "has a parameter that JSON cannot carry"),
-        (min, "does not say what it takes"),
+        (min, "does not name its parameters"),
     ],
 )
 def test_a_function_that_no_model_can_call_is_refused(

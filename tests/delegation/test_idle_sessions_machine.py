@@ -139,7 +139,7 @@ def test_a_session_without_a_shared_budget_encodes_no_use(
 
 def test_a_damaged_shared_use_is_refused_with_its_session() -> None:
     """Whoever reads the message has a file to mend."""
-    with pytest.raises(UnreadableFactError, match="what session s has used: "):
+    with pytest.raises(UnreadableFactError, match="the usage of session s: "):
         register_idle_session(Ledger(), S, "[{]")
 
 

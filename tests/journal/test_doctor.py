@@ -82,7 +82,7 @@ def test_a_healthy_journal_passes_every_check(
         ),
         ("UPDATE entries SET version = 9 WHERE seq = 4", "in version 9: it was written"),
         ("DELETE FROM payloads", "is missing"),
-        ("UPDATE payloads SET string = '\"z\"'", "is not what was written"),
+        ("UPDATE payloads SET string = '\"z\"'", "was changed"),
         ("DELETE FROM sessions", "is not listed"),
         ("UPDATE sessions SET first = first + 1", "does not begin where the list says"),
         ("UPDATE sessions SET used = '' WHERE used IS NULL", "is listed as idle, and is not"),

@@ -227,7 +227,7 @@ def test_a_folder_that_others_can_write_is_refused(folder: str, journals: Journa
     inner.mkdir(parents=True)
     inner.chmod(0o777)
 
-    with pytest.raises(JournalError, match="other users can exchange what is in"):
+    with pytest.raises(JournalError, match="other users can replace the files in"):
         trio.run(leave_waiting, journals, "r_1")
     assert [*Path(folder).iterdir()] == [inner]
 

@@ -83,7 +83,7 @@ async def test_a_damaged_entry_is_named_and_hides_no_other_session(
     store = store_at(address)
     with store.open_reader() as reader:
         assert reader.entries(SessionId(good))
-        with pytest.raises(JournalError, match="is damaged: it is not what was written"):
+        with pytest.raises(JournalError, match="is damaged: it does not match its checksum"):
             reader.entries(SessionId(bad))
     assert any(bad in text for text in wrong(store))
     async with open_orchestrator(address) as later:
@@ -113,7 +113,7 @@ async def test_a_session_is_read_from_its_snapshot(
         journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session.id]))
     assert wrong(store) == []
     findings = [it.text for it in store.check()]
-    assert "all of its 1 snapshots are what their entries come to" in findings
+    assert "all of its 1 snapshots match their entries" in findings
     async with store.open_writer() as journal:
         again = await journal.read_ledger(session.id, Rules())
         assert again.sessions[session.id].tree.to_text() == (
@@ -127,7 +127,7 @@ async def test_a_session_is_read_from_its_snapshot(
     async with open_orchestrator(address) as orchestrator:
         tree = await orchestrator.read_tree(session.id)
         assert tree.to_text() == ledger.sessions[session.id].tree.to_text()
-    assert any("is not what was written" in text for text in wrong(store))
+    assert any("does not match its checksum" in text for text in wrong(store))
 
 
 async def test_processes_without_a_session_in_mind_have_journals_of_their_own(

@@ -130,7 +130,7 @@ async def test_a_snapshot_that_does_not_fit_is_not_read(
 
     assert is_same_state(await state_of(path, session), before)
     (found,) = findings(path, Level.WRONG)
-    assert found == f"of its snapshots, that of run {session} is not what was written"
+    assert found == f"of its snapshots, the one of run {session} does not match its checksum"
 
 
 async def test_the_facts_are_folded_instead_of_one_that_contradicts_itself(
@@ -182,7 +182,9 @@ async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: 
         journal.store_snapshot(wrong)
 
     (found,) = findings(path, Level.WRONG)
-    assert found == (f"of its snapshots, that of run {session} is not what its entries come to")
+    assert found == (
+        f"of its snapshots, the one of run {session} differs from the fold of its entries"
+    )
 
 
 async def test_a_snapshot_of_another_version_is_not_read(path: Path, session: SessionId) -> None:

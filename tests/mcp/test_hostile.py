@@ -233,7 +233,7 @@ async def test_a_malformed_answer_fails_at_once() -> None:
     model = await use(hostile(), calls=[reply(None), reply([1])])
 
     assert all(it.failed for it in model.answers)
-    assert "none of the protocol" in model.answers[0].text
+    assert "not a message of the protocol" in model.answers[0].text
 
 
 async def test_a_tool_that_has_vanished_is_a_sentence(tmp_path: Path) -> None:

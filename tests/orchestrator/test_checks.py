@@ -125,7 +125,7 @@ async def test_a_child_is_checked_too() -> None:
 
 
 def test_a_value_that_is_not_a_function_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="is none of its checks"):
+    with pytest.raises(DefinitionError, match="in checks= must be a function"):
         critic(1, checks=["kind"])
 
 

@@ -200,7 +200,7 @@ def test_an_invalid_hook_is_refused() -> None:
         Hooks(after_tool=5)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="must not be async"):
         Hooks(after_model=change_later)  # type: ignore[arg-type]
-    with pytest.raises(DefinitionError, match="is none of its hooks"):
+    with pytest.raises(DefinitionError, match="in hooks= must be Hooks"):
         Agent("a", model="m", hooks=[print])  # type: ignore[list-item]
 
 

@@ -135,7 +135,7 @@ class LocalModel:
                 return output
             characters = characters * limit // output.prompt_tokens * 9 // 10
         raise ModelError(
-            f"{self.name} has a window of {self._context} tokens; nothing of use fits",
+            f"{self.name} has a window of {self._context} tokens, too few for a request",
             kind=Failure.CONTEXT_TOO_LONG,
         )
 

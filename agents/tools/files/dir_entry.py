@@ -181,7 +181,7 @@ def file_kind(found: os.stat_result) -> str:
 def require_regular_file(found: os.stat_result, path: str) -> None:
     """Raise `ToolError` if this is anything but a regular file."""
     if stat.S_ISDIR(found.st_mode):
-        raise ToolError(f"{escape_unprintable(path)!r} is a folder: list_files shows what is in it")
+        raise ToolError(f"{escape_unprintable(path)!r} is a folder: list_files lists its files")
     if not stat.S_ISREG(found.st_mode):
         raise ToolError(
             f"{escape_unprintable(path)!r} is {file_kind(found)}: only plain files are"

@@ -54,7 +54,7 @@ class HiddenLines:
             if len(secret) >= SHORTEST and shown.count(secret) > known:
                 raise ToolError(
                     f"{path} was not changed: it holds secrets that you are not shown, and this"
-                    " would show one; leave what is around them as it is"
+                    " would show one; do not edit the lines around them"
                 )
 
 

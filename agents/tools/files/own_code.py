@@ -46,8 +46,8 @@ def require_not_own_code(real: str, path: str) -> None:
         or _defines_agents(real)
     ):
         raise ToolError(
-            f"{escape_unprintable(path)!r} is refused: {problem}, and what the orchestrator runs"
-            " is not written by the agents that it runs; choose another name or folder"
+            f"{escape_unprintable(path)!r} is refused: {problem}, and agents may not write"
+            " code that the orchestrator runs; choose another name or folder"
         )
 
 

@@ -281,8 +281,8 @@ def _require_valid_path(path: str) -> None:
     is_text = path.encode(errors="replace").decode() == path
     if not is_text or any(ord(char) < 32 or ord(char) == 127 for char in path):
         raise ToolError(
-            f"'{escape_unprintable(path)}' is refused: there are no control characters in"
-            " a path, such as NUL and new lines, and nothing that is no character"
+            f"'{escape_unprintable(path)}' is refused: a path may not contain control"
+            " characters, such as NUL and new lines, or bytes that are not UTF-8"
         )
     # It would mean a folder outside, and create one of that name inside.
     if _parts(path)[:1] == ("~",):

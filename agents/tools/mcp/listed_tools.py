@@ -119,7 +119,7 @@ def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
     given = tool.get("inputSchema")
     schema = object_in(given)
     if not isinstance(given, dict) or schema.get("type", "object") != "object":
-        raise DefinitionError("the schema of its arguments is none of an object")
+        raise DefinitionError("the schema of its arguments does not describe an object")
     schema = object_in(_visible_tree({"type": "object", **schema}))
     require_schema(schema)
     annotations = object_in(tool.get("annotations"))

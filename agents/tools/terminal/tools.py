@@ -249,8 +249,8 @@ def _find(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:
         ids = ", ".join(command.id for command in found)
         raise ToolError(f"process: {id_!r} may be any of {ids}; say more of its id")
     raise ToolError(
-        f'process: you have no command {id_!r}; process(action="list") shows those you have.'
-        " What was started before the orchestrator was restarted is gone."
+        f'process: you have no command {id_!r}; process(action="list") lists yours.'
+        " Commands that were started before a restart of the orchestrator are gone."
     )
 
 

@@ -74,7 +74,9 @@ def run(
         quiet: Print the answer, and nothing else.
     """
     if not goal.strip():
-        raise CommandError("the goal is empty: say what the agent is to do")
+        raise CommandError(
+            "the goal is empty: give the agent a task, such as 'Compare the three offers'"
+        )
     # The file may run any code, so it is loaded before the event loop starts.
     agent = with_model(load_agent(file, model=model), model)
     agent = with_instructions(agent, instructions)

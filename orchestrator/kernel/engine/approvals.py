@@ -325,8 +325,8 @@ def _shown_command(call: ToolCall, command: str, redactor: Redactor) -> str:
     if is_long or len(shown) > SHOWN:
         raise _refusal(
             f"{call.name} needs an approval, and people are shown {SHOWN:,} characters of a"
-            f" command: this one has {len(command):,}. It was not run. Write what is long to a file"
-            " first, and call it again with the file."
+            f" command: this one has {len(command):,}. It was not run. Write the long part to a"
+            " file first, and call it again with the file."
         )
     if OPERATORS.findall(command) != OPERATORS.findall(redacted):
         raise _refusal(

@@ -120,15 +120,11 @@ def report_strings(referenced: Iterable[str], stored: Mapping[str, bool]) -> Ite
 
     Args:
         referenced: the names in the entries.
-        stored: whether each string is what was written, by name.
+        stored: whether each string is unchanged, by name.
     """
     names = {*referenced}
     problems = [f"string {name} is missing" for name in sorted(names - stored.keys())]
-    problems += [
-        f"string {name} is not what was written"
-        for name, is_whole in stored.items()
-        if not is_whole
-    ]
+    problems += [f"string {name} was changed" for name, is_whole in stored.items() if not is_whole]
     fine = f"all of its {len(stored):,} long strings are there"
     yield from report("of its long strings,", problems, fine)
     if spare := len(stored.keys() - names):
@@ -161,12 +157,14 @@ def check_snapshots(
     for snapshot, checksum in snapshots:
         count += 1
         if not is_whole(snapshot, checksum):
-            problems.append(f"that of run {snapshot.session} is not what was written")
+            problems.append(f"the one of run {snapshot.session} does not match its checksum")
         elif not is_own_layout(snapshot):
             others += 1
         elif not _is_fold_of_entries(snapshot, entries, name):
-            problems.append(f"that of run {snapshot.session} is not what its entries come to")
-    fine = f"all of its {count - others:,} snapshots are what their entries come to"
+            problems.append(
+                f"the one of run {snapshot.session} differs from the fold of its entries"
+            )
+    fine = f"all of its {count - others:,} snapshots match their entries"
     yield from report("of its snapshots,", problems, fine)
     if others:
         text = f"{others} of its snapshots were made by another version, and are not used"

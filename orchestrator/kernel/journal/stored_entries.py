@@ -80,7 +80,7 @@ def _whole_string(find: FindString, kind: str, name: str) -> bytes:
     if string is None:
         raise UnreadableFactError(f"a damaged {kind!r}: its string {name} is missing")
     if digest(string) != name:
-        raise UnreadableFactError(f"a damaged {kind!r}: its string {name} is not what was written")
+        raise UnreadableFactError(f"a damaged {kind!r}: its string {name} was changed")
     return string
 
 
@@ -94,7 +94,7 @@ def require_whole(row: Row) -> None:
         is_whole = False  # a damaged row may have anything in its columns
     if not is_whole:
         raise UnreadableFactError(
-            f"entry {seq} is damaged: it is not what was written; {WHAT_TO_DO}"
+            f"entry {seq} is damaged: it does not match its checksum; {WHAT_TO_DO}"
         )
 
 

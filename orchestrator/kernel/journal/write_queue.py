@@ -106,7 +106,7 @@ class WriteQueue:
                     if flushing.cancelled_caught:
                         raise JournalError(
                             where,
-                            f"the {medium} did not take what was left to write within"
+                            f"the {medium} did not take the remaining entries within"
                             f" {FLUSH_SECONDS} seconds",
                         )
 

@@ -90,8 +90,8 @@ class AgentJobs:
         labels = self._session.labels
         if SET_BY in labels and MAY_SCHEDULE not in labels:
             raise ToolError(
-                "a schedule has begun this run, and its job does not say that its runs may set"
-                " jobs: nothing was set; do what is to be done now"
+                "a schedule started this run, and its job does not allow its runs to set jobs:"
+                " no job was set; do the work now"
             )
         if not self._is_reachable:
             raise ToolError(

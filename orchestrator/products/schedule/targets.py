@@ -148,7 +148,7 @@ class Targets:
 
 async def _refuse(delivery: Delivery) -> str:
     await trio.lowlevel.checkpoint()
-    raise UndeliveredError(f"job {delivery.job!r} delivers to what is not there")
+    raise UndeliveredError(f"job {delivery.job!r} delivers to a target that does not exist")
 
 
 async def write_file(delivery: Delivery) -> str:

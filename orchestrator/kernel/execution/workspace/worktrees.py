@@ -437,7 +437,7 @@ async def _make_folder(path: Path, workspace: Path) -> None:
             await trio.Path(workspace).mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise WorktreeError(
-            f"there is no folder {workspace} in the worktree: {exc}; commit what is there"
+            f"there is no folder {workspace} in the worktree: {exc}; commit the folder"
         ) from exc
     if not is_inside:
         raise WorktreeError(

@@ -222,7 +222,7 @@ def _checksums(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 def _lists(_: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Compare the rows of the other tables with their checksums."""
     problems = [
-        f"one of {table} is not what was written: {row[0]!r}; {RESTORE}"
+        f"a row of {table} does not match its checksum: {row[0]!r}; {RESTORE}"
         for table, names in LISTS.items()
         for *row, checksum in connection.execute(
             f"SELECT {names}, checksum FROM {table}"  # noqa: S608 (ours)

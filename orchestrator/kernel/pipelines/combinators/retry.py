@@ -131,7 +131,7 @@ def refine(
     drafting: Agent[Any, Any] = draft
     if input_of(draft) not in {str, Any}:
         raise DefinitionError(
-            f"refine: {draft.name!r} must take text, to read what is wrong with its answer"
+            f"refine: {draft.name!r} must take text, to read the complaint about its answer"
         )
 
     async def complaint_about(context: PipelineContext, answer: Any) -> str:

@@ -326,4 +326,4 @@ def _decode(data: msgspec.Raw | str | bytes, type_: type[ValueT]) -> ValueT:
     try:
         return msgspec.json.decode(data, type=type_)
     except msgspec.MsgspecError as exc:
-        raise ConnectionLostError(f"it sends what it should not ({exc})") from None
+        raise ConnectionLostError(f"it sent a message that cannot be read ({exc})") from None

@@ -145,7 +145,7 @@ def require_small(tool: Tool, call: ToolCall) -> None:
     if (size := size_of(call.arguments)) > MOST_BYTES:
         raise ToolError(
             f"the arguments of {tool.name} have {size:,} bytes, and a worker is sent at most"
-            f" {MOST_BYTES:,}; write what is long to a file that both can read"
+            f" {MOST_BYTES:,}; write long values to a file that both can read"
         )
 
 

@@ -233,7 +233,7 @@ def _approved(
     rule = strictest_rule(policies, subject)
     if rule is not None and rule.verdict is Verdict.DENY:
         raise ToolError(
-            f"{call.name} was not run: on the worker its path leads to what a rule denies"
+            f"{call.name} was not run: on the worker its path leads to a place that a rule denies"
         )
     return ApprovedCall(subject=subject, policies=policies)
 

@@ -144,8 +144,8 @@ class RecordedRun(RunIndex):
             match entry.event:
                 case TurnResumed(afresh=True) | TaskStarted(afresh=True):
                     raise ReplayError(
-                        f"in run {self.run} a task began anew after a crash, and what it"
-                        " had done before is forgotten: this cannot be replayed"
+                        f"in run {self.run} a task started again after a crash, and its"
+                        " earlier steps are not recorded: this cannot be replayed"
                     )
                 case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
                     if outcome.ending is Ending.LOST:

@@ -163,7 +163,7 @@ class _RecordedModel(ModelWrapper):
                 raise self._error(event)
             request = await self._next_attempt(event, request)
         await self._end_unanswered(request)
-        raise AssertionError("what is not recorded is not answered")
+        raise AssertionError("a call that is not recorded was answered")
 
     async def _end_unanswered(self, request: ModelRequest) -> None:
         abandoned = self._answers.abandoned_call

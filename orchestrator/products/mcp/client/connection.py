@@ -434,7 +434,7 @@ class ServerConnection:
             except MCPError as exc:
                 if exc.code not in _CONNECTION_ERRORS:
                     raise ToolError(
-                        f"{call.tool}: its server knows nothing of its task any more:"
+                        f"{call.tool}: its server no longer knows its task:"
                         f" {self._said(exc.message)}"
                     ) from exc
                 if exc.code in _LOST or isinstance(self.server, McpCommand):

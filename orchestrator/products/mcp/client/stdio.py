@@ -195,7 +195,7 @@ async def _message(line: "bytes | TooLong", log: ServerLog) -> JSONRPCMessage | 
         return _parsed(line)  # noqa: ASYNC910
     except ValueError:
         log.note_strange(line)
-        why = "its answer is none of the protocol"
+        why = "its answer is not a message of the protocol"
         return failure_of(line[:_HEAD], why)  # noqa: ASYNC910
 
 

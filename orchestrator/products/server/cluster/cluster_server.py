@@ -225,7 +225,7 @@ def require_named(host: str) -> None:
     if is_wildcard(host):
         raise ServerSetupError(
             f"the server listens at all addresses ({host}), and the other servers of the database"
-            " must know by which they reach it: give --address https://HOST:PORT"
+            " need the one address to reach it at: give --address https://HOST:PORT"
         )
 
 
