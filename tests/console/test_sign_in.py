@@ -52,7 +52,7 @@ async def test_a_link_signs_one_browser_in_once() -> None:
         assert set(me["scopes"]) == set(Scope)
         again = await http.post("/console/login", json={"code": code})
         assert again.status_code == 401
-        assert "used already" in again.json()["error"]["message"]
+        assert "already used" in again.json()["error"]["message"]
 
 
 async def test_the_page_and_its_files_need_no_key_and_allow_no_foreign_code() -> None:

@@ -70,7 +70,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert file is not None
     file.chmod(0o640)
 
-    with pytest.raises(ServerSetupError, match="others can read"):
+    with pytest.raises(ServerSetupError, match="other users can read"):
         token_for({}, tmp_path, is_local=True)
 
 
@@ -108,7 +108,7 @@ def test_is_loopback_recognizes_addresses_of_this_machine() -> None:
         (["agents_file.py", "--host", "no.such.host.invalid"], "in the clear"),
         (["agents_file.py", "--tls-cert", "no.pem"], "No such file"),
         (["agents_file.py", "--tls-cert", "agents_file.py"], "must be PEM"),
-        (["agents_file.py", "--tls-key", "agents_file.py"], "no --tls-cert"),
+        (["agents_file.py", "--tls-key", "agents_file.py"], "give --tls-cert"),
         (["agents_file.py", "--connections-per-peer", "0"], "per-peer is 0"),
         (["agents_file.py", "--webhook", "ftp://user:pw@host/"], "--webhook is no URL"),
         (["agents_file.py", "--grace", "-1"], "--grace is -1"),

@@ -156,7 +156,7 @@ async def test_a_server_replaces_its_failed_only_journal(journals: Journals) -> 
         body = {"model": "worker", "input": "go"}
         begun = await served.http.post("/v1/runs", json=body)
         assert begun.status_code == 202, begun.text
-    assert disk.said == ["journal.db failed, and is let go: the disk is gone"]
+    assert disk.said == ["journal.db failed and is let go: the disk is gone"]
 
 
 async def test_a_server_that_drains_takes_no_journal_for_a_client_that_asks(

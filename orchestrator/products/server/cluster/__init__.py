@@ -1,1 +1,3 @@
-"""Several servers with the same journals: who holds which, and how a request reaches its writer."""
+"""Several servers with the same journals: each journal has one writer, and requests are sent to
+it.
+"""

@@ -1,4 +1,4 @@
-"""A server of many journals: those of a folder, or the shards of a database."""
+"""A server of many journals: the journals of a folder, or the shards of a database."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -40,34 +40,35 @@ if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
 
 ANSWER_SECONDS: Final = 3
-"""How long requests may take to be answered after all journals were let go."""
+"""The most seconds to answer requests after the server has let go of all journals."""
 CLOSE_SECONDS: Final = 5
-"""How long journals may take to be let go when the server ends in a hurry."""
+"""The most seconds to let go of journals when the server ends in a hurry."""
 
 
 @attrs.frozen(kw_only=True)
 class ClusterSettings:
-    """What a server of many journals is, besides its `Settings`."""
+    """The settings of a server of many journals, besides its `Settings`."""
 
     secret: bytes = attrs.field(repr=False)
-    """By which servers sign what they forward: random, of no key that a client may have."""
+    """Servers sign the requests that they forward with it. It is random, and not made of any key.
+    """
     open_orchestrator: OpenOrchestrator
-    """Opens an orchestrator on a journal that is taken."""
+    """Opens an orchestrator on a journal that this server holds."""
     clock: Callable[[], float]
     redactor: Redactor
     sandbox: SandboxChoice
     report: Callable[[str], None]
-    """Is called with what happens to journals, in a sentence."""
+    """Called with a sentence when a journal is taken, lost or let go."""
     host: str
     """The name of this machine."""
     address: str | None = None
-    """Where other servers reach this one; None is where it listens."""
+    """The URL at which other servers reach this one; None is the listening address."""
     database: DatabaseAddress | None = None
     """The database whose shards it serves; None serves the journals of a folder."""
     shards: int | None = None
-    """How many shards the database is to have; None is what it has, or 16."""
+    """The number of shards of a new database; None is the present number, or 16."""
     grace: float = 10
-    """How many seconds what runs may go on in a shard that is handed over."""
+    """The seconds that running tasks may go on in a shard that is handed over."""
 
 
 class ClusterServer:
@@ -86,19 +87,19 @@ class ClusterServer:
         return self._holder.working
 
     async def drain(self, seconds: float) -> bool:
-        """Hand all journals over, and return whether nothing runs any more."""
+        """Hand over all journals, and return whether all tasks have ended."""
         self.server.state.is_draining = True
         if self._keeper is not None:
-            # First, so that the others take what is let go.
+            # First, so that the others take the journals that are let go.
             await self._keeper.leave()
         has_ended = await self._holder.drain(seconds)
-        # Those that wait for the next writers of their journals are passed on to these.
+        # Requests that wait for the next writers of their journals are passed on to these.
         with trio.move_on_after(ANSWER_SECONDS):
             await self.server.state.metrics.wait_answered()
         return has_ended
 
     async def abandon(self) -> None:
-        """Settle what still runs without waiting for it."""
+        """Settle running tasks without waiting for them."""
         await self._holder.abandon()
 
 
@@ -114,13 +115,8 @@ async def open_cluster_server(
 ) -> AsyncGenerator[ClusterServer]:
     """Serve the journals of a folder, or shards of a database, as long as the block lasts.
 
-    Args:
-        journals: those of the folder or the database.
-        agents: the agents, by the model name that clients use.
-        settings: the configuration.
-        listening: the address and the certificate.
-        push: sends the replies of each owner to a webhook.
-        cluster: the rest of the configuration.
+    `agents` has the model names that clients use. `push` sends the replies of each owner to a
+    webhook.
     """
     require_usable(listening)
     with bind(listening) as listener:
@@ -177,13 +173,13 @@ async def _directory(
     address: str,
     cluster: ClusterSettings,
 ) -> AsyncGenerator[ShardKeeper | None]:
-    """Take journals, and know who has the others, as long as the block lasts."""
+    """Take journals, and track the writers of the others, as long as the block lasts."""
     if cluster.database is None:
         folder = FolderDirectory(journals, holder, address)
         state.home_of = ClusterRouter(state.journals, folder, proxy).home_of
         state.peers = Peers(proxy, folder.addresses)
         if state.settings.jobs:
-            # First, so that new sessions are there, too, and no other journal is held for them.
+            # First, so that new sessions go there, too, and no other journal is held for them.
             await folder.try_to_take(state.home_of_jobs)
         await folder.take_first()
         if state.settings.jobs:
@@ -221,16 +217,16 @@ async def _directory(
 
 
 def require_named(host: str) -> None:
-    """Raise if a server of a database listens where no other server could name it."""
+    """Raise if a server of a database listens at an address that other servers cannot use."""
     if is_wildcard(host):
         raise ServerSetupError(
             f"the server listens at all addresses ({host}), and the other servers of the database"
-            " need the one address to reach it at: give --address https://HOST:PORT"
+            " need one to reach it: give --address https://HOST:PORT"
         )
 
 
 async def secret_of_database(database: DatabaseAddress) -> str:
-    """Return the secret that the servers of a database share; the first of them makes it."""
+    """Return the secret that the servers of a database share; the first server makes it."""
 
     def install(connection: "Connection") -> str:
         install_schema(connection, shown_address(database.url), database.cluster)
@@ -241,14 +237,14 @@ async def secret_of_database(database: DatabaseAddress) -> str:
 
 
 def _install(cluster: ClusterSettings, connection: "Connection") -> int:
-    """Create what is missing in the database, and return how many shards it has; blocking."""
+    """Create missing tables in the database, and return its number of shards; blocking."""
     assert cluster.database is not None
     shown = shown_address(cluster.database.url)
     install_schema(connection, shown, cluster.database.cluster)
     shards = install_servers(connection, cluster.shards, SHARDS)
     if cluster.shards not in {None, shards}:
         raise ServerSetupError(
-            f"--shards is {cluster.shards}, and {shown} has {shards} since it was first served;"
-            " leave --shards out, or use another database"
+            f"--shards is {cluster.shards}, but {shown} has {shards} since it was first served;"
+            " leave out --shards, or use another database"
         )
     return shards

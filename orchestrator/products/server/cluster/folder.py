@@ -1,8 +1,8 @@
-"""The journals of a folder: a server holds some of them, and other processes the rest.
+"""The journals of a folder: a server holds some of them, and other processes hold the rest.
 
-It holds those in which sessions of a server wait, and one for new sessions. Any other one that no
-process writes is taken when a client asks for what is in it. One that is damaged is reported, and
-keeps none of the others from being served.
+A server holds the journals in which sessions of a server wait, and one for new sessions. It takes
+any other free journal when a client asks for something in it. A damaged journal is reported, and
+the others are served.
 """
 
 import logging
@@ -23,30 +23,25 @@ from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.request_subject import Subject, SubjectKind
 
 LOOK_SECONDS: Final = 0.5
-"""How long after a look at a journal without a writer the next one is."""
+"""The seconds between two looks at a journal without a writer."""
 AGAIN_SECONDS: Final = 5
-"""How long after a journal was taken for one that failed another one may be."""
+"""The seconds between two attempts to replace a journal that failed."""
 TAKE_SECONDS: Final = 30
-"""How long after a look at a journal that another process writes the next one is."""
+"""The seconds between two looks at a journal that another process writes."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class FolderDirectory:
-    """Knows the journals of a folder, and takes those that are free."""
+    """Knows the journals of a folder, and takes free ones."""
 
     def __init__(self, journals: Journals, holder: JournalHolder, address: str) -> None:
-        """Hold none yet.
-
-        Args:
-            journals: those of the folder.
-            holder: holds those that are taken.
-            address: where other servers reach this one.
-        """
+        """Hold no journal yet. Other servers reach this one at `address`."""
         self._journals = journals
         self._holder = holder
         self._address = address
         self._failed: set[str] = set()
-        """The journals that were lost or cannot be taken: only who asks for one tries again."""
+        """The journals that were lost or cannot be taken. Only a client's request tries one again.
+        """
         self._is_taking_again = False
         holder.on_released(self._note_released)
 
@@ -54,7 +49,7 @@ class FolderDirectory:
         """Take the journals in which sessions of a server wait, and one for new sessions.
 
         Raises:
-            JournalError: there is none that can be opened, and none can be made.
+            JournalError: no journal can be opened or made.
         """
         waiting = await trio.to_thread.run_sync(self._waiting)
         for name in waiting:
@@ -64,9 +59,9 @@ class FolderDirectory:
             await self._holder.take(lambda: self._journals.open_free(address=self._address))
 
     async def take_forever(self, name: str) -> None:
-        """Hold a journal as soon as no other process writes it, until the server ends.
+        """Take a journal as soon as no other process writes it, until the server ends.
 
-        The jobs of the program begin where it is: a server that dies leaves them to another one.
+        The jobs of the program begin at its holder: when that server dies, another one takes over.
         """
         await trio.lowlevel.checkpoint()
         is_told = False
@@ -79,12 +74,12 @@ class FolderDirectory:
             if writer is not None and not is_told:
                 is_told = True
                 self._holder.report(
-                    f"process {writer.process} writes {name}: jobs of the file begin there"
+                    f"process {writer.process} writes {name}, so the jobs of the file begin there"
                 )
             await trio.sleep(TAKE_SECONDS)
 
     async def try_to_take(self, name: str) -> None:
-        """Take a journal if no other process writes it; say so if it cannot be opened."""
+        """Take a journal if no other process writes it; report it if it cannot be opened."""
         await trio.lowlevel.checkpoint()
         try:
             await self.take(name)
@@ -108,7 +103,7 @@ class FolderDirectory:
                 await self.take_first()
             except JournalError as exc:
                 self._holder.report(f"no other journal can be taken: {exc}")
-            # One that fails at once is not opened again and again.
+            # A journal that fails at once must not be opened again and again.
             await trio.sleep(AGAIN_SECONDS)
         self._is_taking_again = False
 
@@ -132,7 +127,7 @@ class FolderDirectory:
         return await trio.to_thread.run_sync(self._journals.store(journal).writer)
 
     async def addresses(self) -> Sequence[str]:
-        """Return where the other servers of the folder are."""
+        """Return the addresses of the other servers of the folder."""
         return await trio.to_thread.run_sync(self._other_addresses)
 
     def _other_addresses(self) -> Sequence[str]:
@@ -145,7 +140,7 @@ class FolderDirectory:
     async def take(self, journal: str) -> bool:
         await trio.lowlevel.checkpoint()
         if self._holder.is_draining or journal in self._holder.names:
-            return False  # it ends, or another request has come first
+            return False  # the server ends, or another request has come first
         store = self._journals.store(journal)
         try:
             await self._holder.take(opening(store, journal, self._address), journal)
@@ -174,12 +169,12 @@ def locate(journals: Journals, subject: Subject) -> str | None:
                         if reader.naming(subject.id, kind=ApprovalAsked.__name__):
                             return name
                 except JournalError as exc:
-                    _LOG.warning("%s; approvals are not looked for in it", exc)
+                    _LOG.warning("%s; its approvals are not searched", exc)
             return None
 
 
 def owner_of(journals: Journals, name: str, subject: Subject) -> str | None:
-    """Return the owner of what a journal has; None if it does not have it; blocking."""
+    """Return the owner of a subject; None if the journal does not have it; blocking."""
     store = journals.store(name)
     if not store.exists():
         return None
@@ -209,4 +204,4 @@ def _is_of_server(store: JournalStore, sessions: Sequence[SessionId]) -> bool:
                 for entry in reader.entries(session)
             )
     except JournalError:
-        return False  # what cannot be read is left alone
+        return False  # an unreadable journal is left alone

@@ -1,9 +1,9 @@
-"""The header by which one server tells another for whom it asks.
+"""The header in which one server tells another the address of the client.
 
-It is believed only with the signature of a server that has the same secret. So no client can claim
-another address, or that its request was checked already, and no request is forwarded twice. No
-client has the secret: it is random, and made of no key. A header that is found later is of no use:
-it is for one request, and for a minute.
+It counts only with the signature of a server that has the same secret. So no client can claim
+another address, or that its request was already checked, and no request is forwarded twice. The
+secret is random and made of no key, so no client has it. A stolen header is useless: it is valid
+for one request and one minute.
 """
 
 import hashlib
@@ -13,25 +13,20 @@ from typing import Final
 
 HEADER: Final = "x-orchestrator-forwarded"
 MOVED: Final = "x-orchestrator-moved"
-"""Says that nothing was done: another server holds the journal by now, or soon."""
+"""Says that the request had no effect: another server holds the journal now or soon."""
 ACCEPTED_SECONDS: Final = 60
-"""How far the clocks of two servers may be apart."""
+"""The most seconds between the clocks of two servers."""
 
 
 class StaleHeaderError(Exception):
-    """A server has signed it, at another time than now by the clock of this one."""
+    """A server signed the header, but not at the present time of this server's clock."""
 
 
 def sign(secret: bytes, *, peer: str, method: str, target: str, request: str, now: float) -> str:
-    """Return the header of a request that is forwarded.
+    """Return the header of a forwarded request.
 
-    Args:
-        secret: that of the servers.
-        peer: the address of the client.
-        method: the method.
-        target: the path with the query.
-        request: the id of the request.
-        now: the time in seconds since 1970.
+    The signature covers the client's address, the time in seconds since 1970, the method, the
+    target (the path with the query) and the request's id.
     """
     at = str(int(now))
     return f"{peer} {at} {_signature(secret, peer, at, method, target, request)}"
@@ -40,13 +35,13 @@ def sign(secret: bytes, *, peer: str, method: str, target: str, request: str, no
 def forwarded_peer(
     secret: bytes | None, header: str, *, method: str, target: str, request: str, now: float
 ) -> str | None:
-    """Return the address of the client that a server forwards a request of.
+    """Return the client's address in the header of a forwarded request.
 
     Returns:
         None if no server of ours has signed it.
 
     Raises:
-        StaleHeaderError: one has, and not now.
+        StaleHeaderError: a server has signed it at another time.
     """
     peer, _, rest = header.partition(" ")
     at, _, given = rest.partition(" ")

@@ -1,7 +1,7 @@
-"""Holds journals: an orchestrator for each, opened when it is taken and closed when it is let go.
+"""Holds journals: each has an orchestrator of its own, from taking the journal to letting it go.
 
-All run in one event loop. One whose journal fails, because its lease was lost, ends alone: its
-streams and waits end with an error, and the server goes on with the others.
+All run in one event loop. When one journal fails, because its lease was lost, only its streams and
+waits end with an error, and the server goes on with the other journals.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -22,14 +22,14 @@ from orchestrator.products.server.server import serve_journal, unusable_agents
 from orchestrator.products.server.state import ServerState
 
 LAST_SECONDS: Final = 1
-"""How long requests and streams may take to end when their journal is let go."""
+"""The most seconds for requests and streams to end when their journal is let go."""
 
 OpenJournal: TypeAlias = Callable[[], AbstractAsyncContextManager[HeldJournal]]
 OpenOrchestrator: TypeAlias = Callable[[HeldJournal], AbstractAsyncContextManager[Orchestrator]]
 
 
 def opening(store: JournalStore, name: str, address: str) -> OpenJournal:
-    """Return what opens the journal of a name for writing."""
+    """Return a function that opens a journal for writing."""
 
     @asynccontextmanager
     async def open_journal() -> AsyncGenerator[HeldJournal]:
@@ -41,7 +41,7 @@ def opening(store: JournalStore, name: str, address: str) -> OpenJournal:
 
 @attrs.define(eq=False)
 class _Tenure:
-    """The time in which this server holds one journal."""
+    """The time during which this server holds one journal."""
 
     served: ServedJournal
     ends: trio.Event = attrs.field(factory=trio.Event)
@@ -49,7 +49,7 @@ class _Tenure:
 
 
 class JournalHolder:
-    """Holds the journals of one server. Their tasks live in the nursery that it is given."""
+    """Holds the journals of one server. Their tasks live in the given nursery."""
 
     def __init__(
         self,
@@ -63,13 +63,8 @@ class JournalHolder:
     ) -> None:
         """Hold no journal yet.
 
-        Args:
-            state: the server.
-            open_orchestrator: opens an orchestrator on a journal.
-            push: sends the replies of each owner to a webhook.
-            nursery: owns the orchestrators.
-            address: where the server listens, for the audit.
-            report: is called with what happens to journals, in a sentence.
+        `push` sends the replies of each owner to a webhook. `report` is called with a sentence when
+        a journal is taken, lost or let go. The audit records `address`.
         """
         self._state = state
         self._open_orchestrator = open_orchestrator
@@ -85,17 +80,17 @@ class JournalHolder:
 
     @property
     def _hands_over(self) -> bool:
-        """Whether another server goes on with what this one lets go."""
+        """Whether another server goes on with the journals that this one lets go."""
         return self._state.placement is not None
 
     @property
     def is_draining(self) -> bool:
-        """Whether all journals are let go, because the server ends: none is to be taken."""
+        """Whether the server lets go of all journals because it ends: it takes no more."""
         return self._state.is_draining
 
     @property
     def names(self) -> list[str]:
-        """The journals that it holds, or is about to: those that move away included."""
+        """The journals that it holds or is about to take, including journals that move away."""
         return [*self._tenures, *self._taking]
 
     @property
@@ -112,15 +107,11 @@ class JournalHolder:
         self._nursery.start_soon(work)
 
     def on_released(self, receive: Callable[[str], None]) -> None:
-        """Call a function with each journal that was let go."""
+        """Call a function with the name of each journal that is let go."""
         self._released.append(receive)
 
     async def take(self, open_journal: OpenJournal, name: str = "") -> ServedJournal:
-        """Open a journal, and go on with its sessions.
-
-        Args:
-            open_journal: opens it.
-            name: that of the journal, if it is known before.
+        """Open a journal, and go on with its sessions; `name` is its name if known before.
 
         Raises:
             JournalInUseError: another process writes it.
@@ -137,7 +128,7 @@ class JournalHolder:
     async def serve(
         self, open_journal: OpenJournal, task_status: trio.TaskStatus[ServedJournal]
     ) -> None:
-        """Serve a journal until it is let go, or lost."""
+        """Serve a journal until it is let go or lost."""
         await trio.lowlevel.checkpoint()
         has_begun, name = False, ""
         try:
@@ -154,7 +145,7 @@ class JournalHolder:
                         )
                     tenure = self._tenures[name] = _Tenure(served)
                     if self.is_draining:
-                        # It was about to be taken when the server began to end.
+                        # The journal was about to be taken when the server began to end.
                         self.release(name, self._grace)
                     has_begun = True
                     task_status.started(served)
@@ -174,7 +165,7 @@ class JournalHolder:
         except JournalError as exc:
             if not has_begun or not self._state.survives_journals:
                 raise
-            self.report(f"{name} failed, and is let go: {exc.problem}")
+            self.report(f"{name} failed and is let go: {exc.problem}")
         finally:
             if has_begun:
                 tenure = self._tenures.pop(name)
@@ -184,17 +175,15 @@ class JournalHolder:
             self._changed.unpark_all()
 
     async def _let_go(self, tenure: _Tenure) -> None:
-        """Let what runs end for a while, and give clients that wait an outcome."""
+        """Give running tasks some time to end, and give waiting clients an outcome."""
         await tenure.served.orchestrator.drain(tenure.grace)
         with trio.move_on_after(LAST_SECONDS, shield=True):
             await tenure.served.door.cancel_waiting_runs()
 
     def release(self, name: str, grace: float) -> None:
-        """Begin to hand a journal over: it begins nothing new from now on.
+        """Begin to hand over a journal: no run begins in it any more.
 
-        Args:
-            name: the journal.
-            grace: how many seconds what runs may go on.
+        Running tasks may go on for `grace` seconds.
         """
         tenure = self._tenures[name]
         tenure.grace = grace
@@ -202,7 +191,7 @@ class JournalHolder:
         tenure.ends.set()
 
     async def wait_empty(self) -> None:
-        """Wait until no journal is held, or being taken."""
+        """Wait until no journal is held or being taken."""
         await trio.lowlevel.checkpoint()
         while self._tenures or self._taking:
             await self._changed.park()
@@ -211,14 +200,14 @@ class JournalHolder:
         """Wait until a journal was taken or let go."""
         await self._changed.park()
 
-    # What `cli/signals.py` stops.
+    # `cli/signals.py` calls the rest.
 
     @property
     def working(self) -> int:
         return sum(it.orchestrator.working for it in self.served)
 
     async def drain(self, seconds: float) -> bool:
-        """Hand all journals over, and return whether nothing runs any more."""
+        """Hand over all journals, and return whether all tasks have ended."""
         self._grace = seconds
         for name in list(self._tenures):
             if not self._tenures[name].ends.is_set():

@@ -1,4 +1,4 @@
-"""What the other servers have in memory: a list over all of them asks each."""
+"""Questions to the other servers: a list of everything in memory asks each of them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -10,22 +10,17 @@ from orchestrator.products.server.cluster.proxy import Proxy
 
 
 class Peers:
-    """Asks all other servers the same."""
+    """Sends the same request to all other servers."""
 
     def __init__(self, proxy: Proxy, addresses: Callable[[], Awaitable[Sequence[str]]]) -> None:
-        """Ask servers.
-
-        Args:
-            proxy: forwards requests.
-            addresses: returns where the other servers are now.
-        """
+        """Ask the servers at the addresses that `addresses` returns."""
         self._proxy = proxy
         self._addresses = addresses
 
     async def ask(self, call: ApiCall) -> list[bytes]:
-        """Return the answers of the others to the same request, which none of them asks again.
+        """Return the answers of the others to the same request, which they do not forward again.
 
-        A server that cannot be reached is left out: another one has what it had, soon.
+        A server that cannot be reached is left out: another one takes over its sessions soon.
         """
         await trio.lowlevel.checkpoint()
         if call.is_forwarded:

@@ -1,7 +1,7 @@
-"""Which shard a new session belongs to, by its id and by the key that opens it.
+"""The shard of a new session, by its id and by the key that opens it.
 
-A server draws random ids until one falls into a shard that it holds. The sessions of a key with
-limits are all in one shard, so that its runs and its budget are those of one ledger, and exact.
+A server draws random ids until one falls into a shard that it holds. All sessions of a key with
+limits are in one shard, so that one ledger counts its runs and its budget exactly.
 """
 
 from collections.abc import Callable
@@ -30,21 +30,11 @@ class Placement:
         return self.home_of(f"key:{key.name}") if counts_in_a_journal(key) else None
 
     def draw(self, home: str, *, size: int = 8) -> SessionId:
-        """Return a new id whose home is this shard.
-
-        Args:
-            home: the shard.
-            size: how many random bytes it has.
-        """
+        """Return a new id of `size` random bytes whose home is this shard."""
         return SessionId(self.fit(lambda _: f"r_{token_hex(size)}", home))
 
     def fit(self, make: Callable[[int], str], home: str) -> str:
-        """Return the first id that has this home.
-
-        Args:
-            make: returns the id of a number: 0, 1, 2 …
-            home: the shard.
-        """
+        """Return the first id with this home; `make` returns the id of a number: 0, 1, 2 …"""
         for number in count():
             if self.home_of(id_ := make(number)) == home:
                 return id_
@@ -52,8 +42,8 @@ class Placement:
 
 
 def counts_in_a_journal(key: Key) -> bool:
-    """Return whether a key has limits that are counted in a journal."""
-    # How many requests it makes in a second is counted by each server for itself.
+    """Return whether a journal counts the limits of a key."""
+    # Each server counts the requests per second for itself.
     return attrs.evolve(key.limits, requests_per_second=None) != _NONE
 
 

@@ -1,8 +1,8 @@
-"""Sends a request on to the server that writes its journal, and its answer back as it comes.
+"""Forwards a request to the server that writes its journal, and streams the answer back.
 
-Only addresses of writers are called, as the journals name them. A client that hangs up is hung up
-on there, too: so what belongs to its request is cancelled. Each request has a connection of its
-own: one that was kept could end just as it is used, and none would know whether it was carried out.
+It calls only the addresses of writers that journals name. When a client hangs up, the proxy hangs
+up there, too, so the work for the request is cancelled. Each request has its own connection: a kept
+one could end just as it is used, and leave unknown whether the request was carried out.
 """
 
 import platform
@@ -46,19 +46,19 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-"""The headers that are about one connection, and not about the request (RFC 9110, 7.6.1)."""
+"""The headers about one connection, and not about the request (RFC 9110, 7.6.1)."""
 OWN_REQUEST: Final = frozenset({"host", "content-length", "expect", HEADER})
 OWN_ANSWER: Final = frozenset(
     {"date", "server", "x-request-id", "x-content-type-options", "cache-control"}
 )
-"""What this server says of its answer by itself."""
+"""The headers of an answer that this server sets itself."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A server whose machine is gone says nothing more; this notices it."""
+"""The probes that notice a dead machine, which sends nothing more."""
 BROKEN: Final = (httpx2.HTTPError, httpx2.StreamError, OSError)
 
 
 class NotReachedError(Exception):
-    """Nothing was done: the writer cannot be reached, or is none any more."""
+    """The request had no effect: the writer cannot be reached, or writes the journal no more."""
 
 
 class Proxy:
@@ -73,27 +73,22 @@ class Proxy:
         self._own_address = own_address
         self._clock = clock
         self._under_way: dict[trio.CancelScope, tuple[str, int]] = {}
-        """The journals, and the epochs of their writers, that requests were forwarded to."""
+        """The requests under way, with their journals and the epochs of the journals' writers."""
 
     async def forward(self, call: ApiCall, writer: Writer, *, journal: str) -> "ForwardedAnswer":
         """Send a request to the writer of its journal, and return when its answer begins.
 
-        Args:
-            call: the request, whose body was read.
-            writer: the process that writes the journal.
-            journal: the journal that the request is about.
-
         Raises:
-            NotReachedError: nothing was done there.
-            HttpError: it may have been done; or the writer says of itself only where its own
-                machine reaches it.
+            NotReachedError: the request had no effect there.
+            HttpError: the request may have had an effect; or only the writer's own machine reaches
+                its address.
         """
         address, epoch = writer.address, writer.epoch
         await trio.lowlevel.checkpoint()
         if is_address(address):
             require_reachable(writer)
         if not is_address(address) or address == self._own_address:
-            raise NotReachedError(f"{address!r} is no address of another server")
+            raise NotReachedError(f"{address!r} is not the address of another server")
         url = url_at(address, target_of(call))
         client = await self._open_client()
         request = client.build_request(
@@ -121,7 +116,7 @@ class Proxy:
         return ForwardedAnswer(self, answer, journal, epoch)
 
     async def fetch(self, call: ApiCall, address: str) -> bytes | None:
-        """Return what another server answers to the same request; None if it cannot now."""
+        """Return another server's answer to the same request; None if it has none now."""
         if not is_address(address) or address == self._own_address:
             await trio.lowlevel.checkpoint()
             return None
@@ -139,10 +134,10 @@ class Proxy:
         return None
 
     async def _open_client(self) -> httpx2.AsyncClient:
-        """Return the client; it is made for the first request, since that takes a while."""
+        """Return the client, which is made at the first request, because that takes a while."""
         await trio.lowlevel.checkpoint()
         if self._client is None:
-            # The environment may name a proxy and its certificates: servers are not behind one.
+            # The environment may name a proxy and its certificates, but servers are not behind it.
             transport = httpx2.AsyncHTTPTransport(
                 verify=ssl.create_default_context(),
                 trust_env=False,
@@ -168,10 +163,9 @@ class Proxy:
         self._under_way.pop(scope, None)
 
     def end_stale(self, epochs: Mapping[str, int]) -> None:
-        """Cancel what waits for writers that are none any more: they may be stopped, not dead.
+        """Cancel waits for former writers: they may be stopped, not dead.
 
-        Args:
-            epochs: those of the present writers, by journal.
+        `epochs` has the epochs of the present writers, by journal.
         """
         for scope, (journal, epoch) in self._under_way.items():
             if epochs.get(journal, epoch) != epoch:
@@ -199,7 +193,7 @@ class Proxy:
 
 
 class ForwardedAnswer(OpenAnswer):
-    """The answer of another server, which is passed on as it comes."""
+    """The answer of another server, passed on as it comes."""
 
     def __init__(self, proxy: Proxy, answer: httpx2.Response, journal: str, epoch: int) -> None:
         self._proxy = proxy
@@ -228,7 +222,7 @@ class ForwardedAnswer(OpenAnswer):
                         }
                     )
                     if is_stream:
-                        # Its headers do not wait for the first event.
+                        # The headers do not wait for the first event.
                         await send(_body(b"", more=True))
                     with ended:
                         try:
@@ -241,7 +235,7 @@ class ForwardedAnswer(OpenAnswer):
                     if is_complete:
                         await send(_body(b"", more=False))
                     elif is_stream:
-                        # A client that comes back goes on with the next writer.
+                        # A client that comes back continues with the next writer.
                         error = msgspec.json.encode(ErrorBody(_writer_gone().problem))
                         last = encode_event(error, name="error")
                         await send(_body(last, more=False))
@@ -260,7 +254,7 @@ def _body(chunk: bytes, *, more: bool) -> dict[str, object]:
 
 
 def target_of(call: ApiCall) -> bytes:
-    """Return the path of a request, with its query, as the client has sent it."""
+    """Return the path of a request with its query, as the client sent it."""
     scope = call.request.scope
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
@@ -268,10 +262,10 @@ def target_of(call: ApiCall) -> bytes:
 
 
 def url_at(address: str, target: bytes) -> httpx2.URL:
-    """Return the URL of a client's target at the server with an address, and nowhere else.
+    """Return the URL of a client's target at a server, and nowhere else.
 
     Raises:
-        HttpError: the target is none, or would lead elsewhere.
+        HttpError: the target is invalid, or would lead elsewhere.
     """
     there = httpx2.URL(address)
     try:
@@ -285,11 +279,11 @@ def url_at(address: str, target: bytes) -> httpx2.URL:
 
 
 def _wrong_target() -> HttpError:
-    return HttpError(400, "the target of the request is no path of a server", code="invalid_target")
+    return HttpError(400, "the target of the request is not a path", code="invalid_target")
 
 
 def is_address(address: str) -> bool:
-    """Return whether a text is the address of a server, and nothing else."""
+    """Return whether a text is the address of a server and has no other parts."""
     try:
         parts = urlsplit(address)
         is_right = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -308,32 +302,29 @@ def is_address(address: str) -> bool:
 
 
 def is_own_machine(address: str) -> bool:
-    """Return whether an address leads from every machine to that machine itself."""
+    """Return whether an address means, on every machine, that machine itself."""
     host = (urlsplit(address).hostname or "").rstrip(".")
     host = host.removeprefix("::ffff:")
     return is_loopback(host) or is_wildcard(host) or host.endswith(".localhost")
 
 
 def may_reach(address: str, network: str) -> bool:
-    """Return whether an address leads to a server on a machine, seen from here.
-
-    Args:
-        address: as the server says it.
-        network: the network name of its machine.
-    """
+    """Return whether an address leads from here to a server on the machine named `network`."""
     return network == platform.node() or not is_own_machine(address)
 
 
 def require_reachable(writer: Writer) -> None:
-    """Refuse to send a client's key to whatever listens here at the address of another machine."""
+    """Refuse an address of another machine that leads to this one: the client's key would go
+    astray.
+    """
     if may_reach(writer.address, writer.network):
         return
     if not writer.network:
-        raise NotReachedError("it is no server any more, or not yet")
+        raise NotReachedError("the writer is not a server any more, or not yet")
     raise HttpError(
         503,
-        f"the server on {writer.host} writes this journal, and says that it is at"
-        f" {writer.address}, which no other machine reaches: start it with --address",
+        f"the server on {writer.host} writes this journal, and gives its address as"
+        f" {writer.address}, which no other machine reaches: start that server with --address",
         code="writer_unreachable",
         type="server_error",
     )
@@ -342,9 +333,9 @@ def require_reachable(writer: Writer) -> None:
 def _writer_gone() -> HttpError:
     return HttpError(
         502,
-        "the server that writes this journal is gone, or lost it, and may have carried the request"
-        " out: look what is there, then send it again, best with an Idempotency-Key; of a stream,"
-        " come back with the number of the last event",
+        "the server that writes this journal is gone, or lost it, and may have carried out the"
+        " request: check that first, then send it again, best with an Idempotency-Key; resume a"
+        " stream with the number of the last event",
         code="writer_gone",
         type="server_error",
         headers=SOON,
@@ -352,7 +343,7 @@ def _writer_gone() -> HttpError:
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
-    # Not every system has them all.
+    # Not every system has all of them.
     timers = [
         (socket.IPPROTO_TCP, getattr(socket, name), value)
         for name, value in KEEPALIVE.items()
@@ -369,12 +360,6 @@ def _socket_options() -> list[tuple[int, int, int]]:
 async def open_proxy(
     secret: bytes, own_address: str, clock: Callable[[], float]
 ) -> AsyncGenerator[Proxy]:
-    """Forward requests as long as the block lasts.
-
-    Args:
-        secret: that of the servers.
-        own_address: where other servers reach this one.
-        clock: the time in seconds since 1970.
-    """
+    """Forward requests as long as the block lasts; others reach this server at `own_address`."""
     async with AsyncExitStack() as opened:
         yield Proxy(opened, secret, own_address, clock)

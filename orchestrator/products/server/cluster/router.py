@@ -1,6 +1,6 @@
-"""Finds the journal of a request among those of this server, or the server that writes it.
+"""Finds the journal of a request on this server, or the server that writes it.
 
-A request is forwarded once at most. While a journal has no writer, because it is handed over or its
+A request is forwarded at most once. While a journal has no writer, because it is handed over or its
 writer has died, the request waits a little for the next one.
 """
 
@@ -23,18 +23,18 @@ from orchestrator.products.server.transport.errors import SOON, HttpError, journ
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 WAIT_SECONDS: Final = 5
-"""How long a request waits for a journal to have a writer again."""
+"""The most seconds that a request waits for a journal to have a writer again."""
 
 
 class Directory(Protocol):
-    """Knows where all journals are, those of other processes included."""
+    """Knows the place of every journal, including the journals of other processes."""
 
     async def locate(self, subject: Subject) -> str | None:
         """Return the name of the journal that has a session, a task or an approval."""
         ...
 
     async def owner(self, journal: str, subject: Subject) -> str | None:
-        """Return whose the subject of a request is; None if the journal does not have it."""
+        """Return the owner of the subject of a request; None if the journal does not have it."""
         ...
 
     async def writer(self, journal: str) -> Writer | None:
@@ -42,11 +42,11 @@ class Directory(Protocol):
         ...
 
     async def take(self, journal: str) -> bool:
-        """Take over a journal that no process writes, if that is for this server to do now."""
+        """Take a journal that no process writes, if this server should do that now."""
         ...
 
     async def wait_changed(self) -> None:
-        """Wait until another look may show something new."""
+        """Wait until another look may find a change."""
         ...
 
 
@@ -60,13 +60,9 @@ class ClusterRouter:
         proxy: Proxy,
         placement: Placement | None = None,
     ) -> None:
-        """Route requests.
+        """Route requests to journals held here, or by `proxy` to those that `directory` finds.
 
-        Args:
-            journals: those that this server holds.
-            directory: knows all others.
-            proxy: forwards requests.
-            placement: the homes of ids; None opens new sessions in the first journal.
+        `placement` has the homes of ids; None opens new sessions in the first journal.
         """
         self._journals = journals
         self._directory = directory
@@ -74,7 +70,7 @@ class ClusterRouter:
         self._placement = placement
 
     async def home_of(self, call: ApiCall) -> ServedJournal | Response | None:
-        """Return the journal that a request is about, or the answer of the server that has it."""
+        """Return the journal of a request, or the answer of the server that has it."""
         subject = subject_of(call)
         if subject is None:
             if call.opens_session:
@@ -101,13 +97,13 @@ class ClusterRouter:
         return None
 
     async def _name_of(self, call: ApiCall, subject: Subject) -> str | None:
-        """Return the journal that a request is about, and that is not known in memory."""
+        """Return the name of a request's journal that memory does not know."""
         home: str | None = None
         if self._placement is not None and subject.kind is SubjectKind.SESSION:
             home = self._placement.home_of(subject.id)
             if call.opens_session:
                 await trio.lowlevel.checkpoint()
-                return home  # an Idempotency-Key: it is there already, or will be
+                return home  # an Idempotency-Key: the session is there, or will be
         return await self._directory.locate(subject) or home
 
     async def _home_of_new(self, call: ApiCall) -> ServedJournal | Response | None:
@@ -123,11 +119,11 @@ class ClusterRouter:
             free = [it for it in self._journals if not it.is_moving]
             if free:
                 await trio.lowlevel.checkpoint()
-                # Those that have fewest in memory come first: shards fill evenly.
+                # The journal with the fewest sessions in memory: shards fill evenly.
                 journal = min(free, key=lambda it: len(it.read.records.sessions))
                 call.ids.draw(placement, journal.name)
                 return journal
-            # It is stopping, or has no shard yet: any shard of another server will do.
+            # This server is stopping, or has no shard yet: any shard of another server will do.
             home = placement.home_of(call.request.state.request_id)
         reached = await self._reach(call, home)
         if isinstance(reached, ServedJournal):
@@ -137,13 +133,13 @@ class ClusterRouter:
     async def _reach(
         self, call: ApiCall, name: str, subject: Subject | None = None
     ) -> ServedJournal | Response | None:
-        """Return a journal, or what its writer answers.
+        """Return a journal, or the answer of its writer.
 
-        What the key of the request does not see is looked for where unknown ids are: no journal
-        is taken for it, and nothing is said about its writer.
+        A subject that the key does not see is handled like an unknown id: no journal is taken for
+        it, and no error tells about its writer.
 
         Raises:
-            HttpError: it has no writer now, or one that is no server.
+            HttpError: the journal has no writer now, or its writer is not a server.
         """
         until = trio.current_time() + WAIT_SECONDS
         is_checked = subject is None or call.key.is_admin
@@ -156,7 +152,7 @@ class ClusterRouter:
                 raise journal_moved(MOVED)
             writer = await self._directory.writer(name)
             if not is_checked and (writer is None or not writer.address):
-                # Another server checks it by itself.
+                # A server checks the owner itself; for other writers it is checked here.
                 assert subject is not None
                 owner = await self._directory.owner(name, subject)
                 if owner is not None and not call.key.may_see(owner):
@@ -174,19 +170,19 @@ class ClusterRouter:
     async def _ask_writer(
         self, call: ApiCall, name: str, writer: Writer | None, *, is_new: bool
     ) -> Response | None:
-        """Return what the writer of a journal answers; None if there may be another one soon."""
+        """Return the answer of a journal's writer; None if there may be another writer soon."""
         await trio.lowlevel.checkpoint()
         if writer is None:
             await self._directory.take(name)
             return None
         if not writer.address and is_new:
-            raise no_writer(name)  # the limits of its key are counted there
+            raise no_writer(name)  # that journal counts the limits of the key
         if not writer.address:
             raise HttpError(
                 409,
-                f"process {writer.process} on {writer.host} writes this run, and is no server:"
-                " it can be acted on here when that has ended; until then `orchestrator show` and"
-                " `orchestrator watch` show it",
+                f"process {writer.process} on {writer.host} writes this run, and is not a server:"
+                " wait until it has ended to act on the run here; until then `orchestrator show`"
+                " and `orchestrator watch` show the run",
                 code="written_elsewhere",
             )
         forwarded = self._proxy.forward(call, writer, journal=name)
@@ -197,7 +193,7 @@ class ClusterRouter:
 
 
 async def _unless_disconnected(call: ApiCall, forwarded: Awaitable[Response]) -> Response:
-    """Return an answer, unless the client disconnects before it begins."""
+    """Return an answer, unless the client disconnects before the answer begins."""
     answers: list[Response] = []
 
     async def wait() -> None:
@@ -212,7 +208,7 @@ def no_writer(journal: str) -> HttpError:
     """Return the error of a request to a journal that no server holds now."""
     return HttpError(
         503,
-        f"no server holds {journal!r} now; one takes it over soon: ask again",
+        f"no server holds {journal!r} now, but one takes it over soon: send the request again",
         code="no_writer",
         type="server_error",
         headers=SOON,

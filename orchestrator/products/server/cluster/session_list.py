@@ -1,7 +1,7 @@
-"""All sessions at one address, newest first: those of journals that others write, too.
+"""A list of all sessions, newest first, including the journals that other processes write.
 
-Such a journal is read beside its writer, so a list shows what is durable. Each session is shown
-from its own facts.
+Such a journal is read beside its writer, so a list shows durable facts. Each session is shown from
+its own facts.
 """
 
 import logging
@@ -30,7 +30,7 @@ class Listed:
     began: float
     journal: str
     number: int
-    """Its place in its journal: sessions may begin at once."""
+    """Its place in its journal: sessions may begin at the same time."""
     id: SessionId = attrs.field(order=False)
 
 
@@ -40,7 +40,7 @@ class SessionListing:
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
         self._unreadable: set[str] = set()
-        """What could not be shown, which was said once."""
+        """The journals and sessions that could not be read, each reported once."""
 
     def _pass_over(self, what: str, error: JournalError) -> None:
         if what not in self._unreadable:
@@ -48,7 +48,7 @@ class SessionListing:
             _LOG.warning("%s is left out of lists: %s", what, error)
 
     async def is_only(self, journal: str) -> bool:
-        """Return whether there is no other journal than this one."""
+        """Return whether this is the only journal."""
         return await trio.to_thread.run_sync(self._journals.names) == [journal]
 
     async def others(self, held: Collection[str]) -> list[JournalStore]:
@@ -57,11 +57,8 @@ class SessionListing:
         return [self._journals.store(name) for name in names if name not in held]
 
     async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
-        """Return the sessions that a key sees, newest first.
-
-        Args:
-            key: that of the request.
-            most: the newest so many are enough; None is all.
+        """Return the sessions that a key sees, newest first; an admin needs only the newest
+        `most`.
         """
         if key.is_admin:
             return await trio.to_thread.run_sync(self._newest_of_all, most)
@@ -94,7 +91,7 @@ class SessionListing:
     async def show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
         """Return the body of a session that another process writes.
 
-        It is None if it was deleted, or cannot be read: the list goes on with the others.
+        It is None if the session was deleted, or cannot be read: the list goes on with the others.
         """
         return await trio.to_thread.run_sync(self._show, listed, show)
 
@@ -107,7 +104,7 @@ class SessionListing:
         return None if found is None else show(found)
 
     async def find(self, session: SessionId, key: Key) -> FoundSession | None:
-        """Return a session in any journal, if there is one and a key sees it."""
+        """Return a session in any journal, if it exists and the key sees it."""
         return await trio.to_thread.run_sync(self._find, session, key)
 
     def _find(self, session: SessionId, key: Key) -> FoundSession | None:
@@ -118,7 +115,7 @@ class SessionListing:
         return found
 
     def read(self, journal: str, session: SessionId) -> FoundSession | None:
-        """Return a session as its facts say; blocking."""
+        """Return a session from its facts; blocking."""
         with self._journals.store(journal).open_reader(verify=False) as reader:
             entries = reader.entries(session)
         ledger = fold_entries(entries, journal)

@@ -1,8 +1,8 @@
 """Divides the shards of a database among the servers that are alive.
 
-Each server looks at who is alive and takes free shards up to its fair share; one that has more
-hands over by draining. No server tells another what to do: that a new one is there is enough. A
-shard of a server that died is free when its lease is over, which is looked for at that very time.
+Each server reads which servers are alive and takes free shards up to its fair share; with more than
+that, it hands shards over by draining. No server commands another: each reacts to a new one. The
+shard of a dead server is free when its lease ends, and the others look at it at that very time.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
 
 LOOKS: Final = 3
-"""How often in a lease the others are looked at."""
+"""The number of looks at the other servers in one lease."""
 AFTER_SECONDS: Final = 0.05
-"""How long after the end of another's lease its shard is looked at."""
+"""The seconds from the end of another's lease to the look at its shard."""
 AT_ONCE: Final = 4
-"""How many shards are opened at the same time."""
+"""The number of shards that are opened at the same time."""
 _CHANNEL: Final = channel(*CHANNEL)
 
 
 class ShardKeeper:
-    """Keeps this server's share of the shards, and knows who has the others."""
+    """Keeps this server's share of the shards, and knows the writers of the others."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class ShardKeeper:
         """Keep no shard yet.
 
         Args:
-            journals: those of the database.
+            journals: the journals of the database.
             holder: holds the shards that are taken.
-            proxy: is told which writers are none any more.
-            database: its connection for statements that can be repeated.
-            id_: names this server among the others.
-            address: where they reach it.
+            proxy: cancels waits for former writers.
+            database: a connection for statements that can be repeated.
+            id_: the name of this server among the others.
+            address: the URL at which the others reach it.
             host: the name of its machine.
-            shards: how many there are.
-            lease: how many seconds a server that is silent counts as alive.
-            grace: how many seconds what runs may go on in a shard that is handed over.
-            report: is called with what happens to shards, in a sentence.
+            shards: the number of all shards.
+            lease: the seconds after which a silent server counts as dead.
+            grace: the seconds that running tasks may go on in a shard that is handed over.
+            report: called with a sentence when a shard is taken, lost or let go.
         """
         self._report = report
         self._journals = journals
@@ -92,24 +92,24 @@ class ShardKeeper:
         self._grace = grace
         self._view = ClusterView(servers={}, writers={})
         self._networks: dict[tuple[str, str], str] = {}
-        """The network names of servers, by address and host: one that leaves still writes."""
+        """The network names of servers, by address and host: a server that leaves still writes."""
         self._looked = trio.lowlevel.ParkingLot()
         self._is_leaving = False
         self._refused: set[str] = set()
-        """The shards that could not be opened, which was said once."""
+        """The shards that could not be opened, each reported once."""
         self._openers = trio.CapacityLimiter(AT_ONCE)
         self._tell_others = trio.Event()
         holder.on_released(lambda _: self._tell_others.set())
 
     async def begin(self) -> None:
-        """Join the other servers, and take the shards that are free."""
+        """Join the other servers, and take free shards."""
         await self._look()
         await self._database.run(lambda it: notify(it, _CHANNEL))
         await self._balance()
         await self._look()
 
     async def keep_forever(self, wakeups: Wakeups) -> NoReturn:
-        """Look at the others, take and hand over, until cancelled."""
+        """Look at the other servers, take shards and hand them over, until cancelled."""
         with wakeups.bell(_CHANNEL) as bell, raising_one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._notify_forever)
@@ -120,13 +120,13 @@ class ShardKeeper:
         raise AssertionError("it is cancelled")
 
     async def leave(self) -> None:
-        """Take nothing any more, and tell the others that this server goes."""
+        """Take no more shards, and tell the others that this server leaves."""
         self._is_leaving = True
         await self._database.run(lambda it: leave(it, self._id))
         await self._database.run(lambda it: notify(it, _CHANNEL))
 
     async def _wait_due(self, bell: Bell) -> None:
-        """Wait until it is time to look, or another server calls."""
+        """Wait until the next look is due, or another server calls."""
         pause = self._lease / LOOKS
         held = self._holder.names
         for name, writer in self._view.writers.items():
@@ -159,14 +159,14 @@ class ShardKeeper:
             await self._balance()
 
     async def _balance(self) -> None:
-        """Hand over what is too much, or take what is missing."""
+        """Hand over surplus shards, or take missing ones."""
         await trio.lowlevel.checkpoint()
         servers = list(self._view.servers)
         if self._is_leaving or self._id not in servers:
             return
         share = fair_share(self._shards, len(servers), servers.index(self._id))
         staying = [it for it in self._holder.staying if is_shard(it.name)]
-        # Those in which least runs are handed over first.
+        # The shards with the fewest running tasks are handed over first.
         staying.sort(key=lambda it: it.orchestrator.working)
         for journal in staying[: max(0, len(staying) - share)]:
             self._holder.release(journal.name, self._grace)
@@ -176,7 +176,7 @@ class ShardKeeper:
             for name in shard_names(self._shards)
             if name not in self._view.writers and name not in held
         ]
-        # Those that could not be opened keep no other one from being taken.
+        # Shards that could not be opened come last, so that the others are taken.
         free.sort(key=lambda name: name in self._refused)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -220,7 +220,7 @@ class ShardKeeper:
         found = self._view.writers.get(journal)
         me = (self._address, self._host)
         if found is None or (found.address, found.host) == me:
-            return None  # it was let go since the last look
+            return None  # the shard was let go since the last look
         return self._with_network(
             Writer(
                 process=found.process,
@@ -232,7 +232,7 @@ class ShardKeeper:
         )
 
     def _with_network(self, writer: Writer) -> Writer:
-        """Return a writer with the network name of its machine, if it is a server."""
+        """Add the network name of its machine to a writer that is a server."""
         known = self._networks.get((writer.address, writer.host), "")
         return attrs.evolve(writer, network=known)
 
@@ -248,7 +248,7 @@ class ShardKeeper:
         return True
 
     async def wait_changed(self) -> None:
-        """Wait for the next look, or until a journal was taken or let go here."""
+        """Wait for the next look, or until this server takes or lets go of a journal."""
         with raising_one_error():
             async with trio.open_nursery() as nursery:
 
@@ -261,7 +261,7 @@ class ShardKeeper:
                 nursery.cancel_scope.cancel(reason="the journals have changed")
 
     async def addresses(self) -> Sequence[str]:
-        """Return where the other servers are that can be reached from here."""
+        """Return the addresses of the other servers that can be reached from here."""
         await trio.lowlevel.checkpoint()
         found = others(self._view, self._id)
         return [it.address for it in found if may_reach(it.address, it.network)]

@@ -1,7 +1,7 @@
 """`/console/events`: the one stream of a browser, with all topics that its pages watch.
 
-What a stream sends is said by its request alone: to watch something else, a browser opens it again
-with the numbers that it has. So nothing of a stream outlives it.
+The request alone names the topics of a stream: to watch other topics, a browser opens another
+stream with the numbers that it has. So no state outlives a stream.
 """
 
 import re
@@ -47,7 +47,7 @@ class Watch:
     """One subscription of a browser."""
 
     number: int
-    """Chosen by the browser: messages are addressed to it."""
+    """The number that the browser has chosen: messages are addressed to it."""
     kind: str
     id: str
     after: int
@@ -75,13 +75,13 @@ class _Changes:
     errors=(400,),
 )
 async def get_events(call: ApiCall) -> Response:
-    """What the pages of a browser watch, as it changes."""
+    """Stream the topics that the pages of a browser watch, as they change."""
     await trio.lowlevel.checkpoint()
     watches = [_parsed(it) for it in call.request.query_params.getlist("watch")]
     if len(watches) > MOST_TOPICS:
         raise HttpError(
             400,
-            f"a browser watches {MOST_TOPICS} things at most; close some pages",
+            f"a browser can watch at most {MOST_TOPICS} topics; close some pages",
             code="too_many_topics",
         )
 
@@ -97,7 +97,7 @@ async def get_events(call: ApiCall) -> Response:
                 except (HttpError, OrchestratorError, DelegationError) as exc:
                     problem = {"to": watch.number, "error": str(exc)}
                     await writer.send_event(msgspec.json.encode(problem))
-            # Each is told that its stream is there, also if it has nothing to say.
+            # Each page learns that its stream is open, even if it has no messages yet.
             await writer.send_event(b'{"open":true}')
             while not any(topic.has_ended for topic in topics.values()):
                 await changes.wait()
@@ -111,7 +111,7 @@ async def get_events(call: ApiCall) -> Response:
 async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
     await trio.lowlevel.checkpoint()
     while (message := topic.take()) is not None:
-        # Encoded before the wait: it shows one moment, and what was true in it.
+        # Encoded before the wait, so that the message shows one moment.
         encoded = msgspec.json.encode({"to": number, **message})
         await topic.wait_durable()
         await writer.send_event(encoded)
@@ -146,7 +146,7 @@ async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Change
     server, key = call.server, call.key
     journal = server.journals.of_session(run)
     if journal is None and server.listing is not None:
-        # Another process has written it, or writes it now: as it is in this moment.
+        # Another process wrote the run, or writes it now: show its present state.
         found = await server.listing.find(run, key)
         if found is None:
             raise unknown_run(run)
@@ -168,8 +168,8 @@ def _parsed(text: str) -> Watch:
     if found is None or (found["kind"] in {"run", "task"}) != bool(found["id"]):
         raise HttpError(
             400,
-            f"{text[:80]!r} is nothing to watch: NUMBER:run:ID@SEQ, NUMBER:task:ID,"
-            " NUMBER:runs, NUMBER:approvals or NUMBER:jobs",
+            f"{text[:80]!r} is not a topic: use NUMBER:run:ID@SEQ, NUMBER:task:ID, NUMBER:runs,"
+            " NUMBER:approvals or NUMBER:jobs",
             code="invalid_query",
             param="watch",
         )

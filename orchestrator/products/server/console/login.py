@@ -1,4 +1,4 @@
-"""Signing in to the console and out of it, and who is signed in."""
+"""Signing in to the console and out of it."""
 
 from importlib.metadata import version
 from typing import Final
@@ -22,27 +22,27 @@ NO_CONTENT: Final = 204
 
 
 class Login(msgspec.Struct, kw_only=True):
-    """What a person shows: the code of a one-time link, or the token of a key."""
+    """The code of a one-time link, or the token of a key."""
 
     code: str = ""
     token: str = ""
 
 
 class Me(msgspec.Struct, kw_only=True):
-    """Who is signed in, and what the server has for them."""
+    """The person who is signed in, and the agents of the server."""
 
     key: str
     owner: str
     scopes: list[Scope]
     agents: dict[str, str]
-    """Why each agent that is served cannot run; empty if it can."""
+    """The reason why each served agent cannot run; empty if it can."""
     file: str
-    """What defines them, without its folder."""
+    """The name of the file that defines the agents, without its folder."""
     variables: dict[str, str]
     """The variable of each agent in that file, if it is Python."""
     version: str
     now: float
-    """By the server's clock: that of the browser may be another."""
+    """The time of the server's clock: the browser's may differ."""
 
 
 @operation(
@@ -67,7 +67,7 @@ async def log_in(call: ApiCall) -> Response:
     elif body.token:
         cookie = await sign_ins.use_token(body.token.strip(), peer)
     else:
-        raise HttpError(400, "show a code or a token", code="nothing_shown")
+        raise HttpError(400, "send a code or a token", code="nothing_shown")
     return _answer(call, cookie, COOKIE_SECONDS)
 
 
@@ -97,7 +97,7 @@ def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
 
 @operation("GET", "/console/me", Scope.READ, Answer("The key", Me))
 async def get_me(call: ApiCall) -> Response:
-    """Who is signed in."""
+    """Return the person who is signed in."""
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
     scopes = {it for it in Scope if key.may(it)}

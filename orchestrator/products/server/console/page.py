@@ -1,6 +1,6 @@
-"""The console's page and its files: the same for all, without anything of a run.
+"""The console's page and its files: the same for everyone, without any data of a run.
 
-No text can become code in it: the policy allows our own files alone, and no script may be made of
+No text can become code in it: the policy allows only our own files, and no script can be made from
 text (trusted types).
 """
 
@@ -58,7 +58,7 @@ MEDIA_TYPES: Final = {
 
 @operation("GET", "/", None, Answer("HTML", media_types=("text/html",)), is_public=True)
 async def get_page(call: ApiCall) -> Response:
-    """The console."""
+    """Return the page of the console."""
     await trio.lowlevel.checkpoint()
     del call
     return Response(PAGE, headers=HEADERS, media_type="text/html")
@@ -68,14 +68,14 @@ async def get_page(call: ApiCall) -> Response:
     "GET", "/console/icon.svg", None, Answer("SVG", media_types=("image/svg+xml",)), is_public=True
 )
 async def get_icon(call: ApiCall) -> Response:
-    """The console's icon."""
+    """Return the icon of the console."""
     await trio.lowlevel.checkpoint()
     del call
     return Response(ICON, headers=HEADERS, media_type="image/svg+xml")
 
 
 async def get_file(call: ApiCall) -> Response:
-    """A file of the console."""
+    """Return a file of the console."""
     await trio.lowlevel.checkpoint()
     name = call.operation.path.removeprefix("/console/")
     return Response(built(name), headers=HEADERS, media_type=MEDIA_TYPES[name])

@@ -1,4 +1,4 @@
-"""A task as a row: what the page is sent of it, first all, then what has changed.
+"""A task as a row for the page: the whole row first, then only its changes.
 
 `viewer/sources/console/run_rows.js` reads the rows. Lists are a third of the size of objects.
 """
@@ -9,13 +9,13 @@ from orchestrator.delegation import SessionRecord, TaskId, TaskNode, Tree
 from orchestrator.kernel.journal.records import Records
 
 GOAL_CHARACTERS: Final = 300
-"""How many characters of a goal are in a row; the transcript has all of it."""
+"""The most characters of a goal in a row; the transcript has all of it."""
 ERROR_CHARACTERS: Final = 2_000
 SHORT_CHARACTERS: Final = 200
 
 
 def changing_part(node: TaskNode) -> list[Any]:
-    """Return what may change of a task: its status, times, error and own usage."""
+    """Return the part of a task that may change: its status, times, error and own usage."""
     usage = node.usage
     return [
         node.status,
@@ -37,7 +37,7 @@ def changing_part(node: TaskNode) -> list[Any]:
 
 
 def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
-    """Return what stays as it is: who asked for the task, and for what."""
+    """Return the part of a task that never changes, such as its parent, agent and goal."""
     node = tree.nodes()[task]
     request = records.tasks[task].request
     return [
@@ -54,7 +54,7 @@ def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
 
 
 def state_of(session: SessionRecord) -> dict[str, Any]:
-    """Return what of a run decides what people can do to it."""
+    """Return the state of a run that decides which actions people can take."""
     return {
         "paused": list(session.slots.paused),
         "interrupted": session.awaits_resume and not session.closed,
@@ -63,7 +63,7 @@ def state_of(session: SessionRecord) -> dict[str, Any]:
 
 
 def all_rows(session: SessionRecord, records: Records) -> dict[str, Any]:
-    """Return the whole of a run that is at rest, as one message."""
+    """Return all rows of a run at rest, as one message."""
     tree = session.tree
     nodes = tree.nodes()
     return {

@@ -1,9 +1,9 @@
-"""Who is signed in to the console: a one-time link becomes a cookie, and a cookie is a key.
+"""Sign-ins to the console: a one-time link becomes a cookie, and a cookie is a key.
 
-A cookie is a token of its own, stored as a hash like those of keys, so that people stay signed in
-when the server is started again. It ends with its time, when its person signs out at any server of
-the folder, and with the very token that was shown; what is under way for it, with it. It counts
-only in requests of the console's own pages.
+A cookie is a token of its own, stored as a hash like the tokens of keys, so that people stay signed
+in when the server restarts. It ends when its time is over, when its person signs out at any server
+of the folder, and with the token that was exchanged for it. Work under way for it then ends, too. A
+cookie counts only in requests of the console's own pages.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,14 +30,16 @@ from orchestrator.products.server.keys.wrong_keys import WrongKeys
 from orchestrator.products.server.transport.errors import HttpError
 
 FILE: Final = "keys/console.json"
-"""The file of the cookies, beside that of the keys."""
+"""The file of the cookies, beside the file of the keys."""
 LINK_SECONDS: Final = 3600
 COOKIE_SECONDS: Final = 7 * 24 * 3600
 COOKIE: Final = "orchestrator"
-"""How its name begins; the port follows, since a browser sends a cookie to all ports of a host."""
+"""The start of the cookie's name. The port follows: a browser sends a cookie to all ports of a
+host.
+"""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 PERSON: Final = frozenset({*ORDINARY, Scope.APPROVE, Scope.ADMIN})
-"""What the person may do who has started the server."""
+"""The scopes of the person who started the server."""
 VIEWER: Final = frozenset({Scope.READ})
 _PERSON_KEY: Final = Key(name=CONSOLE, owner=DEFAULT, scopes=PERSON)
 _Cookies: TypeAlias = dict[str, StoredKey]
@@ -45,13 +47,13 @@ _Cookies: TypeAlias = dict[str, StoredKey]
 
 @attrs.frozen(kw_only=True)
 class SignedIn:
-    """Who makes a request with a cookie."""
+    """The key of a request with a cookie."""
 
     key: Key
     token_id: str
-    """A token with which it ends; "" is none."""
+    """The token that the cookie ends with; "" for no token."""
     cookie_id: str
-    """Which cookie it is: `SignIns.ends_at` says when it ends."""
+    """The id of the cookie: `SignIns.ends_at` returns its end."""
 
 
 class SignIns:
@@ -61,15 +63,15 @@ class SignIns:
         """Let people sign in.
 
         Args:
-            keys: finds the keys that people show.
+            keys: finds the keys of tokens.
             file: stores the hashes of cookies; None forgets them with this process.
-            is_view_only: no one who is signed in may change anything.
+            is_view_only: whether people who are signed in may change nothing.
         """
         self._keys = keys
         self._file = file
         self._most = VIEWER if is_view_only else frozenset(Scope)
         self._links: dict[bytes, float] = {}
-        """The digests of one-time codes that were not used, and when they end."""
+        """The digests of unused one-time codes, with the times when they end."""
         self._cookies: _Cookies = {}
         """The cookies by their ids: each is a key with one token."""
         self._signature: Signature | None = None
@@ -87,8 +89,8 @@ class SignIns:
         if self._links.pop(_digest(code), 0) <= self._keys.now():
             self._refuse(
                 peer,
-                "this link was used already, or its time is over: start the server again for"
-                " another one, or sign in with a token",
+                "this link was already used, or is too old: restart the server to get another"
+                " one, or sign in with a token",
             )
         return await self._new_cookie(_PERSON_KEY)
 
@@ -106,7 +108,7 @@ class SignIns:
         await self._change(lambda cookies: cookies.pop(id_, None))
 
     def find(self, cookie: str) -> SignedIn | None:
-        """Return who a cookie is for; None if it is wrong or over."""
+        """Return the key of a cookie; None if the cookie is wrong or over."""
         self._reread()
         id_, secret = split_token(cookie) or ("", "")
         stored = self._cookies.get(id_)
@@ -117,7 +119,7 @@ class SignIns:
             return None
         found: tuple[Key, str] | None = (stored.key, "")
         if stored.key.name != CONSOLE:
-            # What was taken from the key since then is taken from the cookie, too.
+            # The cookie loses the scopes that the key has lost since then.
             found = self._keys.marked(token.shown, token.salt)
         if found is None:
             return None
@@ -127,7 +129,7 @@ class SignIns:
         return SignedIn(key=key, token_id=token_id, cookie_id=id_)
 
     def ends_at(self, cookie_id: str) -> float:
-        """Return when a cookie ends; it has ended already if there is none."""
+        """Return the time when a cookie ends; 0 if there is no such cookie."""
         self._reread()
         stored = self._cookies.get(cookie_id)
         return 0 if stored is None else stored.tokens[0].until or 0
@@ -144,7 +146,7 @@ class SignIns:
         return cookie
 
     async def _change(self, change: Callable[[_Cookies], object]) -> None:
-        """Change the cookies, in memory or in the file, which has those of other servers, too."""
+        """Change the cookies in memory, or in the file, which other servers share."""
         if self._file is None:
             await trio.lowlevel.checkpoint()
             change(self._cookies)
@@ -155,12 +157,12 @@ class SignIns:
         self._reread()
 
     def _reread(self) -> None:
-        """Read the file if it has changed: another server of the same folder may have written."""
+        """Read the file if it has changed: another server of the folder may have written it."""
         if self._file is None:
             return
         signature = signature_of(self._file)
         if signature != self._signature:
-            # Before it is read: a change in between is seen the next time.
+            # Before the file is read: a change meanwhile is seen the next time.
             self._signature = signature
             self._cookies = _cookies_of(read_keys(self._file))
             self._keys.look_again()
@@ -202,7 +204,7 @@ def _digest(code: str) -> bytes:
 
 
 def cookie_name(headers: Headers) -> str:
-    """Return the name of the cookie at the address that a browser has asked."""
+    """Return the name of the cookie at the address of a request."""
     _, _, port = headers.get("host", "").rpartition(":")
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
@@ -222,11 +224,11 @@ def require_own_page(method: str, headers: Headers) -> None:
     origin = headers.get("origin")
     host = headers.get("host", "")
     is_safe = method in SAFE_METHODS
-    # By `none` a browser says that a person has typed the address.
+    # A browser sends `none` if a person has typed the address.
     site = headers.get("sec-fetch-site", "none" if is_safe else "same-origin")
     is_own = site == "same-origin" or (site == "none" and is_safe)
     if origin is None:
-        # Browsers send it with all that may change something.
+        # Browsers send it with every request that may change something.
         is_own = is_own and (is_safe or "sec-fetch-site" in headers)
     else:
         is_own = is_own and origin.partition("://")[2].lower() == host.lower()

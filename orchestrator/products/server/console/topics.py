@@ -1,8 +1,8 @@
-"""What a page can watch: each topic is told of facts, and gives what has changed when it is asked.
+"""The topics that a page can watch: each receives facts, and returns its changes when asked.
 
-A fact marks what it changes, which is O(1); what is sent is how that is now. So a thousand facts
-in a second are no more messages than ten, and the last change is never lost. A message is sent when
-all that it shows is durable.
+A fact marks the values that it changes, in constant time; a message has their present state. So a
+thousand facts in a second make no more messages than ten, and the last change is never lost. A
+message is sent when everything in it is durable.
 """
 
 from abc import ABC, abstractmethod
@@ -43,47 +43,47 @@ from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.served_journal import ServedJournal
 
 BATCH: Final = 1_000
-"""How many rows a message has at most."""
+"""The most rows in a message."""
 MOST_READ: Final = 5_000
-"""Who has missed more facts gets all rows anew."""
+"""A page that missed more facts than this gets all rows again."""
 MOST_RUNS: Final = 50
-"""How many runs a message about the list of runs has at most."""
+"""The most runs in a message about the list of runs."""
 
 Message = dict[str, Any]
 
 
 class Topic(ABC):
-    """One thing that a page watches."""
+    """A subject that a page watches."""
 
     def __init__(self, journals: Sequence[ServedJournal], note_change: Callable[[], None]) -> None:
         self.journals = journals
-        """Those whose facts it shows."""
+        """The journals whose facts it shows."""
         self._note_change = note_change
         self.has_ended = False
-        """Whether it says nothing more, and the browser has to open another one."""
+        """Whether it has no more messages, and the browser has to open another topic."""
 
     @property
     def journal(self) -> ServedJournal:
-        """The one that has what is watched."""
+        """The journal of the subject."""
         return self.journals[0]
 
     async def wait_durable(self) -> None:
-        """Wait until all that was taken survives a crash."""
+        """Wait until everything taken so far survives a crash."""
         await trio.lowlevel.checkpoint()
         for journal in self.journals:
             await journal.read.wait_durable()
 
     @abstractmethod
     async def open(self, stack: ExitStack) -> None:
-        """Subscribe to what happens, until the stack is closed."""
+        """Subscribe to facts, until the stack is closed."""
 
     @abstractmethod
     def take(self) -> Message | None:
-        """Return what has changed since it was last taken; None if nothing has."""
+        """Return the changes since the last call; None if there are none."""
 
 
 class RunTopic(Topic):
-    """The rows of a run. After the message with a number, the page has the tree of that number."""
+    """The rows of a run. After a message, the page has the tree at the message's fact number."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RunTopic(Topic):
 
     @property
     def found(self) -> FoundSession:
-        # A session at rest may be evicted, and is another record when it is loaded again.
+        # A session at rest may be evicted; loading it again makes another record.
         records = self.journal.read.records
         session = records.sessions.get(self._found.session.id)
         if session is not None:
@@ -122,7 +122,7 @@ class RunTopic(Topic):
         for entry in missed:
             if entry.session:
                 self._mark(entry)
-        # Also if nothing has changed: the page learns that it has everything.
+        # The page gets a message even without changes, and learns that it has everything.
         self._changed[root_of(id_)] = None
         self._note_change()
 
@@ -138,7 +138,7 @@ class RunTopic(Topic):
 
     def _mark(self, entry: Entry) -> None:
         event = entry.event
-        # The status of a session depends on all that its tasks do.
+        # The status of a session depends on all its tasks.
         self._changed[root_of(entry.session)] = None
         if isinstance(event, TaskRequested):
             self._added[event.request.id] = None
@@ -185,7 +185,7 @@ class RunTopic(Topic):
 
 
 class RestingRunTopic(Topic):
-    """The rows of a run at rest, which another process or thread has read, all at once."""
+    """The rows of a run at rest, read by another process or thread and sent all at once."""
 
     def __init__(
         self,
@@ -216,13 +216,13 @@ class RestingRunTopic(Topic):
 
 
 def _is_working(session: SessionRecord) -> bool:
-    """Return whether time goes on in a run."""
+    """Return whether a task of a run is working."""
     is_in_turn = session.turn is not None and not session.awaits_resume
     return is_in_turn or bool(session.unsettled_detached)
 
 
 def _budgets(session: SessionRecord) -> list[Message]:
-    """Return what was used of each budget around the run."""
+    """Return the limits and the use of each budget around the run."""
     accounts = {it.id: it for it in (*session.accounts, *session.root.accounts)}
     return [
         {
@@ -235,7 +235,9 @@ def _budgets(session: SessionRecord) -> list[Message]:
 
 
 class TaskTopic(Topic):
-    """The conversation of a task: that it has grown, and what its model is writing now."""
+    """The conversation of a task: tells when it has grown, and has the text that its model is
+    writing.
+    """
 
     def __init__(
         self,
@@ -269,7 +271,7 @@ class TaskTopic(Topic):
         task = getattr(event, "task", None)
         if task != self._task and (task is not None or self._task != root_of(self._session)):
             return
-        # What is closed says nothing more, and may be deleted by now.
+        # A closed session has no more messages, and may be deleted by now.
         if isinstance(event, TaskRequested | SessionClosed | DoorClosed):
             return
         if isinstance(event, ModelAnswered | ModelFailed | TaskSettled | TurnEnded):
@@ -321,7 +323,7 @@ class TaskTopic(Topic):
             "afresh": self._is_afresh,
             "text": "".join(self._pieces),
             "reasoning": "".join(self._thoughts),
-            # What happens to the call under way; what has happened is in the transcript.
+            # About the call under way; the transcript has earlier calls.
             "notice": self._notice,
             "calls": [it.id for it in self.journal.read.calls(self._task)],
         }
@@ -331,7 +333,7 @@ class TaskTopic(Topic):
 
 
 class RunsTopic(Topic):
-    """The runs that have changed, as the list of runs shows them."""
+    """The runs that have changed, in the form of the list of runs."""
 
     def __init__(
         self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
@@ -341,7 +343,7 @@ class RunsTopic(Topic):
         self._changed: dict[SessionId, None] = {}
         self._deleted: dict[SessionId, None] = {}
         self._is_unknown = True
-        """Whether more has changed than is told: the page reads its list anew."""
+        """Whether unknown runs have changed, so that the page reads its list again."""
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
@@ -375,7 +377,7 @@ class RunsTopic(Topic):
             records = journal.read.records
             session = records.sessions.get(id_)
             if session is None:
-                # A large run that has ended may be out of memory already.
+                # A large run that has ended may already be out of memory.
                 self._is_unknown = True
             elif not session.deleted and session.labels.get(KIND) != RECORD:
                 runs.append(summary_of(session, records))
@@ -386,11 +388,11 @@ class RunsTopic(Topic):
             self._note_change()
         if not (runs or deleted or is_unknown):
             return None
-        # What happened before is not told: the page reads its list now.
+        # Earlier changes are not sent: the page reads its list now.
         return {"begins": is_unknown, "runs": runs, "deleted": deleted}
 
     def _journal_of(self, session: SessionId) -> ServedJournal | None:
-        """Return the journal that has a session which the key sees."""
+        """Return the journal of a session that the key sees."""
         for journal in self.journals:
             if journal.owners.sees(self._key, session):
                 return journal
@@ -435,7 +437,9 @@ class ApprovalsTopic(Topic):
 
 
 class JobsTopic(Topic):
-    """That jobs have changed: the page reads them anew, since other servers may have some."""
+    """Tells that jobs have changed: the page reads them again, because other servers may have
+    some.
+    """
 
     def __init__(
         self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
