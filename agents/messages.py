@@ -28,28 +28,28 @@ class Usage:
     """All that the model read, cached tokens included."""
     output_tokens: int = 0
     """All that the model wrote, reasoning included."""
-    cost: int = 0
-    """Micro-dollars: a sum of integers does not drift. `usd` has dollars."""
+    micro_usd: int = 0
+    """The cost in millionths of a dollar: a sum of integers does not drift. `usd` has dollars."""
     unpriced: int = 0
-    """Calls without a known price; with any of them `cost` is a lower bound."""
+    """Calls without a known price; with any of them `micro_usd` is a lower bound."""
     cached_tokens: int = 0
     """The part of the input that the provider had cached."""
     reasoning_tokens: int = 0
     """The part of the output that is reasoning."""
     estimated: int = 0
     """The number of calls that broke off before their provider reported the usage. If there are
-    any, the tokens are estimates from the texts, and `cost` is a lower bound."""
+    any, the tokens are estimates from the texts, and `micro_usd` is a lower bound."""
     cache_written_tokens: int = 0
     """The part of the input that the provider has written to its cache, where it says so."""
 
     @property
     def usd(self) -> float:
         """The cost in dollars; `is_lower_bound` says whether that is all of it."""
-        return self.cost / 1_000_000
+        return self.micro_usd / 1_000_000
 
     @property
     def is_lower_bound(self) -> bool:
-        """`cost` is the part that is known, and more may have been spent."""
+        """`micro_usd` is the part that is known, and more may have been spent."""
         return bool(self.unpriced or self.estimated)
 
     @property
@@ -69,7 +69,7 @@ class Usage:
             (type(self.calls) is int and self.calls >= 0)
             and (type(self.input_tokens) is int and self.input_tokens >= 0)
             and (type(self.output_tokens) is int and self.output_tokens >= 0)
-            and (type(self.cost) is int and self.cost >= 0)
+            and (type(self.micro_usd) is int and self.micro_usd >= 0)
             and (type(self.unpriced) is int and self.unpriced >= 0)
             and (type(self.cached_tokens) is int and self.cached_tokens >= 0)
             and (type(self.reasoning_tokens) is int and self.reasoning_tokens >= 0)
@@ -82,7 +82,7 @@ class Usage:
             self.calls + other.calls,
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
-            self.cost + other.cost,
+            self.micro_usd + other.micro_usd,
             self.unpriced + other.unpriced,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,

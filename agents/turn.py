@@ -270,5 +270,5 @@ def _require_within_limits(limits: Limits, steps: TurnSteps) -> None:
     used = steps.used
     if limits.tokens is not None and used.tokens >= limits.tokens:
         raise LimitExceededError(f"{limits.tokens} tokens", "tokens")
-    if limits.usd is not None and used.cost >= limits.usd * 1_000_000:
+    if limits.usd is not None and used.micro_usd >= limits.usd * 1_000_000:
         raise LimitExceededError(f"${limits.usd:g}", "usd")

@@ -80,7 +80,7 @@ class Ticking:
         del request
         # As often at the start as later: no call remembers how long it has waited already.
         await trio.sleep(self._random.expovariate(1 / self._period))
-        usage = Usage(calls=1, input_tokens=100, output_tokens=10, cost=300)
+        usage = Usage(calls=1, input_tokens=100, output_tokens=10, micro_usd=300)
         return AssistantMessage("", calls=(ToolCall("look", {}),), usage=usage)
 
 

@@ -10,15 +10,15 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     calls: int = 0
     tokens: int = 0
-    cost: int = 0
-    """Micro-dollars."""
+    micro_usd: int = 0
+    """The cost in millionths of a dollar."""
     tasks: int = 0
 
     def __add__(self, other: "Amounts") -> "Amounts":
         return Amounts(
             calls=self.calls + other.calls,
             tokens=self.tokens + other.tokens,
-            cost=self.cost + other.cost,
+            micro_usd=self.micro_usd + other.micro_usd,
             tasks=self.tasks + other.tasks,
         )
 
@@ -26,7 +26,7 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return Amounts(
             calls=self.calls - other.calls,
             tokens=self.tokens - other.tokens,
-            cost=self.cost - other.cost,
+            micro_usd=self.micro_usd - other.micro_usd,
             tasks=self.tasks - other.tasks,
         )
 

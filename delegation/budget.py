@@ -17,7 +17,7 @@ from orchestrator.delegation.task import Grant
 
 
 def _amounts_of(usage: Usage, calls: int) -> Amounts:
-    return Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost)
+    return Amounts(calls=calls, tokens=usage.tokens, micro_usd=usage.micro_usd)
 
 
 class OverBudgetError(DelegationError):
@@ -141,11 +141,11 @@ def _problem(  # noqa: PLR0911 (a case a kind)
                     " orchestrator.models.with_prices(model, table), or as 'price' of its"
                     " service in models.toml; or limit tokens in place of usd"
                 )
-            if _fits(_cost(budget), used.cost + reserved.cost + quote.cost):
+            if _fits(_cost(budget), used.micro_usd + reserved.micro_usd + quote.micro_usd):
                 return None
             return (
-                f"is used up: {dollars(used.cost)}, and the next call may cost"
-                f" {dollars(quote.cost)}"
+                f"is used up: {dollars(used.micro_usd)}, and the next call may cost"
+                f" {dollars(quote.micro_usd)}"
             )
         case BudgetKind.SECONDS | BudgetKind.DEPTH | BudgetKind.TASKS:
             # A deadline ends the task; `policy.py` counts levels and tasks.

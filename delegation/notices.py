@@ -112,11 +112,11 @@ def counted(number: int, noun: str) -> str:
 
 def usd(usage: Usage) -> str:
     """Return the cost in dollars: a lower bound is marked, and "unknown" is not "free"."""
-    if usage.unpriced and not usage.cost:
+    if usage.unpriced and not usage.micro_usd:
         return "price unknown"
     if usage.is_lower_bound:
-        return f"≥ {dollars(usage.cost) if usage.cost >= SHOWN_COST else '$0'}"
-    return dollars(usage.cost)
+        return f"≥ {dollars(usage.micro_usd) if usage.micro_usd >= SHOWN_COST else '$0'}"
+    return dollars(usage.micro_usd)
 
 
 def dollars(cost: int) -> str:

@@ -56,7 +56,7 @@ async def main() -> None:
         print(f"{run.outcome.ending}, for want of {run.outcome.kind}")
         print(run.outcome.error)
         show(run.tree)
-        print("  less than half a dollar:", 0 < run.usage.cost < 500_000)
+        print("  less than half a dollar:", 0 < run.usage.micro_usd < 500_000)
 
         # Budgets nest, and an inner one only tightens: both trips share the day's.
         with budget(calls=14, name="day"):

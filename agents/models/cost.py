@@ -28,7 +28,7 @@ def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
 
 def cost_at(price: Price | None, usage: Usage) -> Usage:
     """Return the usage of a call with its cost at a price, or with the cost marked as unknown."""
-    if usage.cost or (price is None and usage.unpriced):
+    if usage.micro_usd or (price is None and usage.unpriced):
         return usage
     if price is None:
         return attrs.evolve(usage, unpriced=max(1, usage.calls))

@@ -252,9 +252,9 @@ class Price:
             cached_tokens=usage.cached_tokens,
             cache_written_tokens=usage.cache_written_tokens,
         )
-        if cost == usage.cost and not usage.unpriced:
+        if cost == usage.micro_usd and not usage.unpriced:
             return usage
-        return attrs.evolve(usage, cost=cost, unpriced=0)
+        return attrs.evolve(usage, micro_usd=cost, unpriced=0)
 
 
 def known_settings_problem(model: Model, settings: ModelSettings) -> str | None:

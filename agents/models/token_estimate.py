@@ -50,7 +50,7 @@ def estimated_usage(model: Model, request: ModelRequest, *, written: int) -> Usa
         calls=1,
         input_tokens=read,
         output_tokens=wrote,
-        cost=0 if price is None else price.cost_of(input_tokens=read, output_tokens=wrote),
+        micro_usd=0 if price is None else price.cost_of(input_tokens=read, output_tokens=wrote),
         unpriced=int(price is None),
         estimated=1,
     )

@@ -33,7 +33,7 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         calls=1,
         input_tokens=read,
         output_tokens=answer_tokens,
-        cost=0
+        micro_usd=0
         if price is None
         else _priced_for(request, price).highest_cost(
             input_tokens=read,

@@ -124,7 +124,7 @@ def result(
         "error": node.error,
         "schema_errors": outcome.schema_errors,
         "tokens": total.tokens,
-        "cost_usd": None if total.unpriced else total.cost / 1_000_000,
+        "cost_usd": None if total.unpriced else total.micro_usd / 1_000_000,
         "seconds": round(node.ended - node.requested, 3),
     }
     if total.estimated:

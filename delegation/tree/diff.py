@@ -56,9 +56,9 @@ class Change:
         return self.after.tally.tokens - self.before.tally.tokens
 
     @property
-    def cost(self) -> int:
-        """In micro-dollars; not to be relied on if `is_lower_bound`."""
-        return self.after.tally.cost - self.before.tally.cost
+    def micro_usd(self) -> int:
+        """The difference in cost; not to be relied on if `is_lower_bound`."""
+        return self.after.tally.micro_usd - self.before.tally.micro_usd
 
     @property
     def is_lower_bound(self) -> bool:
@@ -79,10 +79,10 @@ class Change:
     def __str__(self) -> str:
         mark = "+" if self.is_added else "-" if self.is_removed else " "
         about = "~" if self.is_lower_bound else ""
-        sign = "-" if self.cost < 0 else "+"
+        sign = "-" if self.micro_usd < 0 else "+"
         return (
             f"{mark} {self.role}: {self.tasks:+,} tasks, {self.failed:+,} failed,"
-            f" {self.tokens:+,} tok, {about}{sign}{dollars(abs(self.cost))},"
+            f" {self.tokens:+,} tok, {about}{sign}{dollars(abs(self.micro_usd))},"
             f" {self.seconds:+,.1f} s"
         )
 
@@ -107,7 +107,7 @@ def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
     for task in tree.descendants(itself=True):
         node = tree[task]
         usage = node.usage
-        own = Tally(1, usage.tokens, usage.calls, usage.cost, usage.unpriced, usage.estimated)
+        own = Tally(1, usage.tokens, usage.calls, usage.micro_usd, usage.unpriced, usage.estimated)
         own.status_counts[STATUS_INDEX[node.status]] = 1
         role = role_of(node.path)
         known = found.get(role, RoleTotals())

@@ -40,5 +40,5 @@ class TaskNode(msgspec.Struct, gc=False):
         return None if self.started is None or ended is None else ended - self.started
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes that graphs and exports show, by name; `cost` in micro-dollars."""
-        return msgspec.structs.asdict(self) | {"cost": self.usage.cost}
+        """Return the attributes that graphs and exports show, by name, `micro_usd` among them."""
+        return msgspec.structs.asdict(self) | {"micro_usd": self.usage.micro_usd}

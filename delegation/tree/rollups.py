@@ -89,10 +89,10 @@ class Subtree:
 
     __slots__ = (
         "calls",
-        "cost",
         "ended",
         "estimated",
         "groups",
+        "micro_usd",
         "parent",
         "place",
         "siblings",
@@ -114,7 +114,7 @@ class Subtree:
         """The children of its parent with the same agent, itself included."""
         # Its own, as they were added up last.
         self.status: int | None = None
-        self.tokens = self.calls = self.cost = self.unpriced = self.estimated = 0
+        self.tokens = self.calls = self.micro_usd = self.unpriced = self.estimated = 0
         self.started: float | None = None
         self.ended: float | None = None
         self.tally = Tally()
@@ -127,7 +127,7 @@ class Subtree:
     def below(self) -> Tally:
         """The tally of all below it, without itself."""
         below = self.tally - Tally(
-            1, self.tokens, self.calls, self.cost, self.unpriced, self.estimated
+            1, self.tokens, self.calls, self.micro_usd, self.unpriced, self.estimated
         )
         assert self.status is not None, "it was added up"
         below.status_counts[self.status] -= 1
@@ -200,12 +200,12 @@ def _place(branch: Subtree) -> int:
 def _failure(branch: Subtree) -> tuple[bool, float, int, int]:
     tally = branch.tally
     is_below = branch.status not in _FAILED
-    return is_below, -tally.failed / tally.tasks, -tally.cost, branch.place
+    return is_below, -tally.failed / tally.tasks, -tally.micro_usd, branch.place
 
 
 def _size(branch: Subtree) -> tuple[int, int, int, int]:
     tally = branch.tally
-    return tally.cost, tally.tasks, tally.tokens, -branch.place
+    return tally.micro_usd, tally.tasks, tally.tokens, -branch.place
 
 
 class Rollups:
@@ -304,13 +304,13 @@ def _used_since(branch: Subtree, usage: Usage) -> _Used | None:
     change = (
         tokens - branch.tokens,
         usage.calls - branch.calls,
-        usage.cost - branch.cost,
+        usage.micro_usd - branch.micro_usd,
         usage.unpriced - branch.unpriced,
         usage.estimated - branch.estimated,
     )
     if change == _NO_CHANGE:
         return None
-    branch.tokens, branch.calls, branch.cost = tokens, usage.calls, usage.cost
+    branch.tokens, branch.calls, branch.micro_usd = tokens, usage.calls, usage.micro_usd
     branch.unpriced, branch.estimated = usage.unpriced, usage.estimated
     return change
 
@@ -330,10 +330,10 @@ def _add(
         tally.status_counts[before] -= 1
         tally.status_counts[status] += 1
     if change is not None:
-        tokens, calls, cost, unpriced, estimated = change
+        tokens, calls, micro_usd, unpriced, estimated = change
         tally.tokens += tokens
         tally.calls += calls
-        tally.cost += cost
+        tally.micro_usd += micro_usd
         tally.unpriced += unpriced
         tally.estimated += estimated
     if started is not None and (tally.began is None or started < tally.began):

@@ -57,7 +57,7 @@ class Tally:
     tasks: int = 0
     tokens: int = 0
     calls: int = 0
-    cost: int = 0
+    micro_usd: int = 0
     """Micro-dollars; a lower bound if anything is `unpriced` or `estimated`."""
     unpriced: int = 0
     """Model calls without a known price."""
@@ -98,7 +98,7 @@ class Tally:
         return Usage(
             calls=self.calls,
             input_tokens=self.tokens,
-            cost=self.cost,
+            micro_usd=self.micro_usd,
             unpriced=self.unpriced,
             estimated=self.estimated,
         )
@@ -121,7 +121,7 @@ class Tally:
         self.tasks += other.tasks
         self.tokens += other.tokens
         self.calls += other.calls
-        self.cost += other.cost
+        self.micro_usd += other.micro_usd
         self.unpriced += other.unpriced
         self.estimated += other.estimated
         self.status_counts = list(map(int.__add__, self.status_counts, other.status_counts))
@@ -138,7 +138,7 @@ class Tally:
             self.tasks - other.tasks,
             self.tokens - other.tokens,
             self.calls - other.calls,
-            self.cost - other.cost,
+            self.micro_usd - other.micro_usd,
             self.unpriced - other.unpriced,
             self.estimated - other.estimated,
             None,

@@ -77,10 +77,10 @@ class _Budget:
 
     def add(self, usage: Usage, calls: int = 1) -> None:
         # A model of the user may call a provider more often: it counts as one call.
-        self.used += Amounts(calls=calls, tokens=usage.tokens, cost=usage.cost)
+        self.used += Amounts(calls=calls, tokens=usage.tokens, micro_usd=usage.micro_usd)
 
     def hold(self, task: TaskId, usage: Usage) -> None:
-        self.held[task] = Amounts(calls=usage.calls, tokens=usage.tokens, cost=usage.cost)
+        self.held[task] = Amounts(calls=usage.calls, tokens=usage.tokens, micro_usd=usage.micro_usd)
 
     def release(self, task: TaskId) -> None:
         self.held.pop(task, None)
@@ -107,7 +107,7 @@ class _Budget:
             case BudgetKind.TOKENS:
                 return used.tokens, budget.tokens
             case BudgetKind.USD:
-                return used.cost / 1_000_000, budget.usd
+                return used.micro_usd / 1_000_000, budget.usd
             case BudgetKind.TASKS:
                 return used.tasks, budget.tasks
             case BudgetKind.SECONDS | BudgetKind.DEPTH:

@@ -226,9 +226,9 @@ async def test_a_cassette_can_be_read_by_people(file: Path) -> None:
 
 async def test_a_cassette_matches_requests_without_the_cost_of_their_messages(file: Path) -> None:
     """A new table of prices does not make old cassettes useless."""
-    output = AssistantMessage("so", usage=Usage(calls=1, cost=5), model="openai:a")
+    output = AssistantMessage("so", usage=Usage(calls=1, micro_usd=5), model="openai:a")
     await record(file, "42", request=attrs.evolve(REQUEST, transcript=(output,)))
-    cheaper = attrs.evolve(output, usage=Usage(calls=1, cost=4), model="openai:b")
+    cheaper = attrs.evolve(output, usage=Usage(calls=1, micro_usd=4), model="openai:b")
 
     request = attrs.evolve(REQUEST, transcript=(cheaper,))
 

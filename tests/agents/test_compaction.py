@@ -46,7 +46,7 @@ def spy(says: str = "42", refuses_over: int = 10**9) -> SpyModel:
         if estimated_tokens(request) > refuses_over:
             raise ModelError("8192 is the most", kind=Failure.CONTEXT_TOO_LONG)
         request.tell(TextDelta(says))
-        return AssistantMessage(says, usage=Usage(calls=1, input_tokens=7, cost=3))
+        return AssistantMessage(says, usage=Usage(calls=1, input_tokens=7, micro_usd=3))
 
     return SpyModel(FunctionModel(answer), name="listens")
 
@@ -99,7 +99,7 @@ async def test_a_transcript_that_fits_is_sent_unchanged() -> None:
 
     assert model.requests[0].transcript == tuple(transcript)
     assert events == [TextDelta("42")]
-    assert answer.usage == Usage(calls=1, input_tokens=7, cost=3)
+    assert answer.usage == Usage(calls=1, input_tokens=7, micro_usd=3)
 
 
 async def test_the_oldest_results_are_shortened_first() -> None:
@@ -180,7 +180,9 @@ async def test_then_a_summary_stands_between_the_goal_and_the_newest() -> None:
     assert event.characters > 36_000
     assert [one for one in events if one != event] == [TextDelta("42")]
     asked = len(writer.requests)
-    assert answer.usage == Usage(calls=1 + asked, input_tokens=7 + 7 * asked, cost=3 + 3 * asked)
+    assert answer.usage == Usage(
+        calls=1 + asked, input_tokens=7 + 7 * asked, micro_usd=3 + 3 * asked
+    )
 
 
 async def test_without_a_summarizer_the_model_writes_its_summaries() -> None:
@@ -299,8 +301,8 @@ async def test_an_answer_or_its_failure_reports_the_cost_of_its_summary() -> Non
         await ask(compact, transcript)
 
     assert caught.value is busy
-    assert busy.usage == Usage(calls=2, input_tokens=7, cost=3)
-    assert (await ask(compact, transcript)).usage.cost == 0
+    assert busy.usage == Usage(calls=2, input_tokens=7, micro_usd=3)
+    assert (await ask(compact, transcript)).usage.micro_usd == 0
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ async def test_a_real_model_answers_and_streams(model: LocalModel) -> None:
     assert answer.model == "local:smollm2"
     assert answer.usage.input_tokens > 10
     assert answer.usage.output_tokens > 0
-    assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
+    assert (answer.usage.micro_usd, answer.usage.unpriced) == (0, 0)
     assert len(received) > 1
     assert "".join(d.text for d in received if isinstance(d, TextDelta)) == answer.text
 
@@ -447,7 +447,7 @@ async def test_a_real_model_delegates(model: LocalModel) -> None:
     assert _agents(run.tree) == ["editor", "researcher", "researcher"]
     assert run.tree.counts() == {"succeeded": 3}
     assert run.tree.total.calls == 4
-    assert run.tree.total.cost == 0
+    assert run.tree.total.micro_usd == 0
 
 
 def _agents(tree: Tree) -> list[str]:
@@ -468,7 +468,7 @@ async def test_a_real_model_keeps_to_how_long_its_answer_may_be(model: LocalMode
 
     assert used.output_tokens <= 8
     assert used.input_tokens <= quoted.input_tokens
-    assert (quoted.cost, quoted.unpriced) == (0, 0)
+    assert (quoted.micro_usd, quoted.unpriced) == (0, 0)
 
 
 @needs_weights

@@ -469,8 +469,8 @@ async def test_openrouter_reports_the_cost_of_a_call() -> None:
         billed = await ask("openrouter:m", environ("openrouter", server))
         other = await ask("together:m", environ("together", server))
 
-    assert (billed.usage.cost, billed.usage.unpriced) == (1_250, 0)
-    assert (other.usage.cost, other.usage.unpriced) == (0, 1)
+    assert (billed.usage.micro_usd, billed.usage.unpriced) == (1_250, 0)
+    assert (other.usage.micro_usd, other.usage.unpriced) == (0, 1)
 
 
 async def test_mistral_thinks_in_a_list_of_pieces() -> None:

@@ -65,7 +65,7 @@ async def test_a_known_model_is_priced_by_the_table() -> None:
         calls=1,
         input_tokens=100,
         output_tokens=10,
-        cost=60 * 3 + 40 // 2 + 10 * 10,
+        micro_usd=60 * 3 + 40 // 2 + 10 * 10,
         unpriced=0,
         cached_tokens=40,
     )
@@ -74,7 +74,7 @@ async def test_a_known_model_is_priced_by_the_table() -> None:
 async def test_an_answer_without_a_name_is_priced_by_the_models() -> None:
     model = with_prices(Provider("openai:a", USED, signs=False), TABLE)
 
-    assert (await model.answer(REQUEST)).usage.cost == 300
+    assert (await model.answer(REQUEST)).usage.micro_usd == 300
 
 
 async def test_an_unknown_model_stays_marked() -> None:
@@ -86,7 +86,7 @@ async def test_an_unknown_model_stays_marked() -> None:
 async def test_a_model_that_is_known_to_be_free_stays_free() -> None:
     answer = await with_prices(ScriptedModel(["42"]), TABLE).answer(REQUEST)
 
-    assert (answer.usage.cost, answer.usage.unpriced) == (0, 0)
+    assert (answer.usage.micro_usd, answer.usage.unpriced) == (0, 0)
 
 
 async def test_the_answering_model_determines_the_price() -> None:
@@ -100,7 +100,7 @@ async def test_the_answering_model_determines_the_price() -> None:
 
     answer = await with_prices(with_fallback(broken, Sender()), TABLE).answer(REQUEST)
 
-    assert (answer.model, answer.usage.cost) == ("openai:a", 300)
+    assert (answer.model, answer.usage.micro_usd) == ("openai:a", 300)
 
 
 async def test_totals_are_sums_of_records() -> None:
@@ -110,7 +110,7 @@ async def test_totals_are_sums_of_records() -> None:
     answers = [await model.answer(REQUEST) for model in (known, known, unknown)]
     total = sum((answer.usage for answer in answers), start=Usage())
 
-    assert (total.calls, total.cost, total.unpriced) == (3, 600, 1)
+    assert (total.calls, total.micro_usd, total.unpriced) == (3, 600, 1)
 
 
 def test_the_table_of_prices_can_be_overridden() -> None:
@@ -184,8 +184,8 @@ WRITES = Price(
 def test_tokens_written_to_a_cache_have_their_own_price() -> None:
     used = Usage(1, 300, 10, unpriced=1, cached_tokens=100, cache_written_tokens=100)
 
-    cost = WRITES.applied_to(used).cost
-    hour = WRITES.with_cache_of_an_hour().applied_to(used).cost
+    cost = WRITES.applied_to(used).micro_usd
+    hour = WRITES.with_cache_of_an_hour().applied_to(used).micro_usd
 
     assert cost == 300 + 30 + 375 + 150
     assert hour == 300 + 30 + 600 + 150
@@ -219,9 +219,9 @@ async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
 
     answer = await with_prices(Model("openai:a", used), table).answer(request)
 
-    assert answer.usage.cost == cost
+    assert answer.usage.micro_usd == cost
     quoted = quote(with_prices(Model("openai:a", used), table), request, answer_tokens=0)
-    assert quoted.cost == quoted.input_tokens * {None: 3, "5m": 3.75, "1h": 6}[caching]
+    assert quoted.micro_usd == quoted.input_tokens * {None: 3, "5m": 3.75, "1h": 6}[caching]
 
 
 @pytest.mark.parametrize(("own", "cost"), [({}, 7), ({"openai:a": Price(input=1)}, 100)])
@@ -229,11 +229,11 @@ async def test_the_cost_from_a_provider_wins_over_every_table_but_our_own(
     own: dict[str, Price], cost: int
 ) -> None:
     table = PriceTable(source="a test", models=own, look_up=lambda _: Price(input=9))
-    used = Usage(1, 100, 0, cost=7)
+    used = Usage(1, 100, 0, micro_usd=7)
 
     answer = await with_prices(Provider("openai:a", used), table).answer(REQUEST)
 
-    assert answer.usage.cost == cost
+    assert answer.usage.micro_usd == cost
 
 
 def test_without_the_package_no_price_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ async def test_the_usage_of_a_failed_call_is_priced(name: str, cost: int) -> Non
         await with_prices(Failing(), TABLE).answer(REQUEST)
 
     used = caught.value.usage
-    assert used == attrs.evolve(USED, cost=cost, unpriced=int(not cost))
+    assert used == attrs.evolve(USED, micro_usd=cost, unpriced=int(not cost))
 
 
 async def test_a_failed_call_without_usage_costs_no_money() -> None:

@@ -205,7 +205,7 @@ def test_a_body_that_is_not_suspected_holds_no_secret(tree: object, known: str) 
         b'{"copied":false,"message":{"calls":[{"arguments":{"path":"src/main.py"},"id":'
         b'"call_0123456789abcdefABCDEF12","name":"read_file"}],"id":"m_65b60a1991",'
         b'"model":"openai:gpt-5","text":"The build went through; all pass.","usage":'
-        b'{"cached_tokens":0,"calls":1,"cost":0,"input_tokens":100,"output_tokens":20,'
+        b'{"cached_tokens":0,"calls":1,"input_tokens":100,"micro_usd":0,"output_tokens":20,'
         b'"reasoning_tokens":0,"unpriced":0}},"task":"t_0123456789abcdef"}',
         b'{"text":"\\u001b[32mok\\u001b[0m a keyboard, a monkey and max_tokens=100"}',
         b'{"context":{"platform":"http","session_key":"","message_id":""},"text":"go"}',

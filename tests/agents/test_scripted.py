@@ -204,7 +204,7 @@ async def test_tokens_are_counted_and_priced(make: Callable[..., ScriptedModel])
 
     answer = await ask(model, UserMessage("x" * 40), instructions="x" * 80)
 
-    assert answer.usage == Usage(1, input_tokens=30, output_tokens=11, cost=90 + 110)
+    assert answer.usage == Usage(1, input_tokens=30, output_tokens=11, micro_usd=90 + 110)
 
 
 async def test_every_message_of_the_transcript_is_read_again() -> None:
@@ -223,7 +223,7 @@ async def test_every_message_of_the_transcript_is_read_again() -> None:
 async def test_an_answer_without_a_price_is_free_and_known_to_be(model: ScriptedModel) -> None:
     usage = (await ask(model, UserMessage("hello"))).usage
 
-    assert (usage.calls, usage.cost, usage.unpriced) == (1, 0, 0)
+    assert (usage.calls, usage.micro_usd, usage.unpriced) == (1, 0, 0)
 
 
 def test_a_price_is_rounded_to_micro_dollars() -> None:
@@ -275,7 +275,7 @@ async def test_an_answer_that_is_too_long_is_cut_off_and_paid_for(step: Any) -> 
 
     said = "y" * 20 if isinstance(step, str) else ""
     assert (caught.value.kind, caught.value.partial) == (Failure.CUT_OFF, said)
-    assert caught.value.usage == Usage(1, 20, 5, cost=60 + 50)
+    assert caught.value.usage == Usage(1, 20, 5, micro_usd=60 + 50)
     assert events == ([TextDelta(said)] if said else [])
 
 

@@ -90,7 +90,7 @@ def asked(*transcript: Any, **more: Any) -> ModelRequest:
 
 def test_a_quote_is_one_call_at_the_full_price() -> None:
     assert quote(Reader(), EMPTY, answer_tokens=100) == Usage(
-        calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 15
+        calls=1, input_tokens=1_234, output_tokens=100, micro_usd=1_234 * 3 + 100 * 15
     )
 
 
@@ -98,13 +98,13 @@ def test_a_quote_is_one_call_at_the_full_price() -> None:
 def test_an_unknown_price_is_not_guessed(model: Model) -> None:
     quoted = quote(model, EMPTY, answer_tokens=100)
 
-    assert (quoted.cost, quoted.unpriced) == (0, 1)
+    assert (quoted.micro_usd, quoted.unpriced) == (0, 1)
 
 
 def test_a_free_model_is_quoted_as_free() -> None:
     quoted = quote(ScriptedModel([]), EMPTY, answer_tokens=100)
 
-    assert (quoted.cost, quoted.unpriced) == (0, 0)
+    assert (quoted.micro_usd, quoted.unpriced) == (0, 0)
 
 
 def test_a_model_without_a_count_reads_a_token_per_three_bytes() -> None:
@@ -210,14 +210,14 @@ def test_a_wrapped_model_quotes_like_its_inner_model(wrap: Callable[[Model], Mod
 def test_a_table_knows_the_price_of_a_model_that_does_not() -> None:
     quoted = quote(with_prices(Parrot(), TABLE), EMPTY, answer_tokens=100)
 
-    assert (quoted.cost, quoted.unpriced) == (1_500, 0)
+    assert (quoted.micro_usd, quoted.unpriced) == (1_500, 0)
 
 
 def test_a_price_table_wins_over_the_price_of_a_model() -> None:
     """As for its answers."""
     quoted = quote(with_prices(Reader(Price()), TABLE), EMPTY, answer_tokens=100)
 
-    assert quoted.cost == 1_234 * 3 + 100 * 15
+    assert quoted.micro_usd == 1_234 * 3 + 100 * 15
 
 
 def test_a_model_missing_in_the_table_keeps_its_own_price() -> None:
@@ -233,7 +233,7 @@ def test_the_quote_of_several_models_takes_the_dearest_of_each_part() -> None:
     )
 
     assert quote(model, EMPTY, answer_tokens=100) == Usage(
-        calls=1, input_tokens=1_234, output_tokens=100, cost=1_234 * 3 + 100 * 8
+        calls=1, input_tokens=1_234, output_tokens=100, micro_usd=1_234 * 3 + 100 * 8
     )
 
 
@@ -272,4 +272,4 @@ def test_a_provider_s_model_has_the_price_of_the_table(make: Callable[..., Model
     table = TABLE.with_prices({"anthropic:a": Price(input=1, output=8)})
 
     assert quote(bare, EMPTY, answer_tokens=100).unpriced == 1
-    assert quote(with_prices(with_retries(bare), table), EMPTY, answer_tokens=100).cost == 800
+    assert quote(with_prices(with_retries(bare), table), EMPTY, answer_tokens=100).micro_usd == 800

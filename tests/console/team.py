@@ -76,7 +76,7 @@ class SlowModel:
         for word in words:
             request.tell(TextDelta(f"{word} "))
             await trio.sleep(self._seconds / len(words))
-        usage = Usage(calls=1, input_tokens=100, output_tokens=len(words), cost=2000)
+        usage = Usage(calls=1, input_tokens=100, output_tokens=len(words), micro_usd=2000)
         return AssistantMessage(self._text, usage=usage, model="slow-1")
 
 

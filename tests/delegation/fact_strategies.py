@@ -89,7 +89,7 @@ endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
 outcomes = st.builds(Outcome, endings, st.text(max_size=3))
 usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
 charges = st.builds(
-    Usage, calls=st.integers(1, 9), input_tokens=st.integers(0, 9), cost=st.integers(0, 9)
+    Usage, calls=st.integers(1, 9), input_tokens=st.integers(0, 9), micro_usd=st.integers(0, 9)
 )
 grants = st.lists(st.sampled_from(GRANTS), max_size=2, unique=True).map(tuple)
 limits = st.sampled_from([None, 1, 2, 3])

@@ -52,7 +52,7 @@ class Purse:
         return (
             sum(max(1, usage.calls) for usage in spent),
             sum(usage.tokens for usage in spent),
-            sum(usage.cost for usage in spent),
+            sum(usage.micro_usd for usage in spent),
             sum(tasks),
         )
 

@@ -18,7 +18,7 @@ from orchestrator.delegation.events import (
 )
 from tests.delegation.test_ledger import NONE, PUSH, RESTART, ROOT, A, Asked, S, Tell
 
-USED = Usage(calls=1, input_tokens=7, output_tokens=3, cost=5, estimated=1)
+USED = Usage(calls=1, input_tokens=7, output_tokens=3, micro_usd=5, estimated=1)
 STOPPED = Outcome(Ending.CANCELLED, "Roses are", "it was stopped")
 
 

@@ -34,7 +34,7 @@ quotes = st.builds(
     calls=st.just(1),
     input_tokens=st.integers(0, 6),
     output_tokens=st.integers(0, 6),
-    cost=st.integers(0, 12),
+    micro_usd=st.integers(0, 12),
     unpriced=st.sampled_from([0, 0, 0, 1]),
 )
 shares = st.floats(0, 1)
@@ -67,7 +67,7 @@ class Book:
         sums = {
             "calls": len(every),
             "tokens": sum(usage.tokens for usage in every),
-            "usd": sum(usage.cost for usage in every),
+            "usd": sum(usage.micro_usd for usage in every),
         }
         return {
             what
@@ -133,7 +133,7 @@ class Spending(RuleBasedStateMachine):
             calls=1,
             input_tokens=int(read * call.quote.input_tokens),
             output_tokens=int(written * call.quote.output_tokens),
-            cost=int(paid * call.quote.cost),
+            micro_usd=int(paid * call.quote.micro_usd),
             unpriced=call.quote.unpriced,
         )
         for book in call.chain:
@@ -162,8 +162,8 @@ class Spending(RuleBasedStateMachine):
     def accounts_are_sums(self) -> None:
         for book in self.books:
             used, reserved = book.account.used, book.reserved.amounts
-            assert (used.calls, used.tokens, used.cost) == totals(book.spent)
-            assert (reserved.calls, reserved.tokens, reserved.cost) == totals(book.open)
+            assert (used.calls, used.tokens, used.micro_usd) == totals(book.spent)
+            assert (reserved.calls, reserved.tokens, reserved.micro_usd) == totals(book.open)
 
     @invariant()
     def who_was_refused_would_never_have_been_admitted(self) -> None:
@@ -173,7 +173,11 @@ class Spending(RuleBasedStateMachine):
 
 
 def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
-    return (len(usages), sum(usage.tokens for usage in usages), sum(usage.cost for usage in usages))
+    return (
+        len(usages),
+        sum(usage.tokens for usage in usages),
+        sum(usage.micro_usd for usage in usages),
+    )
 
 
 def test_reservations_and_spending_never_pass_a_budget() -> None:
@@ -182,7 +186,7 @@ def test_reservations_and_spending_never_pass_a_budget() -> None:
 
 
 FIVE_CALLS: Final = Budget(calls=5)
-A_CALL: Final = Usage(calls=1, input_tokens=2, output_tokens=1, cost=10)
+A_CALL: Final = Usage(calls=1, input_tokens=2, output_tokens=1, micro_usd=10)
 
 
 @pytest.mark.parametrize("tasks", [8, 1_000])
@@ -226,8 +230,8 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
         ),
         pytest.param(
             Budget(usd=0.015, calls=9),
-            [attrs.evolve(A_CALL, cost=10_000)],
-            attrs.evolve(A_CALL, cost=5_001),
+            [attrs.evolve(A_CALL, micro_usd=10_000)],
+            attrs.evolve(A_CALL, micro_usd=5_001),
             "usd",
             "the budget (usd=0.015, calls=9) of /editor is used up: $0.0100, and the next call"
             " may cost $0.0050",
@@ -236,7 +240,7 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
         pytest.param(
             Budget(usd=1),
             [],
-            attrs.evolve(A_CALL, cost=0, unpriced=1),
+            attrs.evolve(A_CALL, micro_usd=0, unpriced=1),
             "usd",
             "the budget (usd=1) of /editor cannot be kept: the price of the next call"
             " is unknown; give it with open_orchestrator(models=Models(prices=...)), with"
@@ -274,14 +278,14 @@ def test_a_budget_is_used_to_the_last_bit() -> None:
         assert fits_budget(account, Reserved(), A_CALL)
         account.book(A_CALL)
 
-    assert account.used == Amounts(calls=3, tokens=9, cost=30)
+    assert account.used == Amounts(calls=3, tokens=9, micro_usd=30)
 
 
 def test_a_budget_without_a_limit_has_room_for_all() -> None:
     """Also for what nobody knows the price of."""
-    dear = Usage(calls=1, input_tokens=10**9, cost=10**12, unpriced=1)
+    dear = Usage(calls=1, input_tokens=10**9, micro_usd=10**12, unpriced=1)
 
-    reserved = Reserved(Amounts(calls=9, tokens=10**9, cost=10**12))
+    reserved = Reserved(Amounts(calls=9, tokens=10**9, micro_usd=10**12))
     assert fits_budget(account_of(Budget()), reserved, dear)
 
 
@@ -298,12 +302,12 @@ def test_money_does_not_drift() -> None:
     parts = [100_000, 200_000]
     random.Random(1).shuffle(parts)
     for cost in parts:
-        quote = attrs.evolve(A_CALL, cost=cost)
+        quote = attrs.evolve(A_CALL, micro_usd=cost)
         assert fits_budget(account, Reserved(), quote)
         account.book(quote)
 
     with pytest.raises(OverBudgetError):
-        fits_budget(account, Reserved(), attrs.evolve(A_CALL, cost=1))
+        fits_budget(account, Reserved(), attrs.evolve(A_CALL, micro_usd=1))
 
 
 @pytest.mark.parametrize(("seconds", "deadline"), [(None, None), (0, 100.0), (2.5, 102.5)])

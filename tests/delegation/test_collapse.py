@@ -67,7 +67,7 @@ def test_of_many_failed_siblings_the_worst_are_opened() -> None:
     done = [(f"t{at}", "tester", DONE) for at in range(12) if at not in {7, 9}]
     tree = team(coders + failed + done)
     tree.set_status(TaskId("t11"), FAILED)
-    tree.add_usage(TaskId("t10"), Usage(1, cost=5))
+    tree.add_usage(TaskId("t10"), Usage(1, micro_usd=5))
 
     rows = collapse_tree(tree, rows=7).rows
     chosen = [row.task for row in rows if row.kind is RowKind.TASK and row.agent == "coder"]

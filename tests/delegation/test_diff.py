@@ -26,7 +26,7 @@ def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
         tree.set_status(task, Ending.SUCCEEDED)
         unpriced = int(price is None)
         tree.add_usage(
-            task, Usage(calls=1, input_tokens=tokens, cost=price or 0, unpriced=unpriced)
+            task, Usage(calls=1, input_tokens=tokens, micro_usd=price or 0, unpriced=unpriced)
         )
     return tree
 
@@ -46,7 +46,7 @@ def test_two_runs_differ_role_by_role() -> None:
 
     assert [*found] == ["/editor/coder", "/editor/tester", "/editor/writer"]
     coder, tester, writer = found.values()
-    assert (coder.tasks, coder.tokens, coder.cost, coder.seconds) == (1, 10, 5, 2.0)
+    assert (coder.tasks, coder.tokens, coder.micro_usd, coder.seconds) == (1, 10, 5, 2.0)
     assert (tester.is_removed, writer.is_added) == (True, True)
     assert str(writer) == ("+ /editor/writer: +1 tasks, +0 failed, +10 tok, +<$0.0001, +2.0 s")
 
@@ -69,7 +69,7 @@ def test_the_differences_add_up(one: Tree, two: Tree) -> None:
     found = one.diff(two)
 
     assert sum(it.tasks for it in found) == len(two) - len(one)
-    assert sum(it.cost for it in found) == two.total.cost - one.total.cost
+    assert sum(it.micro_usd for it in found) == two.total.micro_usd - one.total.micro_usd
     assert sum(it.tokens for it in found) == two.total.tokens - one.total.tokens
     assert all(it.is_same for it in one.diff(one))
     assert [(it.role, -it.tasks) for it in found if it.tasks > 0] == [

@@ -59,7 +59,7 @@ def saying(words: str) -> Tree:
     tree.start(TaskId("a"), 3.25)
     tree.end(TaskId("a"), 4.0, words)
     tree.set_status(TaskId("a"), Ending.FAILED)
-    tree.add_usage(TaskId("a"), Usage(calls=2, input_tokens=3, cost=4, unpriced=1))
+    tree.add_usage(TaskId("a"), Usage(calls=2, input_tokens=3, micro_usd=4, unpriced=1))
     return tree
 
 

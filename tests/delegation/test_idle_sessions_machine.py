@@ -47,7 +47,7 @@ S, OTHER = SessionId("s"), SessionId("other")
 A = TaskId("a")
 DONE = Outcome(Ending.SUCCEEDED, "42")
 SHARED_BUDGET = Grant(f"{SHARED_BUDGET_PREFIX}1", Budget(calls=9, name="shared"))
-USAGE = Usage(calls=1, input_tokens=5, cost=7)
+USAGE = Usage(calls=1, input_tokens=5, micro_usd=7)
 
 
 def life(requested: Asked, session: SessionId, task: TaskId) -> list[Event]:
@@ -84,7 +84,7 @@ def test_a_restored_session_equals_the_evicted_one(requested: Asked, snapshot: S
     assert list(ledger.all_sessions) == [S, OTHER]
     assert set(ledger.tasks) == {root_of(OTHER), TaskId("b")}
     shared = ledger.accounts[SHARED_BUDGET.id]
-    assert shared.used == Amounts(calls=2, tokens=10, cost=14, tasks=2)
+    assert shared.used == Amounts(calls=2, tokens=10, micro_usd=14, tasks=2)
 
     restore_session(ledger, S, fold(own))
     assert not ledger.is_evicted(S)
@@ -109,7 +109,7 @@ def test_a_new_process_registers_the_shared_use_of_idle_sessions(requested: Aske
 
     register_idle_session(ledger, S, used)
     shared = ledger.accounts[SHARED_BUDGET.id]
-    assert shared.used == Amounts(calls=2, tokens=10, cost=14, tasks=2)
+    assert shared.used == Amounts(calls=2, tokens=10, micro_usd=14, tasks=2)
     assert shared.started_at == 1.0, "its time began with the first that it was set for"
     assert ledger.is_evicted(S)
 

@@ -362,15 +362,15 @@ def test_the_usage_of_a_failed_call_is_booked(
     """By all who pay for the task, and nobody hears anything of it."""
     begin(PUSH)
     tell(requested(A, budget=Budget(calls=5)), TaskStarted(A))
-    tell(ModelFailed(A, "no", Usage(calls=2, input_tokens=7, cost=3)))
+    tell(ModelFailed(A, "no", Usage(calls=2, input_tokens=7, micro_usd=3)))
 
-    assert ledger.sessions[S].tree.total == Usage(calls=2, input_tokens=7, cost=3)
+    assert ledger.sessions[S].tree.total == Usage(calls=2, input_tokens=7, micro_usd=3)
     (account,) = ledger.tasks[A].accounts
-    assert (account.used.calls, account.used.tokens, account.used.cost) == (2, 7, 3)
+    assert (account.used.calls, account.used.tokens, account.used.micro_usd) == (2, 7, 3)
     assert len(ledger.tasks[A].transcript) == 1
 
 
-MOST = Usage(calls=1, input_tokens=7, output_tokens=90, cost=30)
+MOST = Usage(calls=1, input_tokens=7, output_tokens=90, micro_usd=30)
 
 
 @pytest.mark.parametrize(
@@ -394,8 +394,8 @@ def test_a_call_without_a_known_usage_is_charged_its_upper_bound(
 
     tell(ends)
 
-    assert account.used == Amounts(calls=1, tokens=97, cost=30)
-    assert ledger.sessions[S].tree.total.cost == 0
+    assert account.used == Amounts(calls=1, tokens=97, micro_usd=30)
+    assert ledger.sessions[S].tree.total.micro_usd == 0
 
 
 def test_a_turn_that_ends_during_a_call_has_paid_for_it(ledger: Ledger, tell: Tell) -> None:
@@ -404,7 +404,7 @@ def test_a_turn_that_ends_during_a_call_has_paid_for_it(ledger: Ledger, tell: Te
     tell(ModelCalled(ROOT, MOST), TurnEnded(S, 1, DONE))
 
     (account,) = ledger.tasks[ROOT].accounts
-    assert account.used == Amounts(calls=1, tokens=97, cost=30)
+    assert account.used == Amounts(calls=1, tokens=97, micro_usd=30)
 
 
 def test_a_call_that_was_not_made_is_not_booked(

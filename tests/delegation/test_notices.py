@@ -68,7 +68,7 @@ def test_a_completion_names_the_goal_the_time_and_the_outcome(
 ) -> None:
     """The session may have talked of other things for hours."""
     begin(DeliveryCapability.PUSH)
-    usage = Usage(calls=1, input_tokens=10, output_tokens=5, cost=700)
+    usage = Usage(calls=1, input_tokens=10, output_tokens=5, micro_usd=700)
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
     tell(ModelAnswered(A, AssistantMessage(usage=usage)), TaskSettled(A, outcome))
 
@@ -86,11 +86,11 @@ def test_a_completion_names_the_goal_the_time_and_the_outcome(
     ("usage", "money"),
     [
         (Usage(), "$0"),
-        (Usage(calls=1, cost=7), "<$0.0001"),
-        (Usage(calls=2, unpriced=1, cost=7), "≥ $0"),
-        (Usage(cost=1_234_567), "$1.2346"),
+        (Usage(calls=1, micro_usd=7), "<$0.0001"),
+        (Usage(calls=2, unpriced=1, micro_usd=7), "≥ $0"),
+        (Usage(micro_usd=1_234_567), "$1.2346"),
         (Usage(unpriced=1), "price unknown"),
-        (Usage(cost=20_000, unpriced=1), "≥ $0.0200"),
+        (Usage(micro_usd=20_000, unpriced=1), "≥ $0.0200"),
     ],
 )
 def test_an_unknown_cost_is_not_shown_as_free(usage: Usage, money: str) -> None:

@@ -30,7 +30,7 @@ def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
             1,
             node.usage.tokens,
             node.usage.calls,
-            node.usage.cost,
+            node.usage.micro_usd,
             node.usage.unpriced,
             node.usage.estimated,
             node.started,
@@ -77,7 +77,7 @@ def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
         below = [*tree.descendants(task, itself=True)]
         assert tree.tally(task) == added_up(tree, below)
         assert all(task in tree.ancestors(it) for it in below if it != task)
-    assert tree.tally().cost == tree.total.cost
+    assert tree.tally().micro_usd == tree.total.micro_usd
     assert tree.tally().tokens == tree.total.tokens
 
 
@@ -147,10 +147,10 @@ def test_a_tree_finds_tasks_by_ancestry_status_agent_and_path() -> None:
 def test_an_unknown_price_marks_the_totals_of_all_ancestors() -> None:
     """A total that misses a price says so, as a lower bound."""
     tree = planned(("a", "s", Mode.JOINED, 1, 1, 5), turns=[(0, 8)])
-    tree.add_usage(TaskId("a"), Usage(calls=1, cost=5))
+    tree.add_usage(TaskId("a"), Usage(calls=1, micro_usd=5))
     tree.add_usage(TaskId("a"), Usage(calls=1, unpriced=1))
 
-    assert (tree.tally().cost, tree.tally().unpriced) == (5, 1)
+    assert (tree.tally().micro_usd, tree.tally().unpriced) == (5, 1)
     assert tree.tally().usage.unpriced == 1
 
 

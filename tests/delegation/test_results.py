@@ -46,7 +46,7 @@ Asked: TypeAlias = Callable[..., TaskRequested]
 S = SessionId("s")
 A, B = map(TaskId, "ab")
 PLENTY = 50_000
-PRICED = Usage(calls=1, input_tokens=10, output_tokens=5, cost=700)
+PRICED = Usage(calls=1, input_tokens=10, output_tokens=5, micro_usd=700)
 
 
 def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(

@@ -62,11 +62,11 @@ def tree(ledger: Ledger, begin: Tell, tell: Tell, requested: Asked) -> Tree:
     """A tree in the middle of its life: of all that can be seen there is some."""
     begin(PUSH)
     tell(requested(A, goal="collect\n  the facts"), TaskStarted(A))
-    priced = Usage(calls=1, input_tokens=1000, output_tokens=234, cost=56_700)
+    priced = Usage(calls=1, input_tokens=1000, output_tokens=234, micro_usd=56_700)
     tell(ModelAnswered(A, AssistantMessage(usage=priced)))
     tell(requested(B, parent=A, agent="checker", label="dates"), TaskStarted(B))
     tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D))
-    tell(ModelAnswered(C, AssistantMessage(usage=Usage(input_tokens=9, cost=1_000_000))))
+    tell(ModelAnswered(C, AssistantMessage(usage=Usage(input_tokens=9, micro_usd=1_000_000))))
     tell(TaskSettled(B, Outcome(Ending.FAILED, error="no such year")))
     tell(TaskSettled(A, DONE))
     return ledger.sessions[S].tree

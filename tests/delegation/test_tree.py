@@ -36,7 +36,7 @@ PUSH = DeliveryCapability.PUSH
 S = SessionId("s")
 ROOT = root_of(S)
 A, B, C = map(TaskId, "abc")
-CHEAP = Usage(calls=1, input_tokens=10, output_tokens=5, cost=7)
+CHEAP = Usage(calls=1, input_tokens=10, output_tokens=5, micro_usd=7)
 UNPRICED = Usage(calls=1, input_tokens=100, unpriced=1)
 
 
@@ -132,7 +132,7 @@ def test_node_has_every_attribute_of_a_task(tree: Tree, tell: Tell) -> None:
         "started": 6.0,
         "ended": 12.0,
         "usage": CHEAP,
-        "cost": 7,
+        "micro_usd": 7,
         "total": CHEAP,
         "error": "no more paper",
     }
@@ -155,7 +155,7 @@ def test_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
         "started": 4.0,
         "ended": None,
         "usage": Usage(),
-        "cost": 0,
+        "micro_usd": 0,
         "total": Usage(),
         "error": "",
     }
@@ -169,7 +169,7 @@ def test_the_usage_of_a_task_is_added_to_all_ancestors(tree: Tree, tell: Tell) -
 
     assert tree[B].usage == tree[B].total == CHEAP + UNPRICED
     assert tree[A].usage == CHEAP
-    assert tree[A].usage.cost == 7
+    assert tree[A].usage.micro_usd == 7
     assert tree[A].total == tree.total == CHEAP + UNPRICED + CHEAP
     assert tree[ROOT].usage == tree[C].total == Usage()
 

@@ -52,7 +52,9 @@ class Making:
         task = Grown(id_, parent, agent, mode, requested)
         self.tasks.append(task)
         tokens, price = self.number(9), self.number(3)
-        task.usage = Usage(calls=1, input_tokens=tokens, cost=7 * price, unpriced=int(not price))
+        task.usage = Usage(
+            calls=1, input_tokens=tokens, micro_usd=7 * price, unpriced=int(not price)
+        )
         return task
 
     def live(self, task: Grown, ready: int, depth: int) -> None:

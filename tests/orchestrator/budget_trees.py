@@ -95,7 +95,7 @@ class Scope:
         for kind, most, booked, counted, is_exact in (
             ("calls", budget.calls, used.calls, self.calls, told),
             ("tokens", budget.tokens, used.tokens, self.tokens, told),
-            ("micro-dollars", budget.usd, used.cost, self.cost, told and self.is_billed),
+            ("micro-dollars", budget.usd, used.micro_usd, self.cost, told and self.is_billed),
         ):
             # Where nothing limits them, what is not told is an estimate.
             is_less = booked < counted and (told or most is not None)

@@ -41,7 +41,7 @@ def grown(size: int) -> Tree:
         if not is_running:
             error = "no route to host" if ending is Ending.FAILED else ""
             tree.end(task, BEGAN + 1 + number % 50, error)
-        tree.add_usage(task, Usage(calls=1, input_tokens=100, cost=1_000))
+        tree.add_usage(task, Usage(calls=1, input_tokens=100, micro_usd=1_000))
     return tree
 
 

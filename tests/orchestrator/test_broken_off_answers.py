@@ -64,7 +64,7 @@ async def test_a_timed_out_answer_keeps_its_partial_text_and_usage() -> None:
     assert (used.calls, used.estimated, used.unpriced) == (1, 1, 0)
     assert used.output_tokens == len(SAID) // 4 + 1
     assert used.input_tokens >= 1
-    assert used.cost == used.input_tokens * 1_000 + used.output_tokens * 4_000
+    assert used.micro_usd == used.input_tokens * 1_000 + used.output_tokens * 4_000
     line = ran.tree.to_text()
     assert f"~{used.tokens} tok" in line
     assert "≥ $" in line
@@ -80,7 +80,7 @@ async def test_a_tree_shows_the_same_of_it_under_any_budget(limits: dict[str, An
 
     assert ran.outcome.output == SAID
     assert (ran.usage.input_tokens, ran.usage.output_tokens) == (1, 6)
-    assert ran.usage.cost == 25_000
+    assert ran.usage.micro_usd == 25_000
 
 
 async def test_a_cancelled_child_hands_its_partial_text_to_its_parent() -> None:

@@ -83,8 +83,8 @@ async def test_no_tree_ever_passes_a_budget_of_tokens_or_money(seed: int) -> Non
 
     assert len(runs) == 3
     assert meter.used.tokens <= (math.inf if tokens is None else tokens)
-    assert meter.used.cost <= (math.inf if usd is None else usd * 1_000_000)
-    assert sum((run.usage for run in runs), Usage()).cost == meter.used.cost
+    assert meter.used.micro_usd <= (math.inf if usd is None else usd * 1_000_000)
+    assert sum((run.usage for run in runs), Usage()).micro_usd == meter.used.micro_usd
     assert sum(run.usage.tokens for run in runs) == meter.used.tokens
 
 

@@ -150,7 +150,7 @@ async def test_the_usage_of_a_failed_attempt_is_booked_before_the_next_one() -> 
     assert [request.max_output for request in spy.requests] == [1_024, 1_024]
     (fact,) = facts(journal.entries, ModelFailed)
     assert fact.reason is ModelFailure.ATTEMPT
-    assert fact.usage.cost == 5_000
+    assert fact.usage.micro_usd == 5_000
     assert asked.usage.tokens == 900 + 2
 
 
@@ -206,8 +206,8 @@ async def test_a_summary_is_paid_for_by_the_price_of_its_writer_also_when_retrie
     (summary,) = (
         it for it in facts(journal.entries, ModelFailed) if it.reason is ModelFailure.SUMMARY
     )
-    assert summary.usage.cost == 1_100_000
-    assert session.tree.total.cost == 1_100_000
+    assert summary.usage.micro_usd == 1_100_000
+    assert session.tree.total.micro_usd == 1_100_000
     assert writer.calls == 1
     assert asked[-1].outcome.kind == "usd"
 
@@ -254,7 +254,7 @@ async def test_the_price_of_a_model_is_applied_to_its_usage() -> None:
         with budget(usd=3):
             runs = [await orchestrator.run(Agent("a", model=Priced()), "go") for _ in range(3)]
 
-    assert [run.usage.cost for run in runs] == [1_100_000, 1_100_000, 0]
+    assert [run.usage.micro_usd for run in runs] == [1_100_000, 1_100_000, 0]
     assert runs[-1].outcome.kind == "usd"
 
 
@@ -289,7 +289,7 @@ async def test_a_wrapper_bills_by_the_price_of_the_model_that_answered(
     assert usd(asked.usage) == costs
 
 
-@pytest.mark.parametrize("given_back", ["calls", "input_tokens", "cost"])
+@pytest.mark.parametrize("given_back", ["calls", "input_tokens", "micro_usd"])
 async def test_a_model_with_negative_usage_fails_its_task(given_back: str) -> None:
     model = StreamingModel.always("x", usage=Usage(**{given_back: -10}))
     async with open_orchestrator(":memory:") as orchestrator:

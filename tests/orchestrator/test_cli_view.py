@@ -217,9 +217,9 @@ def test_numbers_are_short() -> None:
     times = [format_seconds(seconds) for seconds in (None, 0.04, 61, 3_661)]
     assert times == ["", "0.0s", "1:01", "1:01:01"]
     assert format_money(Usage(calls=1, unpriced=1)) == "$?"
-    broken_off = Usage(calls=1, input_tokens=11, cost=70, estimated=1)
+    broken_off = Usage(calls=1, input_tokens=11, micro_usd=70, estimated=1)
     assert (format_tokens(broken_off), format_money(broken_off)) == ("~11", "≥ $0.0001")
-    assert format_money(Usage(calls=2, unpriced=1, cost=5)) == "≥ $0"
+    assert format_money(Usage(calls=2, unpriced=1, micro_usd=5)) == "≥ $0"
 
 
 class Watched:

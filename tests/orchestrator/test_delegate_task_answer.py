@@ -168,7 +168,7 @@ async def test_tokens_and_costs_cover_the_whole_subtree() -> None:
     total = sum((finished.tree[one].usage for one in below), own)
     assert result["tokens"] == total.tokens > own.tokens
     assert result["cost_usd"] == pytest.approx(total.tokens / 1_000)
-    assert finished.usage.cost == total.cost
+    assert finished.usage.micro_usd == total.micro_usd
 
 
 async def test_an_unknown_cost_is_null() -> None:

@@ -263,7 +263,7 @@ async def test_undecodable_bytes_in_a_text_are_replaced() -> None:
         "just text",
         None,
         AssistantMessage(None),  # type: ignore[arg-type]
-        AssistantMessage("x", usage=Usage(cost=0.5)),  # type: ignore[arg-type]
+        AssistantMessage("x", usage=Usage(micro_usd=0.5)),  # type: ignore[arg-type]
         AssistantMessage("", calls=("call",)),  # type: ignore[arg-type]
     ],
 )

@@ -163,7 +163,7 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
         ) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
-    assert (run.usage.cost, run.usage.unpriced) == (20_000, 0)
+    assert (run.usage.micro_usd, run.usage.unpriced) == (20_000, 0)
 
 
 async def test_a_stream_that_breaks_for_good_keeps_its_partial_text() -> None:

@@ -347,7 +347,7 @@ def test_simulated_costs_use_the_prices_of_the_named_models() -> None:
     usage = answer.message.usage
 
     assert usage.output_tokens == 1_000
-    assert usage.cost == round(usage.input_tokens * 1.25 + 1_000 * 10)
+    assert usage.micro_usd == round(usage.input_tokens * 1.25 + 1_000 * 10)
 
 
 def test_an_unknown_price_is_never_reported_as_free() -> None:
@@ -366,7 +366,7 @@ def test_a_price_for_all_of_them_can_be_given() -> None:
     settings = SimulationSettings(price=Price(input=0, output=1_000_000), spread=0)
     run = simulate_once(Agent("a", model="x:unheard-of"), "go", settings, seed=1)
 
-    assert run.usage.cost == 300 * 1_000_000
+    assert run.usage.micro_usd == 300 * 1_000_000
     assert not run.unpriced
 
 

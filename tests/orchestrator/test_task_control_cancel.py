@@ -221,7 +221,7 @@ async def test_a_model_that_cancels_reads_the_partial_text_and_the_usage() -> No
         await trio.sleep_forever()
         return "never"
 
-    used = Usage(calls=1, input_tokens=1, output_tokens=2, cost=2_000)
+    used = Usage(calls=1, input_tokens=1, output_tokens=2, micro_usd=2_000)
     half = StreamingModel.always("half of it", ToolCall("wait"), usage=used)
     helper = Agent("helper", model=half, tools=[wait])
     lead = Lead(
@@ -290,7 +290,7 @@ async def test_a_cancelled_run_returns_its_tree_and_usage() -> None:
 
     assert runs[0].outcome.ending is Ending.CANCELLED
     assert runs[0].tree.counts() == {"cancelled": 2}
-    assert runs[0].usage.cost > 0
+    assert runs[0].usage.micro_usd > 0
 
 
 async def test_cancelling_a_parent_ends_its_children_that_wait_in_line() -> None:

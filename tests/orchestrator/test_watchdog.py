@@ -420,7 +420,7 @@ async def test_behind_a_tool_of_endless_patience_a_model_is_watched_again() -> N
 
 
 async def test_the_text_and_the_usage_of_a_stalled_child_are_kept() -> None:
-    used = Usage(calls=1, cost=7)
+    used = Usage(calls=1, micro_usd=7)
     model = StreamingModel.always("half of it", ToolCall("work"), usage=used)
     child = Agent("child", model=model, tools=[tool_of(10_000)])
     journal = MemoryJournal()
@@ -429,7 +429,7 @@ async def test_the_text_and_the_usage_of_a_stalled_child_are_kept() -> None:
     (fact,) = facts(journal.entries, TaskSettled)
 
     assert fact.outcome.output == "half of it"
-    assert run.usage.cost == 7
+    assert run.usage.micro_usd == 7
 
 
 async def test_a_stalled_child_that_takes_long_to_obey_settles_once() -> None:

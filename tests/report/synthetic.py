@@ -255,7 +255,7 @@ class Script:
             calls=1,
             input_tokens=tokens,
             output_tokens=written,
-            cost=(3 * tokens + 15 * written) if is_priced else 0,
+            micro_usd=(3 * tokens + 15 * written) if is_priced else 0,
             unpriced=0 if is_priced else 1,
             cached_tokens=tokens // 3,
         )

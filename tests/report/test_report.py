@@ -48,7 +48,7 @@ def test_the_summary_has_the_figures(some: Written) -> None:
 
     for words in (
         f"{total.unpriced} model calls without a known price",
-        f"≥ ${total.cost / 1_000_000:.2f}",
+        f"≥ ${total.micro_usd / 1_000_000:.2f}",
         f"<dd>{total.tokens:,}<small>",
         f"<dd>{work.peak}<small>",
         some.history.digest,

@@ -113,7 +113,7 @@ def test_sums_equal_the_journal(many: Written, opened: Opened) -> None:
         node = many.tree[TaskId(task["id"])]
         assert task["total"] == attrs.asdict(node.total)
         assert task["usage"] == attrs.asdict(node.usage)
-        assert task["cost"] == node.usage.cost
+        assert task["micro_usd"] == node.usage.micro_usd
 
 
 def test_the_details_show_own_and_subtree_values(some: Written, opened: Opened) -> None:
@@ -121,7 +121,7 @@ def test_the_details_show_own_and_subtree_values(some: Written, opened: Opened) 
     total = some.tree.total
     table = page.run("document.querySelector('.details table').innerText")
 
-    assert f"≥ ${total.cost / 1_000_000:.4f}" in table
+    assert f"≥ ${total.micro_usd / 1_000_000:.4f}" in table
     assert f"{total.calls}" in table
     assert page.run(
         "[...document.querySelectorAll('.details thead th')].map(it => it.innerText)"
@@ -133,7 +133,7 @@ def test_the_usage_of_a_broken_off_call_is_shown_as_an_estimate(
 ) -> None:
     story = Story()
     story.begin(PUSH)
-    used = Usage(calls=1, input_tokens=7, output_tokens=15, cost=3, estimated=1)
+    used = Usage(calls=1, input_tokens=7, output_tokens=15, micro_usd=3, estimated=1)
     reason = ModelFailure.BROKEN_OFF
     story.post(ModelFailed(root_of(S), "it was broken off", used, reason, "so far"))
     page = opened(write(folder / "broken.html", story.entries, run=S))
@@ -714,7 +714,7 @@ def test_the_boxes_of_the_costs_add_up(many: Written, opened: Opened) -> None:
         f"return sum({VIEWER}.views.cost.merged)}})()"
     )
 
-    assert cost == many.tree.total.cost
+    assert cost == many.tree.total.micro_usd
 
 
 def test_a_graph_that_no_browser_could_move_is_not_drawn(many: Written, opened: Opened) -> None:

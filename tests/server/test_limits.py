@@ -212,7 +212,7 @@ async def test_the_budget_of_a_day_holds_across_runs_restarts_and_a_fan_out(
         tokens = limits.get("tokens_per_day", 10**9)
         dollars = limits.get("dollars_per_day", 10**9)
         used = meter.used
-        return used.tokens <= tokens and used.cost <= dollars * 1_000_000
+        return used.tokens <= tokens and used.micro_usd <= dollars * 1_000_000
 
     async with limited(priced(meter), top, folder=tmp_path, journal=journal) as server:
         ann = server.key("ann", **limits)
@@ -361,7 +361,7 @@ class Provider:
 
     async def answer(self, request):
         answer = await self.model.answer(request)
-        bill.write(f"{answer.usage.cost}\\n")
+        bill.write(f"{answer.usage.micro_usd}\\n")
         self.left -= 1
         if self.left < 0:
             await trio.sleep_forever()

@@ -449,7 +449,7 @@ def _usage(used: _UsageFields, *, with_cost: bool) -> Usage:
         input_tokens=used.prompt_tokens or 0,
         output_tokens=used.completion_tokens or 0,
         # Of most providers, a price comes from the price table, if at all.
-        cost=round(used.cost * 1_000_000) if is_billed and used.cost else 0,
+        micro_usd=round(used.cost * 1_000_000) if is_billed and used.cost else 0,
         unpriced=int(not is_billed),
         cached_tokens=read.cached_tokens or 0,
         reasoning_tokens=wrote.reasoning_tokens or 0,

@@ -84,7 +84,7 @@ class _PricedModel(ModelWrapper):
 
     def _paid(self, used: Usage, name: str, *, hour: bool) -> Usage:
         # What the provider itself says goes before any table but the user's own.
-        if used.cost and not used.unpriced and name not in self._table.models:
+        if used.micro_usd and not used.unpriced and name not in self._table.models:
             return used
         if (price := self._table.price_of(name)) is None:
             return used

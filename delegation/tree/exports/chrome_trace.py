@@ -148,7 +148,7 @@ def _about(tree: "Tree", task: TaskId) -> dict[str, Any]:
         "about": one_line(node.label or node.goal),
         "tokens": node.usage.tokens,
         "tokens with all below": node.total.tokens,
-        "micro-dollars with all below": node.total.cost,
+        "micro-dollars with all below": node.total.micro_usd,
         "calls without a price": node.total.unpriced,
         "estimated calls": node.total.estimated,
     }

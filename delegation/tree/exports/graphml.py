@@ -24,7 +24,7 @@ TYPES: Final = {
     "requested": "double",
     "started": "double",
     "ended": "double",
-    "cost": "long",
+    "micro_usd": "long",
     **{f"{which}_{name}": "long" for which in ("usage", "total") for name in USED},
 }
 """Of those attributes of a node that are no strings."""

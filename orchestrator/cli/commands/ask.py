@@ -161,4 +161,4 @@ def _summary(answer: AssistantMessage, seconds: float) -> str:
 
 def _money(usage: Usage) -> str:
     # One answer costs less than a cent: print micro-dollars.
-    return usd(usage) if usage.unpriced else f"${usage.cost / 1_000_000:.6f}"
+    return usd(usage) if usage.unpriced else f"${usage.micro_usd / 1_000_000:.6f}"

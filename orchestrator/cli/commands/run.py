@@ -230,7 +230,7 @@ def _usage_json(usage: Usage) -> dict[str, Any]:
         "calls": usage.calls,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
-        "cost_usd": None if usage.unpriced else usage.cost / 1_000_000,
+        "cost_usd": None if usage.unpriced else usage.micro_usd / 1_000_000,
         "estimated_calls": usage.estimated,
     }
 

@@ -95,7 +95,7 @@ def format_tokens(usage: Usage) -> str:
 
 def format_money(usage: Usage) -> str:
     """Format a cost in at most ten characters; `$?` is unknown."""
-    return "$?" if usage.unpriced and not usage.cost else usd(usage)
+    return "$?" if usage.unpriced and not usage.micro_usd else usd(usage)
 
 
 def format_seconds(seconds: float | None) -> str:

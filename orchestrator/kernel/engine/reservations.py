@@ -320,5 +320,5 @@ class Reservation:
             calls=max(1, usage.calls),
             input_tokens=max(most.input_tokens, usage.input_tokens),
             output_tokens=max(most.output_tokens, usage.output_tokens),
-            cost=max(most.cost, usage.cost),
+            micro_usd=max(most.micro_usd, usage.micro_usd),
         )

@@ -222,4 +222,4 @@ class _JournalFacts:
         self._metrics.calls.inc(usage.calls)
         self._metrics.tokens_in.inc(usage.input_tokens)
         self._metrics.tokens_out.inc(usage.output_tokens)
-        self._metrics.dollars.inc(usage.cost / 1_000_000)
+        self._metrics.dollars.inc(usage.micro_usd / 1_000_000)

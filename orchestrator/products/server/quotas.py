@@ -160,7 +160,7 @@ class Quotas:
         account = records.accounts.get(grant.id)
         if account is not None and (
             (tokens is not None and account.used.tokens >= tokens)
-            or (usd is not None and account.used.cost >= round(usd * 1_000_000))
+            or (usd is not None and account.used.micro_usd >= round(usd * 1_000_000))
         ):
             tomorrow = dt.datetime.combine(today + dt.timedelta(days=1), dt.time(), dt.UTC)
             raise too_many(

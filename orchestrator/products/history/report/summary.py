@@ -204,7 +204,7 @@ def _costs(history: RunHistory) -> Iterator[str]:
     if not costs:
         return
     whole = history.tree.total
-    by_cost = bool(whole.cost)
+    by_cost = bool(whole.micro_usd)
     yield "<h2>Cost by agent and model</h2>"
     yield _table(
         ["agent", "model", "tasks", "calls", "tokens", "cost", "share"],
@@ -234,7 +234,7 @@ def _costliest(history: RunHistory) -> Iterator[str]:
     if not below:
         yield "<p>Nothing was delegated.</p>"
         return
-    by_cost = bool(whole.cost)
+    by_cost = bool(whole.micro_usd)
     yield _table(
         ["what", "agents", "tokens", "cost", "share"],
         (
@@ -254,11 +254,11 @@ def _costliest(history: RunHistory) -> Iterator[str]:
 
 
 def _weight(usage: Usage) -> tuple[int, int]:
-    return usage.cost, usage.tokens
+    return usage.micro_usd, usage.tokens
 
 
 def _share(usage: Usage, whole: Usage, *, by_cost: bool) -> str:
-    part, all_ = (usage.cost, whole.cost) if by_cost else (usage.tokens, whole.tokens)
+    part, all_ = (usage.micro_usd, whole.micro_usd) if by_cost else (usage.tokens, whole.tokens)
     return f"{100 * part / all_:.1f} %" if all_ else ""
 
 
@@ -332,9 +332,9 @@ def _text(text: str) -> str:
 
 def dollars(usage: Usage) -> str:
     """Format a cost; a lower bound is marked."""
-    if usage.unpriced and not usage.cost:
+    if usage.unpriced and not usage.micro_usd:
         return "price unknown"
-    amount = usage.cost / 1_000_000
+    amount = usage.micro_usd / 1_000_000
     digits = 2 if amount >= 1 else 4
     return f"{'≥ ' if usage.is_lower_bound else ''}${amount:,.{digits}f}"
 
@@ -401,4 +401,4 @@ def model_costs(history: RunHistory) -> list[ModelCost]:
         cost = costs.setdefault(key, ModelCost(*key))
         cost.tasks += 1
         cost.usage += node.usage
-    return sorted(costs.values(), key=lambda it: (-it.usage.cost, -it.usage.tokens, it.agent))
+    return sorted(costs.values(), key=lambda it: (-it.usage.micro_usd, -it.usage.tokens, it.agent))

@@ -240,7 +240,7 @@ class RandomModel:
             calls=1,
             input_tokens=read,
             output_tokens=written,
-            cost=cost,
+            micro_usd=cost,
             unpriced=int(self.price is None),
         )
 

@@ -186,7 +186,7 @@ def result_of(run: SimulatedRun) -> SeedResult:
         seed=run.seed,
         ending=run.outcome.ending.value,
         makespan=round(run.makespan, DIGITS),
-        cost=run.usage.cost / 1_000_000,
+        cost=run.usage.micro_usd / 1_000_000,
         tokens=run.usage.tokens,
         calls=run.usage.calls,
         tasks=run.tasks,

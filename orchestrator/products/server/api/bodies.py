@@ -71,9 +71,9 @@ class RunSummary(msgspec.Struct, kw_only=True):
     usage: Annotated[
         Usage,
         msgspec.Meta(
-            description="The usage of the whole tree. `cost` is in micro-dollars; with any"
-            " `unpriced` or `estimated` calls it is a lower bound. Interrupted calls are"
-            " `estimated`, because no provider reports their usage."
+            description="The usage of the whole tree. `micro_usd` is its cost in millionths of a"
+            " dollar; with any `unpriced` or `estimated` calls it is a lower bound. Interrupted"
+            " calls are `estimated`, because no provider reports their usage."
         ),
     ]
     metadata: dict[str, str]

@@ -143,7 +143,7 @@ class RunsQuery(PageQuery):
             and self.status in {None, run.status}
             and self.agent in {"", run.agent}
             and run.created > self.created_after
-            and run.usage.cost >= self.cost_from * 1_000_000
+            and run.usage.micro_usd >= self.cost_from * 1_000_000
             and (not self.failures or not ENDED_BADLY.isdisjoint(run.tasks))
             and self._has_words(run)
         )

@@ -26,7 +26,7 @@ def changing_part(node: TaskNode) -> list[Any]:
             usage.calls,
             usage.input_tokens,
             usage.output_tokens,
-            usage.cost,
+            usage.micro_usd,
             usage.unpriced,
             usage.cached_tokens,
             usage.reasoning_tokens,

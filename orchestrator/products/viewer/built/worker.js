@@ -1,4 +1,4 @@
-/*! sources sha256 1c2215ae9818ca2358ec8a03b605271404392bcbf5d2de17e427a5cdc9d169dc */
+/*! sources sha256 18b386e9f4fc24e1b605a6788701caceeedfbd7602a66f61e81773d8ba7bda7a */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

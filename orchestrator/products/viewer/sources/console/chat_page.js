@@ -121,7 +121,7 @@ export class ChatPage {
   drawHead() {
     const session = this.list.selected;
     const { usage } = session ?? {};
-    const cost = usage && usage.cost ? money(usage.cost, usage.unpriced + usage.estimated) : '';
+    const cost = usage && usage.micro_usd ? money(usage.micro_usd, usage.unpriced + usage.estimated) : '';
     const may = (scope, words, title, act, kind = '') => (this.console.may(scope)
       ? element('button', { type: 'button', class: `chip ${kind}`, title, 'aria-label': title, 'data-own': title, onclick: act }, words) : null);
     patch(this.head, [

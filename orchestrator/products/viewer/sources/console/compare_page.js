@@ -54,7 +54,7 @@ export class ComparePage {
       ['Time', (run) => duration(seconds(run)), seconds],
       ['Tasks', (run) => count(total(run.tasks)), (run) => total(run.tasks)],
       ['Tokens', (run) => tokens(used(run), run.usage.estimated), used],
-      ['Cost', (run) => money(run.usage.cost, run.usage.unpriced + run.usage.estimated), (run) => run.usage.cost],
+      ['Cost', (run) => money(run.usage.micro_usd, run.usage.unpriced + run.usage.estimated), (run) => run.usage.micro_usd],
     ];
     const names = [...new Set(runs.flatMap((run) => [...run.roles.keys()]))].sort();
     const head = element('tr', {}, element('td'), ...runs.map((run) => element('th', { scope: 'col' },
@@ -86,7 +86,7 @@ function roles(nodes) {
     const sum = found.get(node.agent) ?? { tasks: 0, bad: 0, cost: 0, tokens: 0, unknown: 0 };
     sum.tasks += 1;
     sum.bad += BAD.has(node.status);
-    sum.cost += node.cost ?? 0;
+    sum.cost += node.micro_usd ?? 0;
     sum.tokens += (node.usage?.input_tokens ?? 0) + (node.usage?.output_tokens ?? 0);
     sum.unknown += (node.usage?.unpriced ?? 0) + (node.usage?.estimated ?? 0);
     found.set(node.agent, sum);

@@ -36,7 +36,7 @@ export class RunFilter {
     return (!this.status || run.status === this.status)
       && (!this.agent || run.agent === this.agent)
       && run.created > this.begin(now)
-      && run.usage.cost >= Number(this.cost) * 1e6
+      && run.usage.micro_usd >= Number(this.cost) * 1e6
       && this.q.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 

@@ -174,7 +174,7 @@ export class RunPage {
   }
 
   budget({ limits, used }) {
-    const kinds = [['usd', used.cost / 1e6, (it) => money(it * 1e6, 0)], ['tokens', used.tokens, count], ['calls', used.calls, count], ['tasks', used.tasks, count]];
+    const kinds = [['usd', used.micro_usd / 1e6, (it) => money(it * 1e6, 0)], ['tokens', used.tokens, count], ['calls', used.calls, count], ['tasks', used.tasks, count]];
     const found = kinds.find(([kind]) => limits[kind] !== null && limits[kind] !== undefined);
     if (!found) return null;
     const [kind, amount, words] = found;

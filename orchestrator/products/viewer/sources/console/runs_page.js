@@ -233,7 +233,7 @@ export class RunsPage {
     const units = [all === 1 ? 'task' : 'tasks', 'tokens']; // a phone has no heads
     const cells = [
       count(all), tokens(usage.input_tokens + usage.output_tokens, usage.estimated),
-      money(usage.cost, usage.unpriced + usage.estimated),
+      money(usage.micro_usd, usage.unpriced + usage.estimated),
       this.time(run), new Date(run.created * 1000).toLocaleString(),
     ];
     const box = element('input', { type: 'checkbox', 'aria-label': `Compare ${name}`, onchange: (event) => this.choose(run.id, event.target.checked) });

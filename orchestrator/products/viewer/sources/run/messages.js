@@ -55,7 +55,7 @@ export class MessageList {
 // What a message has cost: tokens that were read and written, and the price as far as it is known.
 function cost(usage) {
   if (!usage || !(usage.input_tokens || usage.output_tokens)) return null;
-  const price = usage.cost || usage.unpriced ? ` · ${exactMoney(usage.cost, usage.unpriced + usage.estimated)}` : '';
+  const price = usage.micro_usd || usage.unpriced ? ` · ${exactMoney(usage.micro_usd, usage.unpriced + usage.estimated)}` : '';
   const cached = usage.cached_tokens ? `, ${tokens(usage.cached_tokens)} of it from a cache` : '';
   const thought = usage.reasoning_tokens ? `, ${tokens(usage.reasoning_tokens)} of it reasoning` : '';
   return element('span', { class: 'cost', title: `Tokens read${cached} · written${thought}` },

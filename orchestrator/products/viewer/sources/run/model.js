@@ -4,7 +4,7 @@
 import { GROUP_NAMES, groupOf } from './status.js';
 
 export const USAGE = [
-  'calls', 'input_tokens', 'output_tokens', 'cost', 'unpriced', 'cached_tokens', 'reasoning_tokens',
+  'calls', 'input_tokens', 'output_tokens', 'micro_usd', 'unpriced', 'cached_tokens', 'reasoning_tokens',
   'estimated', 'cache_written_tokens',
 ];
 export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED] = USAGE.keys();
@@ -145,7 +145,7 @@ export class Model {
       started: this.started[number],
       ended: this.ended[number],
       usage: usage(this.own),
-      cost: this.ofOwn(number, COST),
+      micro_usd: this.ofOwn(number, COST),
       total: usage(this.total),
       error: this.error[number],
       needs: this.needs[number],
