@@ -1,6 +1,6 @@
 """Tools to test agents: fake and recorded models, faults, crashes, tree assertions and laws.
 
-Nothing here imports pytest; the fixture `harness` is in `orchestrator.testing.fixtures`.
+Only `orchestrator.testing.fixtures`, with the fixture `harness`, imports pytest.
 """
 
 from orchestrator.agents import ScriptedModel

@@ -1,12 +1,12 @@
-"""What every chat platform must keep: checks that run against a server that stands in for it.
+"""Checks that every chat platform must pass, run against a stand-in server.
 
-To check a platform of your own, write a `StandIn`, and run all of `CHECKS` with it:
+To check your own platform, write a `StandIn`, and run all of `CHECKS` with it:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda it: it.__name__)
     async def test_it_conforms(check: Check) -> None:
         await check(open_stand_in)
 
-A check raises `AssertionError`. Nothing here imports pytest.
+A check raises `AssertionError`. This module does not import pytest.
 """
 
 import enum
@@ -39,12 +39,12 @@ from orchestrator.testing.harness import Harness
 NO_FILES: Final[Mapping[str, bytes]] = {}
 NO_ANCHORS: Final[Mapping[ChatAddress, str]] = {}
 SECONDS: Final = 60.0
-"""Longer than anything here takes; with trio's jumping clock it costs nothing."""
+"""A timeout longer than any check takes; with trio's jumping clock it costs no time."""
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
 
 class ChatFault(enum.Enum):
-    """What the next message that is sent meets, or the next attempt to hear."""
+    """A fault of the next sent message, or of the next attempt to hear."""
 
     PAUSE = "the platform asks to wait before the next message"
     LOST_ANSWER = "the message is taken, and the connection breaks before the answer"
@@ -55,7 +55,7 @@ class ChatFault(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class ShownMessage:
-    """A message of ours, as the platform shows it."""
+    """A message of the bot, as the platform shows it."""
 
     id: str
     address: ChatAddress
@@ -66,11 +66,11 @@ class ShownMessage:
 
 
 class StandIn(Protocol):
-    """A server on loopback that speaks the protocol of a platform, and does what it is told."""
+    """A server on loopback that speaks the protocol of a platform, and that a check controls."""
 
     @property
     def user(self) -> ChatUser:
-        """The person who talks."""
+        """The person who writes to the bot."""
         ...
 
     @property
@@ -79,15 +79,15 @@ class StandIn(Protocol):
         ...
 
     def connect(self) -> AbstractAsyncContextManager[Platform]:
-        """Connect to it, as one process would; another may come after it."""
+        """Connect to the server as one process would; a check may connect again later."""
         ...
 
     def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
-        """Let the person write to us, and return the anchor for a reply."""
+        """Let the person write to the bot, and return the anchor for a reply."""
         ...
 
     def say_again(self) -> None:
-        """Let the platform send what was said last once more, as if it were not acknowledged."""
+        """Let the platform repeat the last message, as if it had not been acknowledged."""
         ...
 
     def press(self, message: ShownMessage, data: str) -> None:
@@ -95,20 +95,20 @@ class StandIn(Protocol):
         ...
 
     def fail(self, fault: ChatFault) -> None:
-        """Let something fail."""
+        """Set the next fault."""
         ...
 
     @property
     def messages(self) -> Sequence[ShownMessage]:
-        """What we have sent, as it is now, oldest first."""
+        """The messages that the bot has sent, in their current form, oldest first."""
         ...
 
     async def wait_messages(self, count: int) -> Sequence[ShownMessage]:
-        """Wait until we have sent so many messages."""
+        """Wait until the bot has sent this number of messages."""
         ...
 
     async def wait_acknowledged(self) -> None:
-        """Wait until we have acknowledged all that was said."""
+        """Wait until the bot has acknowledged all messages of the person."""
         ...
 
 
@@ -117,15 +117,15 @@ Check: TypeAlias = Callable[[OpenStandIn], Any]
 
 
 class RecordingInbox:
-    """An inbox that keeps what it gets."""
+    """An inbox that records its events."""
 
     def __init__(
         self, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
     ) -> None:
-        """Keep events.
+        """Create an empty inbox.
 
         Args:
-            takes: events become durable; else they wait for ever.
+            takes: whether events become durable; if not, they wait for ever.
             anchors: the last messages that an earlier process has taken.
         """
         self.anchors = dict(anchors)
@@ -135,7 +135,7 @@ class RecordingInbox:
         self._changed = trio.Event()
 
     async def receive(self, event: ChatEvent) -> None:
-        """Keep an event."""
+        """Record an event."""
         self.events.append(event)
         self._changed.set()
         self._changed = trio.Event()
@@ -146,16 +146,16 @@ class RecordingInbox:
             self.anchors[event.address] = event.anchor
 
     async def last_anchors(self) -> Mapping[ChatAddress, str]:
-        """Return the last message of each address that was taken."""
+        """Return the last taken message of each address."""
         await trio.lowlevel.checkpoint()
         return self.anchors
 
     def report(self, line: str) -> None:
-        """Keep a line."""
+        """Record a line."""
         self.reports.append(line)
 
     async def wait_events(self, count: int) -> list[ChatEvent]:
-        """Wait for so many events."""
+        """Wait for this number of events."""
         await trio.lowlevel.checkpoint()
         while len(self.events) < count:
             await self._changed.wait()
@@ -166,7 +166,7 @@ class RecordingInbox:
 async def _heard(
     stand_in: StandIn, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
 ) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
-    """Hear a platform as long as the block lasts."""
+    """Hear a platform for the duration of the block."""
     inbox = RecordingInbox(takes=takes, anchors=anchors)
     with trio.fail_after(SECONDS * 60):
         async with stand_in.connect() as platform, trio.open_nursery() as nursery:
@@ -176,7 +176,7 @@ async def _heard(
 
 
 async def a_message_is_heard_with_its_address_and_sender(open_stand_in: OpenStandIn) -> None:
-    """In private, in a group that addresses us, and in a thread."""
+    """Checked in a private chat, in a group that addresses the bot, and in a thread."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
         for number, address in enumerate(stand_in.addresses, 1):
             anchor = stand_in.say(address, f"Hello {number}")
@@ -192,7 +192,7 @@ async def a_message_is_heard_with_its_address_and_sender(open_stand_in: OpenStan
 
 
 async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> None:
-    """By that the gateway knows it."""
+    """The gateway recognizes a repeated message by its id."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (_, inbox):
         stand_in.say(stand_in.addresses[0], "Hello")
         await inbox.wait_events(1)
@@ -202,7 +202,7 @@ async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> N
 
 
 async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandIn) -> None:
-    """A message is acknowledged when it is durable, and not before."""
+    """A message is acknowledged only when it is durable."""
     async with open_stand_in() as stand_in:
         address = stand_in.addresses[0]
         async with _heard(stand_in) as (_, first):
@@ -214,7 +214,7 @@ async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandI
             stand_in.say(address, "Two")
             await second.wait_events(1)
         async with _heard(stand_in, anchors=anchors) as (_, third):
-            # A platform that got no acknowledgement may say it more than once.
+            # A platform without an acknowledgement may repeat a message more than once.
             events = await third.wait_events(1)
             expected = second.events[0]
             assert all(it == expected for it in events), "it came as another message"
@@ -222,7 +222,7 @@ async def what_was_not_taken_comes_to_the_next_process(open_stand_in: OpenStandI
 
 
 async def a_fault_is_reported_and_what_was_said_is_heard(open_stand_in: OpenStandIn) -> None:
-    """A passing fault never ends the hearing, and names no secret."""
+    """A temporary fault never ends the hearing, and its report contains no secret."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         stand_in.say(stand_in.addresses[0], "One")
         await inbox.wait_events(1)
@@ -236,7 +236,7 @@ async def a_fault_is_reported_and_what_was_said_is_heard(open_stand_in: OpenStan
 
 
 async def a_revoked_secret_ends_the_hearing(open_stand_in: OpenStandIn) -> None:
-    """It is told as that error, without the secret."""
+    """The error names the cause, but not the secret."""
     async with open_stand_in() as stand_in:
         stand_in.fail(ChatFault.REVOKED)
         async with stand_in.connect() as platform:
@@ -251,7 +251,7 @@ async def a_revoked_secret_ends_the_hearing(open_stand_in: OpenStandIn) -> None:
 
 
 async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenStandIn) -> None:
-    """All words arrive, and no character is cut; the same text has the same parts."""
+    """All words arrive, no character is cut, and the same text always has the same parts."""
     words = [f"word{number}" for number in range(2_000)]
     lines = [f"line_{number} = {number}" for number in range(800)]
     texts: Mapping[str, Sequence[str]] = {
@@ -277,7 +277,7 @@ async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenSta
 
 
 async def a_reply_is_anchored_and_a_repetition_marked(open_stand_in: OpenStandIn) -> None:
-    """It is sent to the address and thread of the message that it answers."""
+    """The reply goes to the address and the thread of its message."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         for number, address in enumerate(stand_in.addresses, 1):
             anchor = stand_in.say(address, "Hello")
@@ -293,7 +293,7 @@ async def a_reply_is_anchored_and_a_repetition_marked(open_stand_in: OpenStandIn
 
 
 async def a_pause_is_told_with_its_seconds(open_stand_in: OpenStandIn) -> None:
-    """So the gateway waits as long as the platform asks for."""
+    """The gateway then waits as long as the platform asks for."""
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.PAUSE)
         error = await _error_of_send(platform, stand_in.addresses[0])
@@ -303,9 +303,9 @@ async def a_pause_is_told_with_its_seconds(open_stand_in: OpenStandIn) -> None:
 
 
 async def a_lost_answer_is_no_certain_failure(open_stand_in: OpenStandIn) -> None:
-    """The message may have arrived: the gateway marks it when it sends it again.
+    """The message may have arrived, so the gateway marks it when it sends it again.
 
-    A platform that recognizes the key of the message need not tell it: it sends it again itself.
+    A platform that recognizes the key of the message may instead send it again itself.
     """
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.LOST_ANSWER)
@@ -316,7 +316,7 @@ async def a_lost_answer_is_no_certain_failure(open_stand_in: OpenStandIn) -> Non
 
 
 async def a_chat_that_is_gone_is_told_as_such(open_stand_in: OpenStandIn) -> None:
-    """So the gateway gives it up, and no other."""
+    """The gateway then gives up this chat, and no other."""
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.GONE)
         error = await _error_of_send(platform, stand_in.addresses[0])
@@ -325,7 +325,7 @@ async def a_chat_that_is_gone_is_told_as_such(open_stand_in: OpenStandIn) -> Non
 
 
 async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -> None:
-    """In each address."""
+    """Checked in each address."""
     data = "session:a_" + "0" * 16
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         for number, address in enumerate(stand_in.addresses, 1):
@@ -348,7 +348,7 @@ async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -
 
 
 async def files_come_and_go_unchanged(open_stand_in: OpenStandIn) -> None:
-    """Their bytes and their names, whatever their sender calls them."""
+    """The bytes and the names arrive, for any name that the sender chose."""
     name = "../a picture.png"
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         address = stand_in.addresses[0]
@@ -365,7 +365,7 @@ async def files_come_and_go_unchanged(open_stand_in: OpenStandIn) -> None:
 
 
 async def an_answer_being_written_can_be_shown(open_stand_in: OpenStandIn) -> None:
-    """In each address."""
+    """Checked in each address."""
     async with open_stand_in() as stand_in, _heard(stand_in) as (platform, inbox):
         for number, address in enumerate(stand_in.addresses, 1):
             stand_in.say(address, "Hello")
@@ -374,7 +374,7 @@ async def an_answer_being_written_can_be_shown(open_stand_in: OpenStandIn) -> No
 
 
 async def each_message_is_answered_once_at_its_address(open_stand_in: OpenStandIn) -> None:
-    """By a gateway, also if messages come twice."""
+    """A gateway answers a message once, even if the platform sends it twice."""
     harness = Harness()
     async with open_stand_in() as stand_in:
         async with _gateway(stand_in, harness, reply="Hello back."):
@@ -393,7 +393,7 @@ async def each_message_is_answered_once_at_its_address(open_stand_in: OpenStandI
 async def a_crash_after_any_fact_loses_and_doubles_nothing_unmarked(
     open_stand_in: OpenStandIn,
 ) -> None:
-    """The parts of a reply arrive in order; one that may have arrived before is marked."""
+    """The parts of a reply arrive in order; a part that may have arrived before is marked."""
     facts = 1
     while True:
         harness = Harness()
@@ -425,7 +425,7 @@ async def a_crash_after_any_fact_loses_and_doubles_nothing_unmarked(
 
 
 def _name(text: str) -> str:
-    """Return how a part of the long reply begins."""
+    """Return the name at the beginning of a part of the long reply."""
     return text.replace(MARK, "").strip()[:9]
 
 
@@ -484,4 +484,4 @@ CHECKS: Final[Sequence[Check]] = (
     each_message_is_answered_once_at_its_address,
     a_crash_after_any_fact_loses_and_doubles_nothing_unmarked,
 )
-"""All of them, for a parametrized test."""
+"""All checks, for a parametrized test."""

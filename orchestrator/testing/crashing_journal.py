@@ -13,24 +13,24 @@ from orchestrator.kernel.journal.journal import Journal, JournalContents, Pruned
 
 
 class CrashedError(JournalError):
-    """The simulated process is dead: the journal accepts nothing any more."""
+    """The simulated process is dead: the journal accepts no more entries."""
 
 
 class CrashingJournal:
     """Appends entries up to a number, and drops all later ones.
 
-    Waiting until a later entry is durable raises `CrashedError`, which closes the orchestrator.
-    Facts that were not yet durable are lost, as in a real crash. To go on, open the wrapped journal
-    again.
+    A wait for a later entry to become durable raises `CrashedError`, which closes the orchestrator.
+    Facts that were not yet durable are lost, as in a real crash. To continue, open the wrapped
+    journal again.
     """
 
     def __init__(self, journal: Journal, *, after: int, kill: bool = False) -> None:
         """Wrap a journal.
 
         Args:
-            journal: stores the entries.
-            after: the number of the last entry that is stored.
-            kill: kill this process with SIGKILL once that entry is durable.
+            journal: the journal that stores the entries.
+            after: the number of the last stored entry.
+            kill: whether to kill this process with SIGKILL once that entry is durable.
         """
         self._journal = journal
         self._after = after

@@ -1,4 +1,4 @@
-"""Fault injection: models, tools and doors that fail when a test asks for it."""
+"""Fault injection: models, tools and doors that fail on request."""
 
 from collections.abc import Iterable
 
@@ -17,19 +17,19 @@ def faulty(
 ) -> FailingModel:
     """Return a `FailingModel`: the first calls fail with these faults, later ones succeed.
 
-    A fault fails its task, as for any `Model` object. Wrap it in
-    `orchestrator.models.with_retries(faulty(...))` to retry.
+    A fault fails its task, as with any `Model` object. To retry, wrap the model:
+    `orchestrator.models.with_retries(faulty(...))`.
 
     Args:
-        model: answers the calls without a fault.
-        faults: one for each call, in order.
-        retry_after: the seconds in the Retry-After of a 429.
+        model: the model that answers calls without a fault.
+        faults: the faults, one for each call, in order.
+        retry_after: the seconds in the Retry-After header of a 429.
     """
     return FailingModel(faults, model, retry_after=retry_after)
 
 
 def slow(tool: Tool, seconds: float) -> Tool:
-    """Return a tool that takes that many seconds longer."""
+    """Return a tool that takes this many seconds longer."""
 
     async def run(call: ToolCall) -> str | ToolResult:
         await trio.sleep(seconds)
@@ -39,9 +39,9 @@ def slow(tool: Tool, seconds: float) -> Tool:
 
 
 class DroppingDoor:
-    """A door whose first deliveries fail, as with a webhook whose server is down.
+    """A door whose first deliveries fail, like a webhook whose server is down.
 
-    It wraps the door of a session, which gets the later deliveries.
+    It wraps the door of a session, which receives the later deliveries.
     """
 
     def __init__(self, session: Session, times: float) -> None:
@@ -63,7 +63,7 @@ class DroppingDoor:
 
 
 def drop_deliveries(session: Session, times: float) -> DroppingDoor:
-    """Fail the next deliveries to a session, that many times; `math.inf` fails all."""
+    """Fail the next deliveries to a session this many times; `math.inf` fails all of them."""
     door = DroppingDoor(session, times)
     deliveries = session._sessions.deliveries  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     deliveries.detach(session.id)

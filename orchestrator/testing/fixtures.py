@@ -1,6 +1,6 @@
 """The fixture `harness`, for pytest-trio: `from orchestrator.testing.fixtures import harness`.
 
-It is a module of its own: the rest of the kit needs no pytest.
+It has its own module, since the rest of `orchestrator.testing` needs no pytest.
 """
 
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from orchestrator.testing.harness import Harness
 
 
 def _checked_harness() -> Generator[Harness]:
-    """Give a test a harness; when the test is over, its journal must obey every law."""
+    """Give a test a harness, and check the laws of its journal after the test."""
     harness = Harness()
     yield harness
     harness.assert_laws()

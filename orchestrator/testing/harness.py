@@ -20,7 +20,7 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 class Harness:
-    """One journal, and as many orchestrators in a row as a test needs."""
+    """One journal, and any number of orchestrators on it, one after the other."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class Harness:
         models: Models | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Create an empty journal. The options are for every orchestrator on it."""
+        """Create an empty journal. The options apply to every orchestrator on it."""
         self.rules = rules
         self._models = models
-        # Without the keys of the developer: a test must not call a provider.
+        # Leave out the developer's keys: a test must not call a provider.
         self._environ: Mapping[str, str] = {} if environ is None else environ
         self._journal = MemoryJournal()
 
@@ -50,8 +50,8 @@ class Harness:
         """Open an orchestrator on the journal; it resumes interrupted work.
 
         Args:
-            crash_after: the last entry that is durable. Then the orchestrator crashes: the block
-                is left at once, and the test goes on after it.
+            crash_after: the number of the last durable entry. The orchestrator crashes after it:
+                the block ends at once, and the test continues after the block.
         """
         journal = self._journal
         crashing = None
@@ -66,8 +66,8 @@ class Harness:
             return
         if crashing is not None and not crashing.crashed:
             raise AssertionError(
-                f"nothing crashed: the journal has {len(journal.entries)} entries, and would"
-                f" have crashed after {crash_after}"
+                f"the orchestrator did not crash: the journal has {len(journal.entries)}"
+                f" entries, and would crash after {crash_after}"
             )
 
     async def run(self, agent: Agent[OutputT], goal: str) -> Run[OutputT]:

@@ -1,6 +1,6 @@
 """The laws of every journal, checked fact by fact.
 
-The check has its own sums, and compares them with those of the ledger.
+The check computes its own sums, and compares them with the ledger.
 """
 
 from collections import Counter
@@ -50,14 +50,14 @@ def assert_laws(entries: Sequence[Entry], rules: Rules | None = None) -> None:
 def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
     """Return the violations of a journal, as sentences.
 
-    Facts are in order. A task settles once, does nothing before it starts or after it has settled,
+    Facts are in order. A task settles once, takes no step before it starts or after it has settled,
     and its joined children settle before it. Limits of slots and depth hold, budgets are not
     exceeded, mail is read once, a turn ends once, and the usage of a tree is the sum of its model
     calls. An idle session has no unsettled task.
 
     Args:
         entries: all entries of a journal, or of some of its sessions.
-        rules: the limits under which they were written.
+        rules: the limits that applied when the entries were written.
     """
     check = _JournalCheck(rules or Rules())
     for entry in entries:
@@ -66,17 +66,17 @@ def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
 
 
 class _Budget:
-    """The use of one budget."""
+    """The usage of one budget."""
 
     def __init__(self, budget: Budget, depth: int) -> None:
         self.budget = budget
         self.depth = depth
         self.used = NOTHING
         self.held: dict[TaskId, Amounts] = {}
-        """What the calls under way have reserved."""
+        """The reservations of open calls."""
 
     def add(self, usage: Usage, calls: int = 1) -> None:
-        # A model of the user may call a provider more often: it counts as one call.
+        # A user's model may call a provider several times; this counts as one call.
         self.used += Amounts(calls=calls, tokens=usage.tokens, micro_usd=usage.micro_usd)
 
     def hold(self, task: TaskId, usage: Usage) -> None:
@@ -86,7 +86,7 @@ class _Budget:
         self.held.pop(task, None)
 
     def charge_held(self, task: TaskId) -> None:
-        """Book what a call without an end may have used."""
+        """Book the reservation of a call without an end."""
         self.used += self.held.pop(task, NOTHING)
 
     @property
@@ -99,7 +99,7 @@ class _Budget:
         ]
 
     def _used_of(self, kind: BudgetKind) -> tuple[float, float | None]:
-        """Return how much is used, and how much may be."""
+        """Return the used amount, and its limit."""
         used, budget = sum(self.held.values(), start=self.used), self.budget
         match kind:
             case BudgetKind.CALLS:
@@ -111,7 +111,7 @@ class _Budget:
             case BudgetKind.TASKS:
                 return used.tasks, budget.tasks
             case BudgetKind.SECONDS | BudgetKind.DEPTH:
-                # No sums: a deadline ends a task late, and each request has its depth.
+                # Not sums: a deadline may end a task late, and each request has its own depth.
                 return 0, None
             case _:
                 assert_never(kind)
@@ -147,12 +147,12 @@ class _JournalCheck:
         self._budgets: dict[str, _Budget] = {}
         self._accounts: dict[TaskId, tuple[str, ...]] = {}
         self._session_accounts: dict[SessionId, tuple[str, ...]] = {}
-        """The budgets that hold for all turns of a session."""
+        """The budgets that apply to all turns of a session."""
         self._message_grants: dict[int, tuple[Grant, ...]] = {}
 
     def check(self, entry: Entry) -> None:
         self._require(entry, entry.seq > self._seq, "comes after a later one")
-        # Another process may have another clock.
+        # Another process may have a different clock.
         is_later = entry.at >= self._at or isinstance(entry.event, JournalOpened)
         self._require(entry, is_later, "is dated before the one before it")
         self._seq, self._at = entry.seq, entry.at
@@ -172,7 +172,7 @@ class _JournalCheck:
             case TurnStarted(session, mail=mail):
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
-                # The grants of a message hold for the turn that reads it.
+                # The grants of a message apply to the turn that reads it.
                 grants = tuple(grant for seq in mail for grant in self._message_grants.get(seq, ()))
                 above = self._session_accounts.get(session, ())
                 self._grant(root_of(session), 0, above, None, grants)
@@ -185,7 +185,7 @@ class _JournalCheck:
             case TaskRequested(request, mode):
                 self._requested(entry, request, mode)
             case TaskStarted(task, afresh):
-                # One that has lost its worker begins anew where it is.
+                # A task that has lost its worker starts again in its slot.
                 if not (afresh and self._tasks[task].running):
                     self._started(entry, self._tasks[task])
             case TaskSettled(task):
@@ -248,7 +248,7 @@ class _JournalCheck:
         self._tasks[request.id] = _Task(request, mode, depth)
         self._require(entry, depth <= self._rules.depth, f"is {depth} levels deep")
         above = self._accounts.get(request.parent, ())
-        # The budgets of the request count the task; its own budget is for its work.
+        # The budgets of the request count the task itself; the task's own budget is for its work.
         self._grant(request.id, depth - 1, above, None, request.grants)
         for id_ in self._accounts[request.id]:
             account = self._budgets[id_]
@@ -335,7 +335,7 @@ class _JournalCheck:
         self._require(entry, not passed, f"{account.budget}: {', '.join(passed)}")
 
     def check_ledger(self, entries: Sequence[Entry]) -> Iterator[str]:
-        """Yield the differences to the ledger's sums."""
+        """Yield the differences from the ledger's sums."""
         ledger = Ledger(self._rules)
         try:
             for entry in entries:

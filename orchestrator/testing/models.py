@@ -1,7 +1,7 @@
 """Five fake models for tests: gated, spy, failing, streaming and counting.
 
-All but `StreamingModel` wrap a model or a script, so they nest:
-`CountingModel(GatedModel("done"))`. None of them sleeps unless a test asks for it.
+All except `StreamingModel` wrap a model or a script, so they nest:
+`CountingModel(GatedModel("done"))`. They sleep only if a test asks for it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -39,10 +39,12 @@ from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 StepResult: TypeAlias = str | ToolCall | Sequence[str | ToolCall] | Exception
 ScriptStep: TypeAlias = StepResult | Callable[[Transcript], StepResult]
 Script: TypeAlias = Model | str | Callable[[Transcript], StepResult] | Iterable[ScriptStep]
-"""What answers: a model, one step for every call, or a list of steps, one a call."""
+"""The source of answers: a model, one step for every call, or a list of steps, one for each call.
+"""
 
 Fault: TypeAlias = int | Literal["timeout", "malformed", "garbage"] | Exception | None
-"""How a call fails: an HTTP status, a named fault, or an exception; None lets the call through."""
+"""A failure of a call: an HTTP status, a named fault or an exception; None lets the call through.
+"""
 
 Piece: TypeAlias = (
     str
@@ -73,15 +75,15 @@ def model_of(script: Script) -> Model:
 
 
 class _Calls:
-    """The number of calls so far, and a wait for the next ones."""
+    """Counts calls, and waits for the next ones."""
 
     def __init__(self) -> None:
         self.calls = 0
-        """How often it was called."""
+        """The number of calls."""
         self._called = trio.Event()
 
     async def wait_called(self, times: int = 1) -> None:
-        """Wait until it was called that often."""
+        """Wait for this number of calls."""
         await trio.lowlevel.checkpoint()
         while self.calls < times:
             await self._called.wait()
@@ -94,7 +96,7 @@ class _Calls:
 
 
 class _Wrapper(ModelWrapper, _Calls):
-    """Counts the calls of the model that it wraps."""
+    """Counts the calls of the wrapped model."""
 
     def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
         ModelWrapper.__init__(self, model_of(script))
@@ -104,7 +106,7 @@ class _Wrapper(ModelWrapper, _Calls):
 
 
 class GatedModel(_Wrapper):
-    """Answers when it is released. `wait_called` waits until a call stands at the gate."""
+    """Answers when a test releases it. `wait_called` waits until a call has reached the gate."""
 
     def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
         super().__init__(script, name=name)
@@ -112,7 +114,7 @@ class GatedModel(_Wrapper):
         self._opened = trio.Event()
 
     def release(self, calls: float = float("inf")) -> None:
-        """Let the next calls through, in the order in which they came: all, or that many."""
+        """Let the next calls through, in order: all of them, or this many."""
         self._released += calls
         self._opened.set()
         self._opened = trio.Event()
@@ -125,7 +127,7 @@ class GatedModel(_Wrapper):
 
 
 class SpyModel(_Wrapper):
-    """Keeps the requests that it gets, each with the transcript as it was then."""
+    """Records its requests, each with a copy of the transcript at that time."""
 
     def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
         super().__init__(script, name=name)
@@ -144,14 +146,14 @@ class SpyModel(_Wrapper):
 
 
 class CountingModel(_Wrapper):
-    """Counts its calls, and how many of them are under way at once."""
+    """Counts its calls, and the calls that are open at the same time."""
 
     def __init__(self, script: Script = "done", *, name: str | None = None) -> None:
         super().__init__(script, name=name)
         self.running = 0
         self.most_at_once = 0
         self.called_at: list[float] = []
-        """When each call came, in seconds of trio's clock."""
+        """The time of each call, in seconds of trio's clock."""
         self.goals: list[str] = []
         """The first message of each call: the goal of its task."""
 
@@ -168,11 +170,11 @@ class CountingModel(_Wrapper):
 
 
 class FailingModel(_Wrapper):
-    """Fails its first calls, one fault each; later calls go through.
+    """Fails its first calls, with one fault each; later calls go through.
 
-    `429`, `500` and other HTTP statuses fail at once, as the provider's answer would.
-    `"timeout"` fails after a minute, `"malformed"` is an answer that breaks the protocol, and
-    `"garbage"` an answer in which no text makes sense. An exception is raised as it is.
+    An HTTP status such as `429` or `500` fails at once, like the provider's answer. `"timeout"`
+    fails after a minute, `"malformed"` is an answer that breaks the protocol, and `"garbage"` is an
+    answer with meaningless text. An exception is raised unchanged.
     """
 
     def __init__(
@@ -183,13 +185,13 @@ class FailingModel(_Wrapper):
         retry_after: float | None = None,
         name: str | None = None,
     ) -> None:
-        """Make a model fail.
+        """Create a model that fails.
 
         Args:
-            faults: what the calls meet, in the order in which they come.
-            script: what answers where there is no fault.
-            retry_after: what a 429 asks for, in seconds.
-            name: how the model is called; else as what it wraps.
+            faults: the faults, one for each call, in order.
+            script: the source of answers for calls without a fault.
+            retry_after: the seconds in the Retry-After header of a 429.
+            name: the name of the model; by default the name of the wrapped model.
         """
         super().__init__(script, name=name)
         self._faults = list(faults)
@@ -197,12 +199,12 @@ class FailingModel(_Wrapper):
         for fault in self._faults:
             if isinstance(fault, str) and fault not in {*_NAMED_FAULTS, "garbage"}:
                 raise DefinitionError(
-                    f"{fault!r} is no fault: give an HTTP status, 'timeout', 'malformed',"
+                    f"{fault!r} is not a fault: give an HTTP status, 'timeout', 'malformed',"
                     " 'garbage', an exception or None"
                 )
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        # Taken before the wait, so calls meet faults in the order in which they come.
+        # Taken before the wait, so that calls meet the faults in order.
         fault = self._faults.pop(0) if self._faults else None
         self._note_call()
         if fault is None:
@@ -234,14 +236,14 @@ _NAMED_FAULTS: Final = {
 class StreamingModel(_Calls):
     """Streams its answers piece by piece.
 
-    * `str`: emits a `TextDelta`, and is part of the answer's text
-    * a `ModelEvent`: is emitted as it is, and is no part of the answer
+    * `str`: emits a `TextDelta`, and adds to the answer's text
+    * a `ModelEvent`: is emitted unchanged, and adds no text to the answer
     * `ToolCall`: is one of the answer's calls
-    * a number: waits that many seconds
+    * a number: waits this many seconds
     * `trio.Event`: waits for the event
     * an async function: is called without arguments, and awaited
     * `Exception`: is raised
-    * `AssistantMessage`: is the answer, instead of what the pieces come to
+    * `AssistantMessage`: is the answer, in place of the pieces
     """
 
     def __init__(
@@ -252,13 +254,13 @@ class StreamingModel(_Calls):
         usage: Usage | None = None,
         price: Price | None = FREE,
     ) -> None:
-        """Stream these answers, one a call.
+        """Stream these answers, one for each call.
 
         Args:
             answers: the pieces of each answer.
-            name: how the model is called.
-            usage: what each answer uses; one call, if it is not given.
-            price: what that costs; None if it is not known.
+            name: the name of the model.
+            usage: the usage of each answer; by default one call.
+            price: the price of the model; None if it is unknown.
         """
         super().__init__()
         self.name = name
@@ -293,10 +295,10 @@ class StreamingModel(_Calls):
                 case str():
                     text.append(piece)
                     request.tell(TextDelta(piece))
-                    # Readers get each text by itself.
+                    # Let readers receive each text separately.
                     await trio.lowlevel.checkpoint()
                 case ToolCall():
-                    # The position in the transcript makes an id unique there.
+                    # The position in the transcript makes the id unique.
                     id_ = CallId(f"call_{len(request.transcript)}_{len(calls)}")
                     calls.append(attrs.evolve(piece, id=piece.id or id_))
                 case int() | float():

@@ -7,10 +7,10 @@ from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayM
 
 
 def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> ToolCall:
-    """Return the call by which a scripted model delegates goals to one agent.
+    """Return a call of a scripted model that delegates goals to one agent.
 
     Args:
-        goals: one task each.
+        goals: the goals, one for each task.
         agent: the name of the delegate; not needed if there is only one.
         background: True detaches, False waits, None detaches if possible.
     """
@@ -21,10 +21,10 @@ def hand_on(*goals: str, agent: str = "", background: bool | None = None) -> Too
 
 
 def recorded(file: Path, model: Model | None = None) -> Model:
-    """Return a model that answers from a cassette, or records it if there is none.
+    """Return a model that answers from a cassette, or records the cassette if there is none.
 
-    The first run of a test calls the model, and later ones only read the file: delete it to record
-    again.
+    The first run of a test calls the model, and later runs only read the file. Delete the file to
+    record again.
 
     Args:
         file: the cassette.

@@ -24,10 +24,10 @@ class _Node:
 
 
 def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
-    """Compare a tree with indented text, one line a task: `NAME STATUS MODE: ABOUT`.
+    """Compare a tree with indented text, one line for each task: `NAME STATUS MODE: ABOUT`.
 
-    Parts that a line leaves out at its end are not compared. `...` matches any text: a name, a
-    status or a part of them. A line of only `...` matches any number of tasks with their
+    A line may leave out parts at its end, which are then not compared. `...` matches any text: a
+    name, a status or a part of them. A line with only `...` matches any number of tasks with their
     descendants. So this matches an editor with two researchers and any other children:
 
         editor succeeded
@@ -40,7 +40,7 @@ def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
         expected: the expected tree.
 
     Raises:
-        AssertionError: it differs; the message is a diff.
+        AssertionError: the trees differ; the message is a diff.
     """
     if not isinstance(tree, Tree):
         tree = tree.tree
@@ -49,18 +49,16 @@ def assert_tree(tree: Run[Any] | Session | Tree, expected: str) -> None:
     found = _actual_node(tree, tree.root, rows)
     if not _nodes_match(wanted, [found]):
         diff = _difference(_indented_lines(wanted), _indented_lines((found,)))
-        raise AssertionError(f"the tree is another one (- expected, + found):\n{diff}")
+        raise AssertionError(f"the trees differ (- expected, + found):\n{diff}")
 
 
 def _parsed(text: str) -> tuple[_Node, ...]:
     lines = [line for line in textwrap.dedent(text).splitlines() if line.strip()]
     if not lines:
-        raise DefinitionError("an expected tree has at least one line")
+        raise DefinitionError("an expected tree needs at least one line")
     nodes, rest = _nodes(lines, 0)
     if rest:
-        raise DefinitionError(
-            f"each level is indented by {INDENT} spaces, and this is not: {rest[0]!r}"
-        )
+        raise DefinitionError(f"each level must be indented by {INDENT} spaces: {rest[0]!r} is not")
     return nodes
 
 
@@ -99,7 +97,7 @@ def _nodes_match(wanted: Sequence[_Node], found: Sequence[_Node]) -> bool:
 
 
 def _line_matches(wanted: str, found: str) -> bool:
-    """Return whether a line matches the parts that are wanted."""
+    """Return whether a line matches the expected parts."""
     words, colon, about = wanted.partition(":")
     found_words, _, found_about = found.partition(": ")
     pairs = zip(words.split(), [*found_words.split(), "", "", ""], strict=False)
@@ -121,7 +119,7 @@ def _indented_lines(nodes: Sequence[_Node], indent: str = "") -> list[str]:
 
 
 def _difference(wanted: Sequence[str], found: Sequence[str]) -> str:
-    # A line that matches is shown as it was written, so that the diff has only the differences.
+    # A matching line is shown as written, so that the diff has only the differences.
     shown = [
         next(
             (

@@ -76,7 +76,7 @@ async def test_a_failing_model_raises_its_faults_in_order() -> None:
         await model.answer(request())
     assert (failed.value.kind, failed.value.retry_after) == (Failure.RATE_LIMIT, 7)
     assert (await model.answer(request())).text == "fine"
-    with pytest.raises(DefinitionError, match="is no fault"):
+    with pytest.raises(DefinitionError, match="is not a fault"):
         FailingModel(["tea"])  # type: ignore[list-item]
 
 

@@ -505,7 +505,7 @@ def test_a_lower_limit_of_detached_tasks_is_a_difference() -> None:
 def test_a_replay_of_the_wrong_agent_or_run_is_refused() -> None:
     entries = run_of(team())
 
-    with pytest.raises(ReplayError, match="is of agent 'lead', and not of 'other'"):
+    with pytest.raises(ReplayError, match="belongs to agent 'lead', not 'other'"):
         replay_sync(entries, worker("other"))
     with pytest.raises(UnknownIdError, match="no run 'r_no'"):
         replay_sync(entries, team(), run="r_no")
@@ -718,7 +718,7 @@ def test_the_replay_command_refuses_unknown_runs_and_files(shell: Shell) -> None
     for words, problem in (
         (["r_no", "--file", "agents_file.py"], "there is no run 'r_no'"),
         (["--file", "nowhere.py"], "there is no file nowhere.py"),
-        (["--file", "agents_file.py:helper"], "is of agent 'editor'"),
+        (["--file", "agents_file.py:helper"], "belongs to agent 'editor'"),
     ):
         assert problem in shell.error("replay", *words)
 
@@ -768,6 +768,6 @@ def test_the_retry_command_repeats_only_the_named_task(shell: Shell) -> None:
     assert shell.run("retry", "team.py:lead", "/lead/helper[2]")[0] == "2 of 2\n"
     assert (shell.home / "asked").read_text() == "b\n"
     problem = shell.error("retry", "team.py:lead", "/lead/helper[2]")
-    assert "/lead/helper[2] has succeeded: fork the run there" in problem
+    assert "/lead/helper[2] has succeeded: fork the run at this task" in problem
     assert shell.run("fork", "team.py:lead", "/lead/helper[1]")[0] == "2 of 2\n"
     assert "has no task '/lead/x'" in shell.error("fork", "team.py:lead", "/lead/x")

@@ -282,7 +282,7 @@ async def test_a_retry_of_a_running_or_succeeded_task_is_refused() -> None:
             with pytest.raises(ReplayError, match="has not ended, and can go on"):
                 await orchestrator.retry(team, run, task="/lead/worker[2]")
         for path in ("/lead", "/lead/worker[1]"):
-            with pytest.raises(ReplayError, match="has succeeded: fork the run there"):
+            with pytest.raises(ReplayError, match="has succeeded: fork the run at this task"):
                 await orchestrator.retry(team, run, task=path)
 
 

@@ -431,7 +431,7 @@ def test_an_invalid_fan_out_is_refused(fan_out: str) -> None:
     "settings", [{"seeds": 0}, {"failure_rate": 1.5}, {"model_seconds": -1}, {"spread": math.nan}]
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="makes no sense"):
+    with pytest.raises(DefinitionError, match=r"is not a finite number|is out of range"):
         SimulationSettings(**settings)
 
 
@@ -543,7 +543,7 @@ def test_the_simulate_command_reports_an_unwritable_chart(
     [
         (["--price", "free"], "--price is 'free'; it must be IN/OUT"),
         (["--fan-out", "many"], "a fan-out cannot be 'many'"),
-        (["--failure-rate", "2"], "it is a share, 0 to 1"),
+        (["--failure-rate", "2"], "use a share from 0 to 1"),
     ],
 )
 def test_the_simulate_command_refuses_invalid_options(

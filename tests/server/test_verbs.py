@@ -237,7 +237,7 @@ async def test_an_impossible_retry_or_fork_is_refused_with_the_reason(
     assert [it["code"] for it in under_way] == ["cannot_be_copied"] * 2
     assert "has not ended, and can go on" in under_way[0]["message"]
     assert resumes["code"] == "not_interrupted"
-    assert "has succeeded: fork the run there" in succeeded["message"]
+    assert "has succeeded: fork the run at this task" in succeeded["message"]
     assert nowhere.status_code == 404
     assert (too_large.status_code, "orchestrator fork" in too_large.text) == (409, True)
 

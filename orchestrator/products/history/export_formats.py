@@ -13,7 +13,8 @@ from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.kernel.read_api import ReadApi
 
 DRAWN_IN_LOOP: Final = 500
-"""How many tasks a tree may have that is drawn in the event loop; a larger one blocks it."""
+"""The most tasks that a tree may have to be drawn in the event loop; a larger one would block it.
+"""
 
 TreeFormat: TypeAlias = Literal["text", "mermaid", "dot", "svg", "graphml", "json", "trace"]
 Format: TypeAlias = Literal[TreeFormat, "html"]
@@ -45,18 +46,18 @@ def export_tree(tree: Tree, output_format: TreeFormat, *, now: float | None) -> 
     Args:
         tree: the tree of a run.
         output_format: the format.
-        now: the time until which running tasks are counted; None if nothing runs.
+        now: the time up to which running tasks are counted; None if no task runs.
     """
     return _WRITERS[output_format](tree, now)
 
 
 async def draw_tree(read: ReadApi, session: SessionRecord, output_format: TreeFormat) -> str:
-    """Return the tree of a session in a format, as it is now."""
+    """Return the current tree of a session in a format."""
     await trio.lowlevel.checkpoint()
     now = read.now() if session.tree.is_at_work else None
     if len(session.tree) <= DRAWN_IN_LOOP:
         return export_tree(session.tree, output_format, now=now)
-    # It takes seconds, and the tree grows meanwhile: a thread draws it from entries of its own.
+    # Drawing takes seconds, and the tree grows meanwhile: a thread draws it from its own entries.
     entries = await read.entries(session.id)
     return await trio.to_thread.run_sync(
         lambda: export_tree(_tree_of(session.id, entries), output_format, now=now)
@@ -70,13 +71,13 @@ def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
 def html_report(
     run: SessionId, entries: Sequence[Entry], *, has_writer: bool, tracebacks: bool = True
 ) -> tuple[str, int]:
-    """Return the report of a run without transcripts, and how many tasks are in it.
+    """Return the report of a run without transcripts, and its number of tasks.
 
     Args:
-        run: its id.
-        entries: all of its entries.
-        has_writer: a process writes its journal; without one, nothing runs.
-        tracebacks: show where in the code tools and functions have failed.
+        run: the id of the run.
+        entries: all entries of the run.
+        has_writer: whether a process writes the run's journal; without one, no task runs.
+        tracebacks: whether to show the tracebacks of failed tools and functions.
     """
     # Imported late: only reports need it.
     from orchestrator.products.history.report import Transcripts, build_report

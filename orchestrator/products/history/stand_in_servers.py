@@ -12,13 +12,13 @@ from orchestrator.kernel.execution.tool_servers import NoServers, ServerTools
 
 
 class StandInServers(NoServers):
-    """Has a tool for every name that a run may call (`ToolServers`)."""
+    """Offer a stand-in for every server tool that a run may call (`ToolServers`)."""
 
     def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
-        """Connect to nothing.
+        """Set up without a connection.
 
         Args:
-            names: returns the names of tools that begin with the name of a server.
+            names: returns the tool names that start with the name of a server.
         """
         self._names = names
 

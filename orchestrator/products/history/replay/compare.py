@@ -1,7 +1,7 @@
 """Compares a replay with its record, and finds the first difference.
 
-Tasks are compared one by one, each step by step: its request, the answers of its model and its
-tools, its outcome. Times, and the order of steps of different tasks, are not compared.
+Each task is compared step by step: its request, the answers of its model and tools, its outcome.
+Times are not compared, and neither is the order of steps between tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,17 @@ from orchestrator.products.history.replay.record import DELEGATION_TOOLS, Record
 from orchestrator.products.history.replay.steps import Step
 
 SECONDS_TOLERANCE: Final = 0.01
-"""By how many seconds two durations may differ: they are rounded."""
+"""The largest difference, in seconds, between equal durations: durations are rounded."""
 STOPPED: Final = frozenset(
     {*(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START), *(Cause.SESSION_CLOSED, Cause.SHUTDOWN)}
 )
-"""Causes that a replay does not tell apart in every case: a task that is stopped as it starts may
-have started or not."""
+"""Causes that count as the same, since a task that is stopped as it starts may or may not have
+started.
+"""
 WITHOUT_ERROR: Final = STOPPED | {Cause.STALLED, Cause.CHILD, Cause.DEPENDENCY}
-"""Causes whose error is not compared. It says for how long a task was silent, what else it raised
-while it was stopped, or repeats the error of another task, whose own end is compared."""
+"""Causes whose error is not compared. The error states how long a task was silent, lists errors
+raised while the task stopped, or repeats the error of another task, whose own end is compared.
+"""
 
 
 @attrs.frozen
@@ -52,12 +54,13 @@ class ReplayResult:
 
     run: SessionId
     tasks: int
-    """How many tasks were the same, the root included."""
+    """The number of tasks that were the same, the root included."""
     steps: int
-    """How many steps were the same."""
+    """The number of steps that were the same."""
     difference: Difference | None
     is_whole: bool = True
-    """The record has the end of the run; what comes after any other is not compared."""
+    """Whether the record has the end of the run. If not, steps after its last fact are not
+    compared."""
 
     @property
     def is_same(self) -> bool:
@@ -72,7 +75,7 @@ _STATUS: Final[Mapping[str, str]] = {Status.QUIET: Status.RUNNING}
 
 @attrs.frozen
 class Equivalence:
-    """Compares steps, apart from durations and from sentences."""
+    """Compares steps, without durations and notes."""
 
     ignored_keys: frozenset[str] = frozenset()
     """The keys in the answers of delegation tools that are not compared."""
@@ -85,12 +88,12 @@ class Equivalence:
         return self.same_texts(one.detail, other.detail, by=one.tool)
 
     def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
-        """Return whether two texts are alike.
+        """Return whether two texts are equivalent.
 
         Args:
             recorded: the text of the record.
             replayed: the text of the replay.
-            by: the tool that answered, if one did.
+            by: the name of the tool that answered, if a tool did.
         """
         if recorded == replayed:
             return True
@@ -110,7 +113,7 @@ class Equivalence:
             case _ if key in self.ignored_keys:
                 return True
             case _ if key == "error":
-                # Of another task, whose own end is compared.
+                # The error of another task, whose own end is compared.
                 return bool(one) == bool(other)
             case dict(), dict():
                 ones = cast("dict[str, Any]", one)
@@ -132,10 +135,10 @@ class Equivalence:
                 return bool(one == other)
 
 
-# A queue position changes from one moment to the next, and a note is a sentence: what it says of a
-# task is in the task's own steps.
+# A queue position changes all the time. A note is a sentence about a task, whose own steps are
+# compared.
 STRICT: Final = Equivalence(frozenset({"position", "note"}))
-# What a fork has copied was used, and took its time, in the other run.
+# The usage and the time of copied facts belong to the original run.
 FOR_FORKS: Final = Equivalence(STRICT.ignored_keys | {"tokens", "cost_usd", "seconds"})
 
 
@@ -148,7 +151,7 @@ def _same_outcomes(one: Outcome, other: Outcome) -> bool:
 
 
 def _comparable(outcome: Outcome) -> Outcome:
-    """Return an outcome without what may differ when a run is repeated."""
+    """Return an outcome without the parts that may differ between a run and its replay."""
     cause = Cause.ASKED if outcome.cause in STOPPED else outcome.cause
     error = "" if outcome.cause in WITHOUT_ERROR else outcome.error
     return Outcome(
@@ -172,11 +175,11 @@ def compare(
     Args:
         record: the recorded run.
         replayed: the entries of the replay, each with the position at which it was posted.
-        ledger: of the replay, at its end.
-        unrecorded_waits: the calls that the record does not have, by the task that waits in one.
+        ledger: the ledger at the end of the replay.
+        unrecorded_waits: descriptions of calls that are missing in the record, by the waiting task.
     """
     if not record.is_whole:
-        # The replay goes on until it needs what the record does not have.
+        # The replay goes on until it needs a fact that the record does not have.
         replayed = [it for it in replayed if record.has_fact(it[0].event)]
     index = RunIndex(record.run)
     for entry, position in replayed:
@@ -208,7 +211,7 @@ def compare(
 
 
 def _common_steps(was: Sequence[Step], now: Sequence[Step], equivalence: Equivalence) -> int:
-    """Return how many steps at the beginning are the same."""
+    """Return the number of equal steps at the beginning."""
     for at, (one, other) in enumerate(zip(was, now, strict=False)):
         if not equivalence.same_steps(one, other):
             return at

@@ -1,6 +1,7 @@
-"""Forks and retries: a new run that begins with facts of one that ended, or whose process died.
+"""Forks and retries: a new run that begins with facts of an old run.
 
-The two differ only in the facts that the new run begins with (`KeptFacts`).
+The old run has ended, or its process died. A fork and a retry differ only in the facts that the new
+run keeps (`KeptFacts`).
 """
 
 import math
@@ -26,14 +27,14 @@ OutputT = TypeVar("OutputT")
 async def fork_run(
     sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
 ) -> Run[OutputT]:
-    """Copy a run up to the request of a task, and run it on from there."""
+    """Copy a run up to the request of a task, and continue the copy."""
     return await _run_copy(sessions, agent, run, task, keep=facts_before, deps=deps)
 
 
 async def retry_task(
     sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
 ) -> Run[OutputT]:
-    """Copy a run without what came of the end of a task, and run it on from there."""
+    """Copy a run without the end of a task and its consequences, and continue the copy."""
     return await _run_copy(sessions, agent, run, task, keep=facts_without, deps=deps)
 
 
@@ -47,26 +48,26 @@ def copy_run(
     run: str,
     most: float = math.inf,
 ) -> CopiedRun:
-    """Return the facts of a run with which a new one begins.
+    """Return the facts of a run that a new run begins with.
 
     Args:
         keep: `facts_before` a task for a fork, `facts_without` its end for a retry.
-        entries: the entries of the run, and of no session.
-        agent: the agent of the run, as it is defined now.
+        entries: the entries of the run, and no entries of sessions.
+        agent: the current definition of the run's agent.
         session: the run, if it is in memory.
         task: the id or the path of the task.
         run: the id of the run.
-        most: the most facts that the run may have: they are copied in one step, and all else waits.
+        most: the most facts that a run may have: the copy blocks all other work.
 
     Raises:
         UnknownIdError: there is no such run or task.
-        ReplayError: the run has not ended, is too large, is of another agent, or lost a task in a
-            crash; or the task cannot be retried.
+        ReplayError: the run has not ended, is too large, belongs to another agent, or lost a task
+            in a crash; or the task cannot be retried.
     """
     if len(entries) > most:
         raise ReplayError(
-            f"run {run} has {len(entries):,} facts, and no more than {most:,} are copied while"
-            " others wait: use `orchestrator retry` or `orchestrator fork`"
+            f"run {run} has {len(entries):,} facts, and a server copies at most {most:,}: use"
+            " `orchestrator retry` or `orchestrator fork`"
         )
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
@@ -85,7 +86,7 @@ def copy_run(
 async def _run_copy(
     sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, keep: KeptFacts, deps: object
 ) -> Run[OutputT]:
-    """Post the copy of a run, and run it until it is settled."""
+    """Post the copy of a run, and wait until it is settled."""
     sessions.facts.require_running()
     entries = await sessions.read.entries(SessionId(run))
     old = sessions.read.records.sessions.get(SessionId(run))

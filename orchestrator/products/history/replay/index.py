@@ -1,4 +1,4 @@
-"""The index of the facts of one run: the one pass over them that replay, compare and fork share."""
+"""The index of the facts of one run, built in one pass, for replay, comparison and fork."""
 
 from collections.abc import Hashable
 from typing import Final, Generic, TypeAlias, TypeVar, assert_never
@@ -45,14 +45,14 @@ FATAL_FAILURES: Final = frozenset(
 )
 """Failures that end their task, with the cause of its end."""
 TaskTurn: TypeAlias = tuple[TaskId, int]
-"""A task and the number of a turn: 0 for any task but a root."""
+"""A task and its turn number; the number is 0 for every task except a root."""
 TaskCall: TypeAlias = tuple[TaskId, CallId]
 FactT_co = TypeVar("FactT_co", covariant=True)
 
 
 @attrs.frozen
 class Numbered(Generic[FactT_co]):
-    """A fact, or a part of one, and its sequence number."""
+    """A fact, or a part of a fact, with its sequence number."""
 
     seq: int
     value: FactT_co
@@ -64,9 +64,9 @@ class RecordedCall:
 
     name: str
     seq: int
-    """The position of the answer that has the call."""
+    """The position of the answer that contains the call."""
     turn: int
-    """The turn of the root in which the call was made; 0 for any other task."""
+    """The turn of the root that made the call; 0 for any other task."""
 
 
 class RunIndex:
@@ -76,11 +76,11 @@ class RunIndex:
         self.run = run
         self.root = root_of(run)
         self.model_answers: dict[TaskTurn, list[Numbered[ModelAnswered | ModelFailed]]] = {}
-        """The answers of a model, and its failures that a replay repeats."""
+        """The answers of a model, and the failures that a replay repeats."""
         self.abandoned_calls: dict[TaskTurn, ModelFailed] = {}
-        """The model calls that were broken off, or failed by an error of the model's own code."""
+        """The model calls that were broken off, or that failed in the model's own code."""
         self.broken_off_answers: set[int] = set()
-        """The failures in the middle of the last answer of a turn, which later turns read."""
+        """The failures in the middle of a turn's last answer, which later turns read."""
         self.calls: dict[TaskCall, RecordedCall] = {}
         self.tool_answers: dict[TaskCall, Numbered[ToolAnswered]] = {}
         self.requests: dict[tuple[TaskId, str], Numbered[TaskRequest]] = {}
@@ -94,13 +94,13 @@ class RunIndex:
         self.turns: dict[int, Numbered[TurnStarted]] = {}
         self.start_seqs: dict[TaskId, int] = {}
         self.cancel_seqs: dict[TaskId, list[int]] = {}
-        """The positions at which the end of a task was requested, or followed from that."""
+        """The positions at which a task was cancelled, directly or as a consequence."""
         self.crash_seqs: list[int] = []
         self.copied_messages: set[MessageId] = set()
-        """The answers that were copied from the run that this one is a fork of."""
+        """The answers that a fork copied from the original run."""
         self.steps: dict[TaskId, list[Step]] = {}
         self._tool_steps: dict[TaskId, list[tuple[CallId, Step]]] = {}
-        """The answers of tools since the last step of a task."""
+        """The tool answers since the last step of each task."""
         self._mail: dict[int, str] = {}
         self._dates: dict[Hashable, float] = {}
         self._failed: dict[TaskTurn, Numbered[ModelFailed]] = {}
@@ -109,12 +109,7 @@ class RunIndex:
         self._turn = 0
 
     def add(self, entry: Entry, position: float) -> None:
-        """Add a fact.
-
-        Args:
-            entry: the fact.
-            position: the place of the fact in the record.
-        """
+        """Add a fact at its position in the record."""
         seq, event = entry.seq, entry.event
         if (key := _key(event)) is not None:
             self._dates.setdefault(key, entry.at)
@@ -146,7 +141,7 @@ class RunIndex:
             case TurnStarted():
                 self._turn = event.turn
                 self.turns[event.turn] = Numbered(seq, event)
-                # Tasks that were cancelled together end in any order.
+                # Tasks that are cancelled together end in any order.
                 read = ", ".join(sorted(self._mail.get(it, "a notice") for it in event.mail))
                 what = f"turn {event.turn} begins"
                 self._add_step(self.root, Step(what, f"it reads {read}", position))
@@ -190,7 +185,7 @@ class RunIndex:
         if event.task == self.root:
             self._said = seq if event.text else None
         if event.reason is ModelFailure.QUESTION:
-            pass  # its fact is posted again: no model of the replay makes it
+            pass  # the replay posts this fact again, since no model makes it
         elif event.reason is ModelFailure.BROKEN_OFF:
             self.abandoned_calls[task_turn] = event
         elif event.reason in FURTHER_CALLS:
@@ -204,45 +199,45 @@ class RunIndex:
         if failed is None:
             return
         reason = failed.value.reason
-        # A crash may come between the two: then the model was called again.
+        # A crash may come between the failure and the end: then the model was called again.
         if (reason, outcome.cause) in FATAL_FAILURES:
             self.model_answers.setdefault(task_turn, []).append(failed)
         elif reason is ModelFailure.FAILED:
             self.abandoned_calls.setdefault(task_turn, failed.value)
 
     def _add_step(self, task: TaskId, *steps: Step) -> None:
-        # Calls that were made together are answered in any order.
+        # The calls of one answer are answered in any order.
         answers = sorted(self._tool_steps.pop(task, ()), key=lambda it: it[0])
         self.steps.setdefault(task, []).extend([*(step for _, step in answers), *steps])
 
     def end_steps(self) -> None:
-        """Add the tool answers that no further step of their task follows."""
+        """Add the tool answers after the last step of each task."""
         for task in list(self._tool_steps):
             self._add_step(task)
 
     def task_turn(self, task: TaskId, turn: int | None = None) -> TaskTurn:
-        """Return the key of a turn; for a root, by default the latest turn."""
+        """Return the key of a turn; the default for a root is its latest turn."""
         if task != self.root:
             return task, 0
         return task, self._turn if turn is None else turn
 
     def called_tool(self, task: TaskId, call: CallId) -> str:
-        """Return the name of the tool that a call of a task names."""
+        """Return the name of the tool that a task called."""
         found = self.calls.get((task, call))
         return "" if found is None else found.name
 
     def recorded_at(self, event: Event) -> float | None:
-        """Return the recorded time of the fact that a fact of the replay repeats."""
+        """Return the time of the recorded fact that matches a fact of the replay."""
         return self._dates.get(_key(event))
 
     def has_fact(self, event: Event) -> bool:
-        """Return whether the record has the fact that a fact of the replay repeats."""
+        """Return whether the record has a fact that matches a fact of the replay."""
         key = _key(event)
         return key is None or key in self._dates
 
 
 def _key(event: Event) -> Hashable | None:
-    """Return the key by which a fact of the replay repeats one of the record, if it has one."""
+    """Return the key that matches a fact of the replay with a recorded one, if it has a key."""
     match event:
         case TaskRequested(request):
             return TaskRequested, request.id

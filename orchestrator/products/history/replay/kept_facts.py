@@ -1,7 +1,7 @@
-"""Which facts of a run a new run begins with.
+"""The facts of an old run that a new run begins with.
 
-A fork keeps what was true before a task was requested. A retry keeps all that did not come of the
-end of a task: each fact that is kept has its reasons among those that are kept.
+A fork keeps the facts from before a task was requested. A retry leaves out the end of a task and
+its consequences: the causes of each kept fact are kept too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,24 +33,26 @@ from orchestrator.kernel.pipelines.child import ended_with_caller
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 
 CopiedFact: TypeAlias = WorkFact | ReplyDelivered | SteeringFact | ProcessFact
-"""Facts that are true of the new run, too. All others are true of the recorded run alone: a copy
-pays for none of its calls. The text of a failed call is copied where later turns read it."""
+"""Facts that hold for the new run too. All other facts hold for the old run alone: the copy pays
+for no model call. The text of a failed call is copied if later turns read it.
+"""
 KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
-"""Chooses the facts of a run that a new run begins with, by one of its tasks."""
+"""Selects the facts of a run that a new run begins with, given one of the run's tasks."""
 
 
 def facts_before(record: RecordedRun, task: TaskId) -> list[Entry]:
-    """Return the facts before a task was requested, and the later answers of earlier tools."""
+    """Return the facts before the request of a task, and later answers to earlier tool calls."""
     until = _requested_at(record, task)
     kept = [it for it in _copied_facts(record) if it.seq < until]
     return [*kept, *_pending_tool_answers(record, until)]
 
 
 def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
-    """Return the facts that did not come of the end of a task: all but its request are left out.
+    """Return the facts that do not follow from the end of a task; of the task, keep only the
+    request.
 
     Raises:
-        ReplayError: it has not ended, or has succeeded.
+        ReplayError: the task has not ended, or has succeeded.
     """
     found = record.ledger.tasks[task]
     outcome = record.session.last_outcome if found.is_root else found.outcome
@@ -58,11 +60,11 @@ def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
     if outcome is None:
         raise ReplayError(f"{path} has not ended: there is nothing to retry yet")
     if outcome.succeeded:
-        raise ReplayError(f"{path} has succeeded: fork the run there to have it done again")
+        raise ReplayError(f"{path} has succeeded: fork the run at this task to repeat it")
     if found.is_root:
         if len(record.turns) > 1:
             raise ReplayError(
-                f"{path} is a conversation: say it once more in the session, or fork it"
+                f"{path} is a conversation: send the message again in the session, or fork it"
             )
         return facts_before(record, task)
     return list(_Retry(record, found).kept())
@@ -77,7 +79,7 @@ def _copied_facts(record: RecordedRun) -> Iterator[Entry]:
 def _requested_at(record: RecordedRun, task: TaskId) -> int:
     if task == record.root:
         if not record.turns:
-            raise UnknownIdError(f"nothing was asked in run {record.run}")
+            raise UnknownIdError(f"run {record.run} has no turn")
         return min(entry.seq for entry in record.turns.values())
     request = record.ledger.tasks[task].request
     assert request is not None, "every task but the root has a request"
@@ -85,25 +87,25 @@ def _requested_at(record: RecordedRun, task: TaskId) -> int:
 
 
 def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[Entry]:
-    """Yield the later answers to earlier calls: no tool is run twice."""
+    """Yield the later answers to earlier calls, so that no tool runs twice."""
     for entry in record.entries:
         event = entry.event
         if entry.seq > until and isinstance(event, ToolAnswered):
             call = record.calls.get((event.task, event.message.call))
             if call is None or call.seq > until or call.name in DELEGATION_TOOLS:
                 continue
-            # The open calls of a turn are answered when the next one starts.
+            # The open calls of a turn are answered when the next turn starts.
             end = record.outcomes.get((event.task, call.turn))
             if end is None or end.seq > until:
                 yield Entry(entry.seq, entry.at, entry.session, attrs.evolve(event, mail=()))
 
 
 class _Retry:
-    """Goes through a run once, and leaves out what came of the end of one task.
+    """Passes through a run once, and leaves out the consequences of the end of one task.
 
-    That is: all that the task did. What those above it made of its end, from their next step on.
-    The refusals of tasks that depended on it. And the cancels of tasks that ended with a task whose
-    own end is left out: these go on from their last step.
+    It leaves out: all work of the task; the next step of each ancestor that saw the end, and all
+    later steps; the refusals of tasks that depended on the task; and the cancels of tasks that
+    ended with a task whose own end is left out. Such a task continues from its last step.
     """
 
     def __init__(self, record: RecordedRun, task: TaskRecord) -> None:
@@ -111,28 +113,28 @@ class _Retry:
         self._tasks = record.ledger.tasks
         self._ended_at = record.outcomes[record.task_turn(task.id)].seq
         self._anew = {task.id}
-        """The tasks of which only the request is kept."""
+        """The tasks that keep only their request."""
         self._absent: set[TaskId] = set()
-        """The tasks that are not even requested."""
+        """The tasks whose request is left out too."""
         self._told: set[TaskId] = set()
-        """The tasks that have had an answer which is left out: their next step is, too."""
+        """The tasks that received an answer that is left out: their next step is left out too."""
         self._stopped: set[TaskId] = set()
         """The tasks that take no more steps."""
         self._unended: set[TaskId] = set()
         """The tasks that have not ended in the new run."""
         self._open_calls: set[tuple[TaskId, str]] = set()
-        """The calls that have no answer in the new run."""
+        """The calls without an answer in the new run."""
         self._open_turns: set[int] = set()
         self._ended_turns: set[int] = set()
         self._kept: set[int] = set()
         self._undo_end(task)
 
     def _undo_end(self, task: TaskRecord) -> None:
-        """Note that a task has not ended, and neither have those above it that wait for it."""
+        """Mark a task as not ended, and with it the ancestors that wait for it."""
         while task.request is not None and task.parent is not None:
             self._unended.add(task.id)
             if task.mode is Mode.DETACHED:
-                return  # its end is mail
+                return  # the task's end is mail
             call, _, _ = task.request.call.rpartition("#")
             self._open_calls.add((task.parent.id, call))
             if task.parent.is_root:
@@ -141,7 +143,7 @@ class _Retry:
         self._unended.add(task.id)
 
     def kept(self) -> Iterator[Entry]:
-        """Yield the facts that are kept."""
+        """Yield the kept facts."""
         for entry in _copied_facts(self._record):
             if self._is_kept(entry):
                 self._kept.add(entry.seq)
@@ -215,7 +217,7 @@ class _Retry:
         return task.id not in self._unended
 
     def _was_cut_short(self, task: TaskRecord) -> bool:
-        """Return whether a task ended with one above it whose end is left out."""
+        """Return whether a task ended with an ancestor whose end is left out."""
         parent, outcome = task.parent, task.outcome
         if parent is None or outcome is None or not ended_with_caller(task):
             return False

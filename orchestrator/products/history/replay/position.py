@@ -1,4 +1,4 @@
-"""The position of a replay in its record: what happened then happens at the same fact again."""
+"""The position of a replay in its record, so that steps repeat at their recorded facts."""
 
 import math
 
@@ -13,7 +13,7 @@ class ReplayPosition:
         self._waiting: dict[float, trio.Event] = {}
 
     async def wait_reached(self, seq: float) -> None:
-        """Wait until the replay is at this fact, or past it."""
+        """Wait until the replay has reached this fact."""
         await trio.lowlevel.checkpoint()
         if seq > self.seq:
             await self._waiting.setdefault(seq, trio.Event()).wait()
@@ -24,7 +24,7 @@ class ReplayPosition:
             waiting.set()
 
     def finish(self) -> None:
-        """Release the steps that wait for facts which the record does not have."""
+        """Release the steps that wait for facts after the end of the record."""
         self.seq = math.inf
         for waiting in self._waiting.values():
             waiting.set()

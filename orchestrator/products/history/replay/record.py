@@ -1,4 +1,4 @@
-"""The record of one run: its facts, indexed, and the questions that a replay and a fork ask."""
+"""The record of one run: its indexed facts, and queries for replay and fork."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
@@ -67,7 +67,7 @@ class RecordedRun(RunIndex):
         """Index a run.
 
         Args:
-            entries: the entries of the whole journal, or of the run and of no session.
+            entries: the entries of the whole journal, or of the run alone.
             run: the id of the run; by default the newest.
         """
         runs = {entry.session: None for entry in entries if entry.session}
@@ -85,9 +85,10 @@ class RecordedRun(RunIndex):
             self.add(entry, entry.seq)
         self.end_steps()
         self.ends_after_crash = dict(self._answers_before_a_crash())
-        """The positions of final answers that a crash followed, and of the ends after it."""
+        """The positions of final answers right before a crash, with the positions of the ends after
+        it."""
         self.other_usage = list(self._find_other_usage(entries, is_alone=len(runs) == 1))
-        """The usage of this run's budgets that no fact of a replay repeats."""
+        """The usage of this run's budgets that a replay does not repeat."""
 
     def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
         for task_turn, end in self.outcomes.items() if self.crash_seqs else ():
@@ -114,7 +115,7 @@ class RecordedRun(RunIndex):
             before = {id_: it.used for id_ in ids if (it := ledger.accounts.get(id_)) is not None}
             fold(ledger, [entry], "journal")
             for id_ in ids:
-                # An account is described by the run that opens it, also before it is used.
+                # The run that opens an account describes it, even before the account is used.
                 account = ledger.accounts.get(id_)
                 if account is not None and account.used != before.get(id_):
                     yield OtherUsage(entry.seq, account, account.used - before.get(id_, NOTHING))
@@ -124,21 +125,21 @@ class RecordedRun(RunIndex):
         return self.cancel_seqs.get(task, ())
 
     def called_tools(self, prefix: str) -> list[str]:
-        """Return the names of the called tools that begin with a prefix, each once."""
+        """Return the names of called tools that start with a prefix, each once."""
         return list(
             dict.fromkeys(it.name for it in self.calls.values() if it.name.startswith(prefix))
         )
 
     @property
     def is_whole(self) -> bool:
-        """The record has the end of the run; otherwise its process died, or still works on it."""
+        """Whether the record has the end of the run; if not, its process died or still works."""
         return self.session.has_nothing_pending
 
     def require_replayable(self, agent: Agent[Any]) -> None:
         """Raise `ReplayError` if the run cannot be replayed."""
         if agent.name != self.session.root.agent:
             raise ReplayError(
-                f"run {self.run} is of agent {self.session.root.agent!r}, and not of {agent.name!r}"
+                f"run {self.run} belongs to agent {self.session.root.agent!r}, not {agent.name!r}"
             )
         for entry in self.entries:
             match entry.event:
@@ -150,19 +151,19 @@ class RecordedRun(RunIndex):
                 case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
                     if outcome.ending is Ending.LOST:
                         raise ReplayError(
-                            f"a task of run {self.run} was lost with its process, and when is"
-                            " unknown: this cannot be replayed"
+                            f"run {self.run} cannot be replayed: a task was lost with its process,"
+                            " at an unknown time"
                         )
                 case _:
                     pass
 
     @property
     def is_one_shot(self) -> bool:
-        """The run was one goal and one answer, without a door."""
+        """Whether the run had one goal and one answer, without a door."""
         return all(it.value.capability is DeliveryCapability.NONE for it in self.turns.values())
 
     def caller_cancelled_seq(self, turn: int) -> int | None:
-        """Return the position at which the caller of a turn was cancelled: the first fact after."""
+        """Return the position of the first fact after the caller of a turn was cancelled."""
         end = self.outcomes.get((self.root, turn))
         if end is None or end.value.ending is not Ending.CANCELLED or self.root in self.cancel_seqs:
             return None
@@ -182,7 +183,7 @@ class RecordedRun(RunIndex):
         return event
 
     def downtime(self) -> dict[int, float]:
-        """Return for how many seconds no process ran, by the position at which that ended."""
+        """Return the seconds without a running process, by the position at which each gap ended."""
         return {
             entry.seq: max(0.0, entry.at - before.at)
             for before, entry in zip(self.entries, self.entries[1:], strict=False)
@@ -192,7 +193,7 @@ class RecordedRun(RunIndex):
 
 
 def _until_process_died(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries of a run up to where its process died, if the next one gave it up."""
+    """Return the entries of a run up to the death of its process, if the next one gave it up."""
     end = entries[-1].event
     if isinstance(end, TurnEnded) and end.outcome.cause is Cause.PROCESS_DIED:
         for index in reversed(range(len(entries))):

@@ -1,4 +1,4 @@
-"""The models of a replay: they give the recorded answers, at the recorded facts."""
+"""The models of a replay: each gives its recorded answers at the recorded facts."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from orchestrator.products.history.replay.record import RecordedRun
 
 
 class RecordedModels:
-    """The models of a replay (`ModelSource`): each gives its recorded answers at their facts."""
+    """The models of a replay (`ModelSource`)."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RecordedModels:
         self._names = ModelResolver(environ, connect=_UnusedModel)
         self._answers_by_turn: dict[TaskTurn, RecordedAnswers] = {}
         self.unrecorded_waits: dict[TaskId, str] = {}
-        """The calls that the record does not have, by the task that waits in one."""
+        """Descriptions of the calls that are missing in the record, by the waiting task."""
 
     def model_of(self, agent: Agent[Any]) -> Model:
         return self._names.model_of(agent)
@@ -87,7 +87,7 @@ class RecordedAnswers:
         self._end = record.outcomes.get(task_turn)
         self.next = next(self._answers, None)
         self.abandoned_call = record.abandoned_calls.get(task_turn)
-        """A last call of the model, which gave no answer."""
+        """The last call of the model, if it gave no answer."""
 
     @property
     def outcome(self) -> Outcome:
@@ -100,13 +100,13 @@ class RecordedAnswers:
         await self._position.wait_reached(self._ends_after_crash.get(seq, seq))
 
     async def wait_end(self) -> None:
-        """Wait for the recorded end of the turn, at which a cancelled call was broken off."""
+        """Wait for the recorded end of the turn, which broke off a cancelled call."""
         with trio.CancelScope(shield=True):
             await self._position.wait_reached(math.inf if self._end is None else self._end.seq)
         await trio.lowlevel.checkpoint()
 
     async def end_unanswered(self, what: str) -> None:
-        """End as a call did that was never answered: fail, or be cancelled."""
+        """End like a call without an answer: fail, or be cancelled."""
         await self.wait_end()
         if self.outcome.ending is Ending.FAILED:
             raise DefinitionError(self.outcome.error)
@@ -118,7 +118,7 @@ class RecordedAnswers:
 
 
 class _TimedModel:
-    """Starts a model call, with its reservation, when the recorded answer came."""
+    """Starts a model call, with its reservation, at the time of the recorded answer."""
 
     def __init__(self, answers: RecordedAnswers, model: Model) -> None:
         self.name = model.name
@@ -128,7 +128,7 @@ class _TimedModel:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         answers = self._answers
         if answers.next is not None:
-            # Streamed words were signs of life, and are not recorded.
+            # Streamed words count as signs of life, but they are not recorded.
             request.tell(Queued(True))
             await answers.wait_next(answers.next.seq)
             request.tell(Queued(False))
@@ -148,7 +148,7 @@ class _RecordedModel(ModelWrapper):
         self._answers = answers
 
     def bill(self, usage: Usage, answered_by: str = "") -> Usage:
-        """Return what was recorded: prices may have changed since."""
+        """Return the recorded usage: prices may have changed since."""
         del answered_by
         return usage
 
@@ -173,7 +173,7 @@ class _RecordedModel(ModelWrapper):
             await self._answers.end_unanswered("its model is asked once more")
         except DefinitionError:
             if abandoned is None:
-                # As far as is recorded, it was never sent.
+                # By the record, the call was never sent.
                 request.tell(Queued(True))
             raise
 
@@ -189,7 +189,7 @@ class _RecordedModel(ModelWrapper):
         )
 
     async def _next_attempt(self, event: ModelFailed, request: ModelRequest) -> ModelRequest:
-        """Repeat a call that gave no answer, and begin the next at its recorded end."""
+        """Repeat a call without an answer, and begin the next call at its recorded end."""
         answers, attempts = self._answers, request.attempts
         assert attempts is not None, "the model of a task counts its attempts"
         if event.reason is ModelFailure.SUMMARY:

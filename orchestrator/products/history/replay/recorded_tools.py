@@ -1,8 +1,7 @@
 """The tool calls of a replay: an agent's own tools answer from the record, delegation tools run.
 
-A question to a parent is answered from the record, too: no model is called.
-
-A delegation tool starts and answers at the recorded facts, and its tasks have the recorded ids.
+A question to a parent is answered from the record too. A delegation tool starts and answers at the
+recorded facts, and its tasks have the recorded ids.
 """
 
 import itertools
@@ -28,9 +27,9 @@ from orchestrator.products.history.replay.record import RecordedRun
 from orchestrator.products.history.replay.recorded_models import RecordedModels
 
 _REPEATED_REFUSALS: Final = frozenset({RefusedBy.APPROVAL, RefusedBy.SHUTDOWN})
-"""Refusals that depend on people and on the process: they are taken from the record."""
+"""Refusals by people or by the shutdown of the process: they are taken from the record."""
 _ANSWERED_SEQ: Final[ContextVar[float]] = ContextVar("answered seq")
-"""The position at which the delegation call that runs here was answered."""
+"""The position at which the running delegation call was answered."""
 
 
 class RecordedTools:
@@ -65,7 +64,7 @@ class RecordedTools:
         def said(answers: int) -> str | None:
             calls = record.model_answers.get(task_turn, [])
             given = [it.seq for it in calls if isinstance(it.value, ModelAnswered)]
-            # The model was called after that answer, so this was sent back.
+            # The model was called after that answer, so the answer was sent back.
             is_called_again = given[answers:] or calls[-1].seq > given[-1]
             if is_called_again or task_turn in record.abandoned_calls:
                 return "it was sent back"
@@ -88,14 +87,14 @@ class RecordedTools:
         return await self._run_delegation_tool(task, tool, call)
 
     def _answer_to(self, task: TaskRecord, call: ToolCall) -> tuple[float, ToolMessage | None]:
-        """Return the position at which a call was answered, and the answer."""
+        """Return the answer to a call, and its position."""
         entry = self._record.tool_answers.get((task.id, call.id))
         if entry is None:
             return math.inf, None
         return entry.seq, entry.value.message
 
     async def _answer_from_record(self, task: TaskRecord, tool: Tool, call: ToolCall) -> ToolResult:
-        """Answer in place of a tool of the agent, which is not run."""
+        """Answer for a tool of the agent, which does not run."""
         answered_seq, answer = self._answer_to(task, call)
         if answer is None:
             await self._models.answers_for(task).end_unanswered(f"{tool.name} is called once more")
@@ -104,20 +103,20 @@ class RecordedTools:
         notices = self._command_notices(task, call)
         if not answer.failed:
             return ToolResult(answer.text, notices, answer.parts)
-        # Which tools a server has today is not asked.
+        # A replay does not ask a server for its current tools.
         if answer.refused_by is RefusedBy.UNKNOWN_TOOL and not tool.server:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)
         raise ToolError(answer.text, consumes=notices, refused_by=answer.refused_by)
 
     def _command_notices(self, task: TaskRecord, call: ToolCall) -> Sequence[int]:
-        """Return the notices of commands that an answer consumed."""
+        """Return the command notices that an answer consumed."""
         event = self._record.tool_answers[task.id, call.id].value
         commands = self._record.processes_by_seq
         consumed = Counter(commands[seq] for seq in event.mail if seq in commands)
         unread: dict[ProcessId, list[int]] = {}
         for seq, process in self._ledger.sessions[task.session].process_notices():
             unread.setdefault(process, []).append(seq)
-        # Older records consume the notice of the end alone, which is the last one.
+        # Older records consume only the last notice, of the command's end.
         return [
             seq for process, count in consumed.items() for seq in unread.get(process, [])[-count:]
         ]
@@ -125,7 +124,7 @@ class RecordedTools:
     async def _run_delegation_tool(
         self, task: TaskRecord, tool: Tool, call: ToolCall
     ) -> str | ToolResult:
-        """Run `delegate_task` or `task`, from its recorded start to its recorded answer."""
+        """Run `delegate_task` or `task` from its recorded start to its recorded answer."""
         answered_seq, answer = self._answer_to(task, call)
         start_seq = self._start_seq(task, call, answered_seq)
         if math.isinf(start_seq):
@@ -151,7 +150,7 @@ class RecordedTools:
         return result
 
     def _start_seq(self, task: TaskRecord, call: ToolCall, answered_seq: float) -> float:
-        """Return the position at which a call of a delegation tool had its first effect."""
+        """Return the position of the first effect of a delegation call."""
         record = self._record
         requested = record.first_request_seqs.get((task.id, call.id))
         if requested is not None:
@@ -176,7 +175,7 @@ class RecordedTools:
 
 
 class RecordedIds:
-    """The task ids of a replay: those of the record."""
+    """Gives the tasks of a replay their recorded ids."""
 
     def __init__(self, record: RecordedRun) -> None:
         self._record = record
@@ -190,7 +189,7 @@ class RecordedIds:
 class RecordedTiming:
     """The timing of a replay (`StepTiming`): a wait for tasks returns at its recorded answer.
 
-    By then other tasks may have settled, which the answer lists.
+    Until then more tasks may settle, and the answer lists them too.
     """
 
     def __init__(self, position: ReplayPosition) -> None:

@@ -1,8 +1,8 @@
-"""Replays a run from its record: no model is called, and no tool of an agent is run.
+"""Replays a run from its record: no model is called, and no tool of an agent runs.
 
-All else is real: turns, delegation, limits, budgets. The replay goes through the record fact by
-fact, on a clock that jumps. At each fact it lets every trio task run until it waits, and releases
-the steps that wait for this fact. So facts come in their recorded order, however trio schedules.
+Turns, delegation, limits and budgets are real. The replay steps through the record fact by fact, on
+a clock that jumps. At each fact, every trio task runs until it waits; then the steps that wait for
+this fact are released. So facts keep their recorded order, however trio schedules.
 """
 
 import contextvars
@@ -84,12 +84,14 @@ from orchestrator.products.history.replay.recorded_tools import (
 from orchestrator.products.history.stand_in_servers import StandInServers
 
 FACT_AFTER_LIMIT_SECONDS: Final = 0.25
-"""By how many seconds a fact may come after a deadline that it came before in the record: a
-deadline begins a little earlier in a replay."""
+"""The longest time, in seconds, from a deadline to a fact that preceded it in the record: deadlines
+begin slightly earlier in a replay.
+"""
 CLOCK_STEP_SECONDS: Final = 1e-6
 LIMIT_AFTER_FACT_SECONDS: Final = 1e-3
-"""By how many seconds a deadline may come after the fact that it is the reason of: the clock goes
-a step past each deadline, and another may begin there."""
+"""The longest time, in seconds, from a fact to the deadline that caused it: the clock goes one step
+past each deadline, and another deadline may begin there.
+"""
 
 
 async def replay(
@@ -100,20 +102,20 @@ async def replay(
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ReplayResult:
-    """Replay a run from its record, in a thread with a clock of its own.
+    """Replay a run from its record, in a thread with its own clock.
 
-    A run that has not ended is replayed up to where its record ends.
+    A run that has not ended is replayed up to the end of its record.
 
     Args:
         entries: the entries of the journal.
-        agent: the agent of the run, as it is defined now.
+        agent: the current definition of the run's agent.
         run: the id of the run; by default the newest.
-        rules: the rules of delegation under which it ran.
+        rules: the rules of delegation for the run.
         environ: names the providers, whose prices may matter for a budget.
 
     Raises:
         UnknownIdError: there is no such run.
-        ReplayError: it is another agent's, or a task of it was lost in a crash.
+        ReplayError: the run belongs to another agent, or lost a task in a crash.
     """
     again = partial(replay_sync, entries, agent, run=run, rules=rules, environ=environ)
     return await trio.to_thread.run_sync(again, abandon_on_cancel=True)
@@ -127,22 +129,22 @@ def replay_sync(
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ReplayResult:
-    """Do the same as `replay` where no event loop runs."""
+    """Replay a run like `replay`, outside an event loop."""
     record = RecordedRun(entries, run)
     record.require_replayable(agent)
     clock = trio.testing.MockClock()
     replayer = _Replayer(record, agent, rules, os.environ if environ is None else environ, clock)
-    # The budgets around this call are not those around the run.
+    # The caller's budgets do not apply to the replayed run.
     return contextvars.Context().run(partial(trio.run, replayer.run, clock=clock))
 
 
 class _RecordedTimes:
-    """Dates facts as in the record, and starts tasks and turns at the recorded facts."""
+    """Gives facts their recorded times, and starts tasks and turns at the recorded facts."""
 
     def __init__(self, ledger: Ledger, record: RecordedRun, position: ReplayPosition) -> None:
         self.journal = MemoryJournal()
         self.positions: list[float] = []
-        """The position in the record at which each fact was posted."""
+        """The position in the record at which each fact of the replay was posted."""
         self.now = record.entries[0].at
         self._ledger = ledger
         self._record = record
@@ -160,7 +162,7 @@ class _RecordedTimes:
             task_turn = self._record.task_turn(event.task, turn)
             recorded = self._record.abandoned_calls.get(task_turn)
             if recorded is not None and recorded.reason is event.reason:
-                # What it had used was estimated, perhaps by other rules than today's.
+                # The recorded usage was an estimate, perhaps made by other rules than today's.
                 usage, charged = recorded.usage, recorded.charged
                 event = attrs.evolve(event, usage=usage, charged=charged)
         return event, self.now if at is None else at
@@ -196,7 +198,7 @@ class _DiscardingDoor:
 
 
 class _Replayer:
-    """An orchestrator that is driven by a record."""
+    """An orchestrator that a record drives."""
 
     def __init__(
         self,
@@ -251,19 +253,19 @@ class _Replayer:
                 await trio.testing.wait_all_tasks_blocked()
             result = self._compared()
             callers.cancel_scope.cancel(reason="the record has ended")
-            # A call that was broken off waits for its end, whatever is cancelled.
+            # A call that was broken off waits for its end even when it is cancelled.
             self._position.finish()
         return result
 
     def _compared(self) -> ReplayResult:
-        # Facts that were posted at one position stay in their order.
+        # Facts at the same position keep their order.
         count = len(self._times.positions) + 1
         positions = (seq + at / count for at, seq in enumerate(self._times.positions))
         entries = list(zip(self._times.journal.entries, positions, strict=True))
         return compare(self._record, entries, self._ledger, self._models.unrecorded_waits)
 
     async def _advance_clock(self, entry: Entry) -> None:
-        """Let the clock jump to the time of a fact, from one deadline to the next."""
+        """Move the clock to the time of a fact, deadline by deadline."""
         while self._other_usage and self._other_usage[0].seq < entry.seq:
             self._other_usage.popleft().apply(self._ledger)
         self._began += self._downtime.get(entry.seq, 0)
@@ -282,7 +284,7 @@ class _Replayer:
             self._clock.jump(max(0.0, limit) + CLOCK_STEP_SECONDS)
 
     def _may_follow_deadline(self, event: Event) -> bool:
-        """Return whether a deadline may be the reason of a fact."""
+        """Return whether a deadline may have caused a fact."""
         match event:
             case TaskRequested(request):
                 return self._is_pipeline_task(request.parent)
@@ -299,7 +301,7 @@ class _Replayer:
                 return False
 
     def _is_pipeline_task(self, task: TaskId) -> bool:
-        """Return whether a task runs a program, which may have deadlines of its own."""
+        """Return whether a task runs a program, which may set its own deadlines."""
         record = self._ledger.tasks.get(task)
         if record is None or record.outcome is not None:
             return False
@@ -314,7 +316,7 @@ class _Replayer:
     def _repeat_external_action(
         self, sessions: Sessions, callers: trio.Nursery, entry: Entry
     ) -> None:
-        """Repeat the action of a client, a person or a command outside the orchestrator."""
+        """Repeat an action from outside the orchestrator: by a client, a person or a command."""
         if entry.seq in self._caller_cancelled_seqs:
             self._turn_scope.cancel(reason="the caller was cancelled")
         event = entry.event
@@ -335,7 +337,7 @@ class _Replayer:
             case ModelFailed(reason=ModelFailure.QUESTION):
                 self._post_if_possible(event)
             case _:
-                pass  # the replay comes to it by itself
+                pass  # the replay posts it by itself
 
     def _repeat_door_fact(self, sessions: Sessions, callers: trio.Nursery, event: DoorFact) -> None:
         match event:
@@ -384,7 +386,7 @@ class _Replayer:
     def _post_if_possible(self, event: ProcessFact | OversightFact | ModelFailed) -> None:
         """Post the fact of a background command, a person, or a parent that a tool asks.
 
-        These are not repeated: their facts are posted, as far as they are possible here.
+        The action itself is not repeated, so the fact is posted if the ledger accepts it.
         """
         if event.task in self._ledger.tasks:
             with suppress(ImpossibleEventError):
@@ -396,7 +398,7 @@ class _Replayer:
             await sessions.turns.take(self._session)
 
     def _repeat_cancel(self, sessions: Sessions, callers: trio.Nursery, entry: Entry) -> None:
-        """Cancel what was cancelled from outside."""
+        """Repeat a cancel that came from outside."""
         match entry.event:
             case CancelRequested(task) | TaskSettled(task):
                 pass
@@ -406,7 +408,7 @@ class _Replayer:
         if (record := ledger.tasks.get(task)) is None or record.outcome is not None:
             return
         if isinstance(entry.event, TaskSettled):
-            # Of a task that had not started, only the end is recorded.
+            # The record of a task that never started has only its end.
             is_meant = entry.event.outcome.cause is Cause.BEFORE_START
         else:
             is_meant = (not record.is_root or record.is_running) and not (record.cancel_requested)

@@ -1,8 +1,7 @@
-"""A session that begins with facts of another one.
+"""A session that begins with facts of another session.
 
-All of them are posted in one step, so that one commit has them. No model is called for them, no
-tool is run, and they cost nothing. The session is then resumed as after a crash: there is no second
-way.
+One commit contains all copied facts. They call no model, run no tool and cost nothing. The session
+then resumes the same way as after a crash.
 """
 
 import re
@@ -51,17 +50,17 @@ PROCESS_NOT_COPIED: Final = (
 
 @attrs.frozen(kw_only=True)
 class CopiedRun:
-    """What a new run has of an old one."""
+    """The part of an old run that a new run begins with."""
 
     record: RecordedRun
     """The old run."""
     task: TaskId
-    """The task from which on the new one is another."""
+    """The task at which the new run departs from the old one."""
     facts: Sequence[Entry]
 
     @property
     def open_turn(self) -> int:
-        """The number of the turn that goes on in the new run; 0 if none does."""
+        """The number of the turn that continues in the new run, or 0."""
         turn = 0
         for entry in self.facts:
             if isinstance(entry.event, TurnStarted):
@@ -79,14 +78,14 @@ class CopiedRun:
         deps: object = None,
         kept_open: KeptOpen | None = None,
     ) -> SessionRecord:
-        """Post all of it as a new session, without a checkpoint: nothing of it starts before.
+        """Post the copy as a new session, without a checkpoint, so that no task starts early.
 
         Args:
             sessions: the sessions of the orchestrator.
-            agent: the agent of the run, as it is defined now.
+            agent: the current definition of the run's agent.
             id_: the id of the new session.
-            deps: what the program gives to the tools and instructions of the tree.
-            kept_open: how the session outlives the call; None is as the old one did.
+            deps: the object that the program gives to the tools and instructions of the tree.
+            kept_open: how the session outlives the call; None: like the old session.
         """
         sessions.registry.require_models(agent, deps)
         _SessionCopy(sessions, self, id_).post(agent, kept_open)
@@ -149,10 +148,10 @@ class _SessionCopy:
             case TurnStarted() | ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
                 event = attrs.evolve(event, mail=mail)
-            # It was started again after a crash, which the fork does not have.
+            # A restart after a crash, which the fork does not have.
             case TaskStarted(task) if tasks[task].is_running:
                 return
-            # It was refused with the failure of its dependency, which was just copied.
+            # The failure of its dependency, which was just copied, refused it.
             case TaskSettled(task) if tasks[task].outcome is not None:
                 session = self._records.sessions[self._id]
                 notices = {about: at for at, about in session.task_notices()}
@@ -165,9 +164,9 @@ class _SessionCopy:
         self._facts.post(event)
 
     def _with_new_ids(self, event: Event) -> Event:
-        """Return a fact with the ids of the fork in place of those of the run."""
+        """Return a fact with the ids of the fork in place of the run's ids."""
         if isinstance(event, SessionOpened | MessageReceived):
-            # The key of a client pays for what it began, and not for a fork of that.
+            # The key of a client pays for the run that it began, but not for a fork.
             own = tuple(it for it in event.grants if not it.is_standing)
             event = attrs.evolve(event, grants=own)
         encoded = encode(event)

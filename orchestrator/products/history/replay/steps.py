@@ -15,7 +15,7 @@ class Step:
     what: str
     detail: str
     position: float
-    """The position of the replay at this step; of a recorded step, its sequence number."""
+    """The position of the replay at this step; a recorded step has its sequence number."""
     tool: str = ""
     """The tool that answered."""
     outcome: Outcome | None = None
@@ -46,7 +46,7 @@ def request_step(event: TaskRequested, position: float) -> Step:
 
 def model_step(event: ModelAnswered, position: float) -> Step:
     settings = ""
-    # The answers that a fork copied had the settings of the other run.
+    # Copied answers have the settings of the original run.
     if event.settings is not msgspec.UNSET and not event.copied:
         given = sorted(event.settings.items())
         settings = f" under {', '.join(f'{name}={value!r}' for name, value in given)}"

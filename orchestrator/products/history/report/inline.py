@@ -1,6 +1,6 @@
-"""The report's page inside another page: what a notebook shows of a run.
+"""The report of a run inside another page, such as a notebook.
 
-The page is in a frame without an origin, so neither it nor a text of the run reaches the notebook.
+The frame has no origin, so neither its page nor a text of the run can reach the notebook.
 """
 
 from html import escape
@@ -14,7 +14,7 @@ from orchestrator.products.history.report.page import build_report
 from orchestrator.products.history.report.transcripts import Transcripts
 
 HEIGHT: Final = 420
-"""Of the frame, in pixels: more scrolls inside of it."""
+"""The height of the frame in pixels; a longer page scrolls inside it."""
 ANSWER_CHARACTERS: Final = 20_000
 
 
@@ -22,9 +22,9 @@ def inline_report(tree: Tree, *, answer: str = "", error: str = "") -> str:
     """Return a tree as the report's viewer in a frame, with the answer above it.
 
     Args:
-        tree: of a run that has ended, or a copy: nothing changes it meanwhile.
-        answer: what the run has come to.
-        error: why it has come to nothing.
+        tree: the tree of a run that has ended, or a copy, so that it does not change meanwhile.
+        answer: the answer of the run.
+        error: the error of the run.
     """
     page = build_report(
         _history_of(tree), version=version("delegation-orchestrator"), transcripts=Transcripts.NONE
@@ -49,7 +49,7 @@ def _box(text: str, colour: str) -> str:
 
 
 def _history_of(tree: Tree) -> RunHistory:
-    """Return what a tree knows of its run; the journal knows more."""
+    """Return the history of a run as far as its tree has it; the journal has more."""
     last = last_moment(tree, tree)
     return RunHistory(
         run=SessionId(tree.root),

@@ -1,6 +1,6 @@
 """A tree as columns of small numbers, so that a page can carry tens of thousands of tasks.
 
-Rows of JSON are ten times as large. `viewer/sources/run/columns.js` reads the columns.
+JSON rows would be ten times as large. `viewer/sources/run/columns.js` reads the columns.
 """
 
 import base64
@@ -17,7 +17,7 @@ from orchestrator.kernel.journal.run_history import RunHistory
 FORMAT: Final = 1
 """Raise it when the meaning of a column changes."""
 GOAL_CHARACTERS: Final = 300
-"""How many characters of a goal are in the tree; the transcript has all of it."""
+"""The characters of a goal that the tree keeps; the transcript has the whole goal."""
 ERROR_CHARACTERS: Final = 2_000
 TRACEBACK_CHARACTERS: Final = 4_000
 SHORT_CHARACTERS: Final = 200
@@ -108,7 +108,7 @@ _NAMES: Final = (
 
 
 def _error(history: RunHistory, task: TaskId) -> str:
-    """Return the error of a task, with the end of its traceback, where it was raised."""
+    """Return the error of a task, with the end of its traceback if there is one."""
     error = history.tree[task].error
     trace = history.tracebacks.get(task)
     if not (error and trace):
@@ -123,7 +123,7 @@ def _since(start: float, at: float) -> int:
 
 
 def _since_or_never(start: float, at: float | None, requested: int) -> int:
-    # A clock that was set back must not turn it into -1, which means never.
+    # If the clock was set back, the time must not become -1, which means never.
     return -1 if at is None else max(0, _since(start, at) - requested)
 
 

@@ -1,7 +1,7 @@
-"""The page: a summary without script, the packed run, and the viewer.
+"""The page of a report: a summary without script, the packed run, and the viewer.
 
-Nothing is fetched, and no text of the run can become code: the content security policy allows only
-our script and style, by their hashes, and the run is base64.
+The page fetches no resource, and no text of the run can become code: the content security policy
+allows only our script and style, by their hashes, and the run is base64.
 """
 
 import base64
@@ -54,7 +54,7 @@ PAGE: Final = """\
 
 @attrs.frozen
 class Report:
-    """A report, and which transcripts it has."""
+    """A report, and its transcripts."""
 
     html: str
     transcripts: PackedTranscripts
@@ -65,8 +65,8 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
 
     Args:
         history: the run.
-        version: of the orchestrator that writes the report.
-        transcripts: which transcripts the history has.
+        version: the version of the orchestrator that writes the report.
+        transcripts: the choice of transcripts in the history.
     """
     if transcripts is Transcripts.NONE:
         history = attrs.evolve(history, answer="")
@@ -102,7 +102,7 @@ def _about(history: RunHistory, title: str, transcripts: PackedTranscripts) -> d
     return {
         "title": title,
         "run": history.run,
-        # Without the root, which is always on it.
+        # The root is left out: it is always on the critical path.
         "critical": [
             numbers[task] for task in history.critical_path.tasks if task != history.tree.root
         ],

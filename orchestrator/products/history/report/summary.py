@@ -1,6 +1,6 @@
 """The summary of a run as plain HTML: it works without script, on paper, and in a diff.
 
-Every text of the run is escaped here. Rows that are left out are counted.
+This module escapes every text of the run, and counts the rows that it leaves out.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ ANSWER_CHARACTERS: Final = 4_000
 ERROR_CHARACTERS: Final = 300
 ERRORS_SHOWN: Final = 20
 TASKS_SHOWN: Final = 3
-"""Of those that failed with one error."""
+"""The number of tasks to show for each error."""
 COSTS_SHOWN: Final = 20
 SUBTREES_SHOWN: Final = 15
 STEPS_SHOWN: Final = 30
@@ -68,9 +68,9 @@ def summary_of(history: RunHistory, title: str, *, version: str, transcripts: st
 
     Args:
         history: the run.
-        title: of the page.
-        version: of the orchestrator that writes the report.
-        transcripts: a sentence on the transcripts in the report.
+        title: the title of the page.
+        version: the version of the orchestrator that writes the report.
+        transcripts: a sentence about the transcripts in the report.
     """
     tree = history.tree
     glyph, word, group = STATUS_DISPLAY[tree[tree.root].status]
@@ -326,12 +326,12 @@ def _short(text: str, most: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape a text, without characters that change the direction of the text around it."""
+    """Escape a text, and remove characters that change the direction of the text around it."""
     return escape(_MARKS.sub("\N{REPLACEMENT CHARACTER}", printable(text)))
 
 
 def dollars(usage: Usage) -> str:
-    """Format a cost; a lower bound is marked."""
+    """Format a cost, and mark a lower bound."""
     if usage.unpriced and not usage.micro_usd:
         return "price unknown"
     amount = usage.micro_usd / 1_000_000
@@ -356,14 +356,14 @@ class FailureGroup:
     """The tasks that failed with one error."""
 
     error: str
-    """The error of the first of them, in one line."""
+    """The error of the first task, in one line."""
     tasks: Sequence[TaskId]
 
 
 def failure_groups(tree: Tree) -> list[FailureGroup]:
     """Group the failed tasks of a tree, the most frequent error first.
 
-    Numbers in an error do not make it another one. `viewer/sources/run/failures.js` does the same.
+    Errors that differ only in numbers are the same. `viewer/sources/run/failures.js` does the same.
     """
     groups: dict[str, FailureGroup] = {}
     tasks: dict[str, list[TaskId]] = {}
@@ -385,7 +385,7 @@ class ModelCost:
 
     agent: str
     model: str
-    """The model that answered last in these tasks; empty if none did."""
+    """The model that answered last in these tasks, or an empty text."""
     tasks: int = 0
     usage: Usage = attrs.field(factory=Usage)
 

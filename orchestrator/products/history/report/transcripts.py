@@ -1,4 +1,5 @@
-"""The transcripts of a report, packed: limited in size, with a sentence on what is left out.
+"""The packed transcripts of a report: limited in size, with a sentence about the transcripts left
+out.
 
 Texts of models and tools are data: the page shows them as text.
 """
@@ -17,29 +18,30 @@ from orchestrator.kernel.journal.run_history import RunHistory, TaskTranscript
 from orchestrator.products.history.report.packed_tree import pack
 
 MESSAGE_CHARACTERS: Final = 20_000
-"""How many characters of a message the report has."""
+"""The characters of a message that the report keeps."""
 REPORT_CHARACTERS: Final = 10_000_000
-"""How many characters all transcripts of a report have at most."""
+"""The most characters of all transcripts of a report."""
 AUTO_BYTES: Final = 4_000_000
-"""How large all transcripts are at most in a report for which none were asked: with its tree and
-its viewer it stays below 5 MB, which a mail takes."""
+"""The most bytes of all transcripts under `Transcripts.AUTO`: with its tree and its viewer, the
+report stays below 5 MB and fits into a mail.
+"""
 PACKET_CHARACTERS: Final = 200_000
 """The size of a full packet: the page unpacks one whole packet to show one task."""
 NOT_SUCCEEDED: Final[frozenset[str]] = frozenset(Ending) - {
     Ending.SUCCEEDED,
-    # A task that was refused has no transcript.
+    # A refused task has no transcript.
     Ending.REFUSED,
 } | {Status.INTERRUPTED}
 
 
 class Transcripts(enum.StrEnum):
-    """Which transcripts a report has."""
+    """The choice of transcripts in a report."""
 
     NONE = "none"
     AUTO = "auto"
-    """As many as fit a small file, beginning with tasks that did not succeed."""
+    """As many transcripts as fit into a small file, starting with tasks that did not succeed."""
     FAILED = "failed"
-    """Only of tasks that did not succeed."""
+    """Only transcripts of tasks that did not succeed."""
     ALL = "all"
 
     def wants(self, status: str) -> bool:
@@ -56,16 +58,16 @@ class PackedTranscripts:
     index: Mapping[TaskId, int]
     """The packet of each task."""
     left_out: int
-    """How many tasks were left out because the report was full."""
+    """The number of tasks that were left out because the report was full."""
     kind: Transcripts
 
     @property
     def sentence(self) -> str:
-        """What the report has, for people."""
+        """A sentence for people about the transcripts in the report."""
         if self.kind is Transcripts.NONE:
             return "No transcripts are in this file: it was written with --transcripts none."
         is_failed = self.kind is Transcripts.FAILED
-        whose = "what did not succeed" if is_failed else "all tasks"
+        whose = "tasks that did not succeed" if is_failed else "all tasks"
         full = ""
         if self.left_out:
             full = f" {self.left_out:,} more are left out: the file is full."
@@ -79,7 +81,7 @@ class PackedTranscripts:
 
 
 def pack_transcripts(history: RunHistory, kind: Transcripts) -> PackedTranscripts:
-    """Pack the transcripts of a run; tasks that did not succeed come first."""
+    """Pack the transcripts of a run, starting with tasks that did not succeed."""
     packets: list[str] = []
     index: dict[TaskId, int] = {}
     packet: dict[TaskId, list[dict[str, Any]]] = {}
@@ -132,7 +134,7 @@ def _in_order(history: RunHistory) -> Iterator[tuple[TaskId, TaskTranscript]]:
 
 
 def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
-    """Yield messages in the form of `GET /v1/tasks/{id}/transcript`, which one viewer shows."""
+    """Yield messages in the form of `GET /v1/tasks/{id}/transcript`, for the shared viewer."""
     for message in transcript.messages:
         yield _message(message)
     outcome = transcript.outcome
@@ -188,7 +190,7 @@ def _arguments(call: ToolCall) -> Mapping[str, Any]:
 
 
 def _cut(text: str, **more: Any) -> dict[str, Any]:
-    """Return a message with the beginning of a text, and of the rest only what says something."""
+    """Return a message with the beginning of a text, and the other fields that are not empty."""
     message = {
         "text": text[:MESSAGE_CHARACTERS],
         **{name: value for name, value in more.items() if value},

@@ -1,7 +1,7 @@
 """Simulation in virtual time: the real orchestrator with simulated models and tools.
 
-`simulate` runs an agent many times on a clock that jumps, and reports how long it takes, what it
-costs and what limits it. `estimate` returns what a run may use, before it is made.
+`simulate` runs an agent many times on a clock that jumps, and reports its time, its cost and its
+bottleneck. `estimate` returns the likely and the largest usage of a run in advance.
 """
 
 from orchestrator.products.history.simulation.estimate import Bounds, Estimate, estimate

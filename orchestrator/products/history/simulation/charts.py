@@ -1,4 +1,4 @@
-"""Charts of a simulation: of characters for a terminal, and as SVG."""
+"""Charts of a simulation: as characters for a terminal, and as SVG."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -28,9 +28,9 @@ class Timeline:
     seed: int
     seconds: float
     in_flight: Sequence[float]
-    """How many calls were with a provider, in equal parts of the time."""
+    """The number of calls at a provider, in equal parts of the time."""
     queue_length: Sequence[float]
-    """How many tasks waited for a slot."""
+    """The number of tasks that waited for a slot."""
 
     @classmethod
     def of(cls, run: SimulatedRun) -> "Timeline":
@@ -94,7 +94,7 @@ def _cost(report: "SimulationReport") -> str:
     if not report.cost.max and not report.unpriced:
         why = "scripted and local models cost nothing; --price assumes more"
         return f"{'cost':<24}{'$0':>12}  {why}"
-    # Models without a known price come on top.
+    # Models without a known price are not included.
     return _row("cost", report.cost, "≥ ${:,.4f}" if report.unpriced else "${:,.4f}")
 
 
@@ -103,7 +103,7 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _bars(values: Sequence[float]) -> list[str]:
-    """Return columns of blocks, the highest with its number."""
+    """Return columns of blocks, with the number of the highest one."""
     top = max(values) or 1.0
     heights = [round(value / top * ROWS * 8) for value in values]
     # A value above zero is visible.

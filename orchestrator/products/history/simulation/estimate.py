@@ -1,7 +1,7 @@
-"""Estimates what a run may use before it is made.
+"""Estimates the usage of a run in advance.
 
-The expected use is simulated, with the prices of the models that the agents name. The upper bound
-follows from limits and budgets alone, and is unbounded where nothing bounds it.
+The expected usage is simulated, with the prices of the agents' models. The upper bound follows from
+limits and budgets alone; without a limit it is unbounded.
 """
 
 import math
@@ -21,7 +21,7 @@ SEEDS: Final = 20
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """What a run may use at most, by its limits and budgets. None is without bound.
+    """The most that a run may use, by its limits and budgets. None means unbounded.
 
     A limit of an agent is checked before each call, so its last call may exceed it; a budget is
     never exceeded.
@@ -35,21 +35,21 @@ class Bounds:
 
 @attrs.frozen(kw_only=True)
 class Estimate:
-    """What a run is expected to use, and what it may use at most."""
+    """The expected usage of a run, and its upper bound."""
 
     agent: str
     tasks: Quantiles
     calls: Quantiles
     tokens: Quantiles
     cost: Quantiles | None
-    """Dollars, of the models whose price is known; None if none is."""
+    """The dollars for models with a known price; None if no price is known."""
     seconds: Quantiles
     worst: Bounds
     unpriced: tuple[str, ...]
-    """The models whose price is unknown: they come on top of `cost`."""
+    """The models without a known price, which `cost` leaves out."""
 
     def to_text(self) -> str:
-        """Return it as lines of text."""
+        """Return the estimate as lines of text."""
         worst = self.worst
         rows = [
             ("", "p50", "p95", "at most"),
@@ -77,12 +77,12 @@ class Estimate:
 def estimate(
     agent: Agent[Any], goal: str | None = None, settings: SimulationSettings | None = None
 ) -> Estimate:
-    """Return what a run of an agent may use.
+    """Return the expected usage of a run, and its upper bound.
 
     Args:
-        agent: the agent, with all that it may delegate to.
-        goal: its goal; left out: a sample of what it takes.
-        settings: what is assumed of models and providers; by default the usual, with 20 seeds.
+        agent: the agent, with all its delegates.
+        goal: the goal of the run; by default a sample input for the agent.
+        settings: the assumptions about models and providers; by default the usual, with 20 seeds.
     """
     settings = SimulationSettings(seeds=SEEDS) if settings is None else settings
     report = simulate(agent, goal, settings)
@@ -101,7 +101,7 @@ def estimate(
 
 @attrs.frozen
 class _Amounts:
-    """What may be used at most; infinite if nothing bounds it."""
+    """An upper bound of usage; infinite if there is no limit."""
 
     calls: float
     tokens: float
@@ -110,7 +110,7 @@ class _Amounts:
 
 
 class _UpperBound:
-    """What an agent and all below it may use at most."""
+    """Computes the upper bound for an agent and its delegates."""
 
     def __init__(self, settings: SimulationSettings) -> None:
         self._rules: Rules = settings.rules
@@ -118,13 +118,13 @@ class _UpperBound:
 
     def of(self, agent: Agent[Any], levels: int) -> _Amounts:
         if isinstance(agent, Pipeline):
-            # Nothing bounds how often a program delegates.
+            # A program may delegate without limit.
             boundless = _Amounts(math.inf, math.inf, math.inf)
             return _capped(boundless, agent.budget)
         own = self._own(agent)
         below = [self.of(it, levels - 1) for it in agent.delegates if levels > 0]
         if agent.copies and levels > 0:
-            # A copy of a copy is bounded by the levels, which is as good as by nothing.
+            # Only the levels limit copies of copies, so the bound would be meaninglessly large.
             below.append(_Amounts(math.inf, math.inf, math.inf))
         if not below:
             return _capped(own, agent.budget)
@@ -133,7 +133,7 @@ class _UpperBound:
             tasks = min(tasks, agent.budget.tasks)
 
         def most(of_each: Iterable[float]) -> float:
-            # Infinity times nothing is no number.
+            # Infinity times zero is NaN.
             return tasks * max(of_each) if tasks else 0
 
         total = _Amounts(
@@ -162,7 +162,7 @@ class _UpperBound:
 def _capped(amounts: _Amounts, budget: Budget | None) -> _Amounts:
     if budget is None:
         return amounts
-    # Tasks and levels bound the delegates; a second bounds nothing that is known.
+    # Tasks and levels limit the delegates. Seconds limit no amount that is known in advance.
     calls = math.inf if budget.calls is None else budget.calls
     tokens = math.inf if budget.tokens is None else budget.tokens
     cost = math.inf if budget.usd is None else budget.usd * 1_000_000

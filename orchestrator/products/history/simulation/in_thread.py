@@ -1,7 +1,7 @@
 """Simulation beside an event loop: in a thread, for some seconds, until it is cancelled.
 
-The thread has an event loop and a clock of its own. It lets the interpreter go between any two
-steps, and ends with the fact after a cancellation.
+The thread has its own event loop and clock. It releases the interpreter between steps, and ends at
+the first fact after a cancellation.
 """
 
 import time
@@ -24,17 +24,17 @@ async def simulate_in_thread(
     seconds: float,
     limiter: trio.CapacityLimiter | None = None,
 ) -> SimulationReport | None:
-    """Run an agent for as many seeds as there is time for, and return what that comes to.
+    """Simulate as many seeds as the time allows, and return the statistics.
 
     Args:
-        agent: the agent, with all that it may delegate to.
-        goal: its goal.
-        settings: what is assumed; `seeds` is how many runs there are at most.
-        seconds: no other run begins after these.
-        limiter: how many threads there may be.
+        agent: the agent, with all its delegates.
+        goal: the goal of the run.
+        settings: the assumptions; `seeds` is the largest number of runs.
+        seconds: the time after which no further run begins.
+        limiter: limits the number of threads.
 
     Returns:
-        None if not even one run has ended after twice that time.
+        The statistics, or None if no run has ended after twice that time.
     """
     work = _Work(agent, goal, settings, seconds)
     async with trio.open_nursery() as nursery:
@@ -65,7 +65,7 @@ class _Work:
 
     def run(self) -> SimulationReport | None:
         begun = time.monotonic()
-        # A run that has begun gets as long again.
+        # A run that has begun may take as long again.
         self.deadline = begun + 2 * self.seconds
         tally = SeedStatistics()
         first = self.settings.first_seed

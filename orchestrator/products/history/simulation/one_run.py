@@ -55,21 +55,22 @@ class SimulatedRun:
     makespan: float
     usage: Usage
     chain: dict[Wait, float]
-    """What the end of the run waited for, one after the other; adds up to the makespan."""
+    """The seconds that the end of the run waited for each thing, in sequence; the sum is the
+    makespan."""
     waited: dict[Wait, float]
-    """What all tasks waited for, together."""
+    """The seconds that all tasks together waited for each thing."""
     failures: dict[str, int]
-    """How attempts failed."""
+    """The number of failed attempts of each kind."""
     endings: dict[str, int]
-    """How tasks ended, the root included."""
+    """The number of tasks with each ending, the root included."""
     in_flight: Sequence[OverlapCount]
-    """How many calls were with a provider, from each moment on."""
+    """The number of calls at a provider, at each change."""
     in_line: Sequence[OverlapCount]
-    """How many tasks waited for a slot, from each moment on."""
+    """The number of tasks that waited for a slot, at each change."""
     peak_places: int
-    """How many tasks held a slot at most: what `Rules.live_tasks` bounds."""
+    """The most slots in use at the same time, which `Rules.live_tasks` limits."""
     unpriced: tuple[str, ...]
-    """The models whose price is unknown."""
+    """The models without a known price."""
 
     @property
     def tasks(self) -> int:
@@ -77,12 +78,12 @@ class SimulatedRun:
 
     @property
     def peak(self) -> int:
-        """How many calls were with a provider at the same time."""
+        """The most calls at a provider at the same time."""
         return max((level.count for level in self.in_flight), default=0)
 
     @property
     def mean(self) -> float:
-        """How many calls were with a provider on average."""
+        """The average number of calls at a provider."""
         if not self.makespan:
             return 0.0
         following = [level.at for level in self.in_flight[1:]]
@@ -91,7 +92,7 @@ class SimulatedRun:
 
 
 class SimulationStoppedError(Exception):
-    """A simulated run was stopped from outside, and says nothing."""
+    """A simulated run was stopped from outside, so it has no result."""
 
 
 def simulate_once(
@@ -105,31 +106,31 @@ def simulate_once(
     """Simulate one run.
 
     Args:
-        agent: the agent, with all that it may delegate to.
-        goal: its goal.
-        settings: what is assumed.
-        seed: what all is drawn from.
-        is_stopped: asked with every fact; another thread may say so.
+        agent: the agent, with all its delegates.
+        goal: the goal of the run.
+        settings: the assumptions about models and providers.
+        seed: the seed of all random draws.
+        is_stopped: called at every fact; returns whether to stop the run.
 
     Raises:
-        SimulationStoppedError: it was.
+        SimulationStoppedError: `is_stopped` returned True.
     """
     # Imported late: only simulation and replay need a clock that jumps.
     from trio.testing import MockClock
 
     if trio.lowlevel.in_trio_run():
         raise DefinitionError(
-            "a simulation has an event loop of its own; from inside another, await"
+            "a simulation has its own event loop; inside another event loop, await"
             " trio.to_thread.run_sync(simulate, agent, goal, settings)"
         )
     simulation = _Simulation(agent, goal, settings, seed, is_stopped)
     clock = MockClock(autojump_threshold=0)
-    # Budgets around the caller are not those around the run.
+    # The caller's budgets do not apply to the run.
     return contextvars.Context().run(partial(trio.run, simulation.run, clock=clock))
 
 
 class _PeakSlots:
-    """Counts the slots that a simulated orchestrator uses at most, after every fact."""
+    """Counts the most slots that a simulated orchestrator uses, after every fact."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.count = 0
@@ -170,7 +171,7 @@ class _Simulation:
             NO_WORKSPACE,
             new_task_id=SimulatedIds().new_task_id,
             place=SimulatedTools(self._settings, self._tasks, registry),
-            # Which tools a server has is not known: one of them stands for all.
+            # The tools of a server are unknown: one stand-in represents them all.
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
             timing=SimulatedTiming(self._tasks, self._settings.limit_factor),
         ) as engine:

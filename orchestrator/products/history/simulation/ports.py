@@ -1,7 +1,6 @@
 """The ports of a simulated run: models and tools that draw from a seed, steps in a drawn order.
 
-Nothing else is replaced: agents, turns, delegation, slots, budgets, limiters, retries and prices
-are those of a real run.
+Agents, turns, delegation, slots, budgets, limiters, retries and prices are real.
 """
 
 import hashlib
@@ -44,7 +43,7 @@ from orchestrator.products.history.simulation.wait_chain import Wait
 
 
 class SimulatedTasks:
-    """What each task of a simulated run draws."""
+    """The random draws of each task of a simulated run."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -52,7 +51,7 @@ class SimulatedTasks:
         self.by_id: dict[TaskId, SimulatedTask] = {}
 
     def of(self, task: TaskRecord) -> SimulatedTask:
-        """Return what a task draws: the same for the same work, in whatever order tasks come."""
+        """Return the draws of a task: the same for the same work, in any order of tasks."""
         if task.id not in self.by_id:
             if task.parent is None or task.request is None:
                 key = f"{self._seed}"
@@ -61,7 +60,7 @@ class SimulatedTasks:
                 above = self.of(task.parent).key
                 work = f"{above}/{request.agent}/{request.goal}\n{request.context}"
                 key = hashlib.sha256(work.encode(errors="surrogatepass")).hexdigest()
-            # Among tasks with the very same work, it does not matter which is which.
+            # Tasks with exactly the same work are interchangeable.
             self._counts[key] += 1
             self.by_id[task.id] = SimulatedTask(f"{key}/{self._counts[key]}", task)
         return self.by_id[task.id]
@@ -76,7 +75,7 @@ class SimulatedModels:
         self._names = ModelResolver({}, connect=_UnusedModel)
         self._provider_limiters: dict[str, Limiter] = {}
         self.unpriced: set[str] = set()
-        """The models whose price is unknown."""
+        """The models without a known price."""
 
     def model_of(self, agent: Agent[Any]) -> Model:
         return self._names.model_of(agent)
@@ -131,7 +130,9 @@ class SimulatedModels:
 
 
 class SimulatedTools:
-    """The tools of a simulation (`ToolPlace`): an agent's own are not run, delegation is real."""
+    """The tools of a simulation (`ToolPlace`): an agent's own tools do not run, delegation is
+    real.
+    """
 
     has_effects = False
     resumes_calls = False
@@ -156,7 +157,7 @@ class SimulatedTools:
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
         simulated = self._tasks.of(task)
-        # Calls of one answer run at the same time, so each draws by itself.
+        # The calls of one answer run at the same time, so each has its own draws.
         rng = seeded_random(simulated.key, call.id)
         await simulated.sleep_jitter(rng)
         own = self._registry.agent_of(task).tools
@@ -171,7 +172,7 @@ class SimulatedTools:
 
 
 class SimulatedIds:
-    """The ids of a simulation: counted, and as long as real ones, since models read them."""
+    """The ids of a simulation: counted, and as long as real ids, since models read them."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -183,7 +184,7 @@ class SimulatedIds:
 
 
 class SimulatedTiming:
-    """The timing of a simulation (`StepTiming`): each step begins at a moment of its own."""
+    """The timing of a simulation (`StepTiming`): each step begins at its own moment."""
 
     def __init__(self, tasks: SimulatedTasks, limit_factor: int) -> None:
         self._tasks = tasks
@@ -201,7 +202,7 @@ class SimulatedTiming:
             simulated.add_wait(Wait.FAN_OUT, held_since)
 
     async def before_run(self, task: TaskRecord) -> None:
-        # Cancelled meanwhile, it still has to be settled by its runner.
+        # If the task is cancelled meanwhile, its runner must still settle it.
         with trio.CancelScope(shield=True):
             await self._tasks.of(task).sleep_jitter()
 

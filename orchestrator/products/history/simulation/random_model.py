@@ -1,8 +1,8 @@
-"""Simulated models: each answer, and how long it takes, is drawn from a seed.
+"""Simulated models: each answer and its duration are drawn from a seed.
 
-What a task draws depends on the seed, its agent, its goal and its parent, not on the order in which
-tasks come. Steps at the same time would run in an order that trio shuffles; so each step of each
-task is delayed by a moment that it draws too, and the clock gives the same order every time.
+The draws of a task depend on the seed, its agent, its goal and its parent, not on the order of
+tasks. Trio shuffles steps that are due at the same time; so each step of a task has a short random
+delay, and the clock gives the same order every time.
 """
 
 import random
@@ -38,7 +38,7 @@ from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.wait_chain import Wait, WaitInterval
 
 JITTER_SECONDS: Final = 0.01
-"""How many seconds the start of a step is delayed at most."""
+"""The largest delay of a step, in seconds."""
 SMALL_JITTER_SECONDS: Final = 1e-4
 DELEGATE_TASK: Final = "delegate_task"
 DELEGATION_TOOLS: Final = frozenset({DELEGATE_TASK, "task"})
@@ -47,16 +47,16 @@ FILLER: Final = "What a model would have said stands here. " * 100
 FAILURES: Final = (Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.TIMEOUT)
 LONGEST_RETRY_AFTER: Final = 10.0
 TIMEOUT_FACTOR: Final = 3.0
-"""How many times as long as an answer it takes to find out that none will come."""
+"""The time until a timeout, as a multiple of the time for an answer."""
 
 
 def seeded_random(*words: str) -> random.Random:
-    """Return a random number generator that is the same for the same words."""
+    """Return a random number generator seeded with these words."""
     return random.Random("/".join(words))  # noqa: S311 (a simulation is repeated)
 
 
 class SimulatedTask:
-    """What one task draws, and what it has waited for."""
+    """The random draws of one task, and its waits."""
 
     def __init__(self, key: str, record: TaskRecord) -> None:
         self.key = key
@@ -65,18 +65,18 @@ class SimulatedTask:
         self.waits: list[WaitInterval] = []
         self.failures: Counter[str] = Counter()
         self.requested_at = 0.0
-        """When its current model call was requested."""
+        """The time at which the current model call was requested."""
         self.queued_since = 0.0
         self.failed_at: float | None = None
 
     async def sleep_jitter(self, rng: random.Random | None = None) -> None:
-        """Delay a step to a moment of its own."""
+        """Delay a step to its own moment."""
         await trio.sleep(JITTER_SECONDS * (rng or self.rng).random())
 
     async def sleep_small_jitter(self, *about: str) -> None:
-        """Delay a request of a program to a moment of its own.
+        """Delay a request of a program to its own moment.
 
-        A program may request thousands one after the other, so it is a short one.
+        The delay is short, since a program may send thousands of requests one after the other.
         """
         await trio.sleep(SMALL_JITTER_SECONDS * seeded_random(self.key, *about).random())
 
@@ -86,7 +86,7 @@ class SimulatedTask:
 
 
 class TaskModelWrapper(ModelWrapper):
-    """A model in front of another, for one simulated task."""
+    """A model wrapper for one simulated task."""
 
     def __init__(self, task: SimulatedTask, model: Model) -> None:
         super().__init__(model)
@@ -97,7 +97,7 @@ class TaskModelWrapper(ModelWrapper):
 
 
 class BeforeBudget(TaskModelWrapper):
-    """Notes when a call waits for its budget."""
+    """Records the time at which a call begins to wait for its budget."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if self._task.record.accounts:
@@ -108,12 +108,12 @@ class BeforeBudget(TaskModelWrapper):
 
 
 class AfterBudget(TaskModelWrapper):
-    """Notes when a call has its reservation."""
+    """Records the time at which a call has its reservation."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self._task.add_wait(Wait.BUDGET, self._task.requested_at)
         self._task.failed_at = None
-        # One booked call may let several go on at once.
+        # One booked call may release several waiting calls at once.
         await self._task.sleep_jitter()
         if request.attempts is not None:
             attempts = _TimedAttempts(self._task, request.attempts)
@@ -122,7 +122,7 @@ class AfterBudget(TaskModelWrapper):
 
 
 class _TimedAttempts:
-    """Notes when another call waits for its budget (`Attempts`)."""
+    """Records the time at which a further call waits for its budget (`Attempts`)."""
 
     def __init__(self, task: SimulatedTask, attempts: Attempts) -> None:
         self._task = task
@@ -148,7 +148,7 @@ class _TimedAttempts:
 
 
 class BeforeLimiter(TaskModelWrapper):
-    """Notes when an attempt queues for a provider."""
+    """Records the time at which an attempt queues for a provider."""
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if self._task.failed_at is not None:
@@ -245,8 +245,8 @@ class RandomModel:
         )
 
     def _calls(self, request: ModelRequest) -> tuple[ToolCall, ...]:
-        """Return the calls of the next answer: some of its own tools first, then delegations."""
-        # By its whole transcript: the request may have a compacted one.
+        """Return the calls of the next answer: the agent's own tools first, then delegations."""
+        # Look at the whole transcript: the request may contain a compacted one.
         made = {
             call.name
             for message in self._task.record.transcript
@@ -254,8 +254,8 @@ class RandomModel:
             for call in message.calls
         }
         position = len(self._task.record.transcript)
-        # A question to the parent would be a call of a model, which is not drawn here; and nothing
-        # in a simulation begins jobs.
+        # A question to the parent would be a model call, which is not drawn here; and a simulation
+        # begins no jobs.
         not_own = {*DELEGATION_TOOLS, ASK_PARENT, JOB_TOOL}
         own = [it for it in request.tools if it.name not in not_own]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
@@ -275,14 +275,14 @@ class RandomModel:
         )
 
     def _chosen_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Return as many tools as are to be called, each once if there are enough."""
+        """Return the tools to call, each once if there are enough."""
         count = self._settings.tool_calls
         if count <= len(tools):
             return self._task.rng.sample(tools, count)
         return self._task.rng.choices(tools, k=count)
 
     def _batches(self) -> Iterator[list[dict[str, str]]]:
-        """Yield the tasks that it delegates, in batches of what one call may have."""
+        """Yield the tasks to delegate, in batches as large as one call allows."""
         task, team = self._task.record, self._agent.delegates
         if not team and task.is_copy:
             return  # a copy does the work itself
@@ -305,7 +305,7 @@ class RandomModel:
 
 
 def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
-    """Return a goal for an agent that takes a typed value; empty if it takes any text."""
+    """Return a sample goal for an agent with a typed input; an empty text for any other agent."""
     if not isinstance(agent, Pipeline) or agent.takes_text:
         return ""
     try:
@@ -317,7 +317,7 @@ def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
 
 
 def _input_tokens(request: ModelRequest) -> int:
-    """Return how many tokens a request has."""
+    """Return the number of tokens of a request."""
     return estimated_tokens(request) - OUTPUT_ALLOWANCE
 
 

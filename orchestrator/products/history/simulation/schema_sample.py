@@ -1,7 +1,7 @@
-"""A small value that fits a JSON schema: what a simulated model answers where a type is promised.
+"""A small value that fits a JSON schema: the typed answer of a simulated model.
 
-Lists that are in no other list are as long as the fan-out, since a pipeline that maps over one
-does as many tasks; all else is as small as the schema allows.
+An outermost list is as long as the fan-out, since a pipeline that maps over it runs a task for each
+item. Everything else is as small as the schema allows.
 """
 
 import itertools
@@ -26,8 +26,8 @@ def sample_value(schema: Mapping[str, Any], *, length: int) -> Any:
     """Return a value that fits a schema, as plain JSON.
 
     Args:
-        schema: what it must fit. What only a pattern can say is not looked at.
-        length: how long lists are, where the schema allows it.
+        schema: the JSON schema; patterns are ignored.
+        length: the length of lists, if the schema allows it.
     """
     return _SampleBuilder(schema, length).make(schema)
 
@@ -38,9 +38,9 @@ class _SampleBuilder:
         self._length = length
         self._numbers = itertools.count(1)
         self._depth = 0
-        """How many lists are around the value that is being made."""
+        """The number of lists around the current value."""
         self._open_refs: list[str] = []
-        """The definitions that are being made: a recursive one is left out where it can be."""
+        """The definitions around the current value: a recursive one is left out if possible."""
         self._keywords: dict[str, Callable[[Any], Any]] = {
             "$ref": self._from_ref,
             "const": _unchanged,
@@ -108,7 +108,7 @@ class _SampleBuilder:
     def _object(self, schema: dict[str, Any]) -> dict[str, Any]:
         properties: dict[str, Any] = schema.get("properties", {})
         required = schema.get("required", ())
-        # An optional list is there all the same: a pipeline may map over it.
+        # Include optional lists too: a pipeline may map over them.
         return {
             name: self.make(part)
             for name, part in properties.items()
@@ -120,8 +120,8 @@ class _SampleBuilder:
         least: int = schema.get("minItems", 0)
         most: int | None = schema.get("maxItems")
         items = schema.get("items", not first)
-        # In a list of lists, one each: a pipeline may map over those, too. Further down, types may
-        # be recursive.
+        # An inner list has one item: a pipeline may map over it, too. Deeper lists are empty, since
+        # their types may be recursive.
         count = max(least, (self._length, 1, 0)[min(self._depth, 2)])
         count = count if most is None else min(count, most)
         if items is False or count <= len(first):
@@ -135,7 +135,7 @@ class _SampleBuilder:
     def _text(self, schema: dict[str, Any]) -> str:
         if (form := schema.get("format") or schema.get("contentEncoding")) in FORMAT_SAMPLES:
             return FORMAT_SAMPLES[form]
-        # Numbered: where a list must have different ones, it has.
+        # Texts are numbered, so that the items of a list differ.
         text = f"text {next(self._numbers)}".ljust(schema.get("minLength", 0), ".")
         return text[: schema.get("maxLength")]
 

@@ -1,4 +1,4 @@
-"""`simulate`: runs an agent once for each seed, and reports what that comes to."""
+"""`simulate`: runs an agent once for each seed, and reports statistics."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,7 +19,7 @@ from orchestrator.products.history.simulation.statistics import (
 
 USUAL_GOAL: Final = "simulate"
 DOUBLED_SEEDS: Final = 10
-"""How many runs are simulated again with other limits."""
+"""The number of runs that are repeated with doubled limits."""
 
 
 def _ignore_run(_: SimulatedRun) -> None:
@@ -33,15 +33,15 @@ def simulate(
     *,
     tell: Callable[[SimulatedRun], None] = _ignore_run,
 ) -> SimulationReport:
-    """Run an agent once for each seed, in virtual time, and return what that comes to.
+    """Run an agent once for each seed, in virtual time, and return the statistics.
 
-    The orchestrator is the real one, in memory. Models are simulated, and tools are not run.
+    The orchestrator is real, in memory. Models are simulated, and tools do not run.
 
     Args:
-        agent: the agent, with all that it may delegate to.
-        goal: its goal; left out: a sample of what it takes.
-        settings: what is assumed of models and providers; by default `SimulationSettings()`.
-        tell: called with each run when it is over.
+        agent: the agent, with all its delegates.
+        goal: the goal of the run; by default a sample input for the agent.
+        settings: the assumptions about models and providers; by default `SimulationSettings()`.
+        tell: called with each run when it has ended.
     """
     settings = SimulationSettings() if settings is None else settings
     goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal
@@ -60,7 +60,7 @@ def simulate(
 def _with_doubled_limits(
     agent: Agent[Any], goal: str, settings: SimulationSettings, report: SimulationReport
 ) -> DoubledLimits:
-    """Run the first seeds again with twice the limits of fan-outs."""
+    """Run the first seeds again with doubled limits of fan-outs."""
     first = report.seeds[:DOUBLED_SEEDS]
     twice = attrs.evolve(settings, limit_factor=2 * settings.limit_factor)
     again = [result_of(simulate_once(agent, goal, twice, seed=it.seed)) for it in first]

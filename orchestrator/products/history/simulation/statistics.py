@@ -1,4 +1,4 @@
-"""Statistics of many simulated runs, and what limits them.
+"""Statistics of many simulated runs, and their bottleneck.
 
 The same agent, goal, settings and seeds give the same report, byte for byte.
 """
@@ -18,7 +18,7 @@ from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.wait_chain import WORK, Wait
 
 DIGITS: Final = 3
-"""To how many decimals seconds are rounded."""
+"""The decimals of rounded seconds."""
 LIMITS: Final[Mapping[str, frozenset[Wait]]] = {
     "critical path": WORK,
     "failures": frozenset({Wait.FAILURES, Wait.PAUSE}),
@@ -40,7 +40,7 @@ LIMIT_DESCRIPTIONS: Final[Mapping[str, str]] = {
 
 @attrs.frozen(kw_only=True)
 class Quantiles:
-    """A measure over all seeds. p50 and p95 are values that occurred: of the nearest rank."""
+    """A measure over all seeds. p50 and p95 are measured values, by nearest rank."""
 
     min: float
     p50: float
@@ -68,46 +68,46 @@ class SimulationReport:
     goal: str
     settings: SimulationSettings
     makespan: Quantiles
-    """Seconds from the question to the answer."""
+    """The seconds from the question to the answer."""
     cost: Quantiles | None
-    """Dollars, of the models whose price is known; None if none is."""
+    """The dollars for models with a known price; None if no price is known."""
     tokens: Quantiles
     calls: Quantiles
-    """How many model calls there were, failed attempts included."""
+    """The number of model calls, failed attempts included."""
     tasks: Quantiles
-    """How many tasks there were, the root included."""
+    """The number of tasks, the root included."""
     peak: Quantiles
-    """How many calls were with a provider at the same time, at most."""
+    """The most calls at a provider at the same time."""
     mean: Quantiles
-    """The same on average over the run."""
+    """The average number of calls at a provider."""
     places: Quantiles
-    """How many tasks held a slot at most: what `Rules.live_tasks` bounds."""
+    """The most slots in use at the same time, which `Rules.live_tasks` limits."""
     shares: Mapping[str, float]
-    """Which share of all makespans the longest chain of waits spent on each of `LIMITS`."""
+    """The share of all makespans that the longest chain of waits spent on each of `LIMITS`."""
     queued: Mapping[str, float]
-    """Which share of the seconds of all tasks was spent waiting for each thing."""
+    """The share of all tasks' seconds that was spent on each wait."""
     runs: Mapping[str, int]
-    """How runs ended."""
+    """The number of runs with each ending."""
     endings: Mapping[str, int]
-    """How tasks ended, in all runs."""
+    """The number of tasks with each ending, in all runs."""
     failures: Mapping[str, int]
-    """How attempts failed, in all runs."""
+    """The number of failed attempts of each kind, in all runs."""
     unpriced: tuple[str, ...]
-    """The models whose price is unknown."""
+    """The models without a known price."""
     seeds: tuple["SeedResult", ...]
     typical: Timeline
     """The timeline of the run whose makespan is the p50."""
     doubled: "DoubledLimits | None" = None
-    """What twice the limits of fan-outs would give, where those hold the run up."""
+    """The effect of doubled limits of fan-outs, if these limits slow the run down."""
 
     @property
     def limited_by(self) -> str:
-        """What the longest chain spent most on: one of `LIMITS`."""
+        """The entry of `LIMITS` with the largest share of the longest chain."""
         return max(self.shares, key=self.shares.__getitem__)
 
     @property
     def sentence(self) -> str:
-        """What limits it, for people."""
+        """A sentence for people about the bottleneck."""
         limit, second, *_ = sorted(self.shares, key=lambda it: -self.shares[it])
         words = f"{limit}: {self.shares[limit]:.0%} of the makespan is {LIMIT_DESCRIPTIONS[limit]}"
         if self.shares[second] >= MENTIONED_SHARE:
@@ -116,19 +116,19 @@ class SimulationReport:
 
     @property
     def is_held_by_fan_out(self) -> bool:
-        """The limit of a fan-out takes a part of the time that is worth a word."""
+        """Whether a large part of the time is spent at the limit of a fan-out."""
         return self.shares["fan-out limit"] >= MENTIONED_SHARE
 
     def to_text(self) -> str:
-        """Return it as lines of text, with plots."""
+        """Return the report as lines of text, with charts."""
         return charts.text(self)
 
     def to_svg(self) -> str:
-        """Return its plots as an SVG file."""
+        """Return the charts as an SVG file."""
         return charts.svg(self)
 
     def to_json(self) -> str:
-        """Return all of it as JSON, the same for the same seeds."""
+        """Return the report as JSON, the same for the same seeds."""
         report: dict[str, Any] = {
             "agent": self.agent,
             "goal": self.goal,
@@ -146,7 +146,7 @@ class SimulationReport:
 
 @attrs.frozen(kw_only=True)
 class DoubledLimits:
-    """The p50 of the makespan of some seeds, with the limits of fan-outs and with twice those."""
+    """The p50 makespan of some seeds, with the limits of fan-outs and with doubled limits."""
 
     seeds: int
     makespan: float
@@ -167,7 +167,7 @@ class SeedResult:
     ending: str
     makespan: float
     cost: float
-    """Dollars, of the models whose price is known."""
+    """The dollars for models with a known price."""
     tokens: int
     calls: int
     tasks: int
@@ -197,7 +197,7 @@ def result_of(run: SimulatedRun) -> SeedResult:
 
 
 class SeedStatistics:
-    """Adds up runs as they come, without keeping their trees."""
+    """Adds up runs one by one, without keeping their trees."""
 
     def __init__(self) -> None:
         self.results: list[SeedResult] = []
@@ -251,7 +251,7 @@ class SeedStatistics:
 def _shares(
     spent: Mapping[Wait, Sequence[float]], groups: Mapping[str, Iterable[Wait]]
 ) -> dict[str, float]:
-    # Summed exactly, so that no order can be seen in the last digit.
+    # Summed exactly, so that the last digit does not depend on the order.
     whole = math.fsum(second for seconds in spent.values() for second in seconds)
     return {
         name: round(math.fsum(it for wait in waits for it in spent[wait]) / (whole or 1), DIGITS)
@@ -264,7 +264,7 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as plain JSON, rounded to what is significant."""
+    """Return a value as plain JSON, with rounded numbers."""
     return _rounded(msgspec.to_builtins(value))
 
 

@@ -1,7 +1,7 @@
-"""Where the time of a run went: what each task waited for, and along the longest chain of waits.
+"""The waits of a run: of each task, and along the longest chain of waits.
 
-The chain is walked backwards from the end of the run: from whatever ended last before a moment to
-what began it. So every second of a run belongs to exactly one `Wait`, and they add up to the whole.
+The chain is followed backwards from the end of the run: from the latest end before a moment to its
+beginning. So every second of a run belongs to exactly one `Wait`, and their sum is the whole run.
 """
 
 import enum
@@ -16,7 +16,7 @@ from orchestrator.delegation import TaskId, TaskNode, Tree
 
 
 class Wait(enum.StrEnum):
-    """What a task waits for."""
+    """The kinds of waits of a task."""
 
     MODEL = "model"
     """A model that answers."""
@@ -25,7 +25,7 @@ class Wait(enum.StrEnum):
     FAILURES = "failures"
     """An attempt that fails."""
     PAUSE = "pause"
-    """The time between an attempt that failed and the next."""
+    """The time between a failed attempt and the next one."""
     PROVIDER = "provider"
     """A limiter: the rate of a provider."""
     SLOTS = "slots"
@@ -33,18 +33,18 @@ class Wait(enum.StrEnum):
     FAN_OUT = "fan_out"
     """The limit of a fan-out: `map_each(limit=)`."""
     BUDGET = "budget"
-    """What other calls have reserved of a budget."""
+    """A part of a budget that other calls have reserved."""
     OTHER = "other"
     """A function's own waiting, and the moments between two steps."""
 
 
 WORK: Final = frozenset({Wait.MODEL, Wait.TOOL, Wait.OTHER})
-"""What takes its time with any number of slots: the critical path."""
+"""The waits that take the same time with any number of slots: the critical path."""
 
 
 @attrs.frozen
 class WaitInterval:
-    """A time in which one task waited for one thing."""
+    """The time of one wait of one task."""
 
     begin: float
     end: float
@@ -57,17 +57,17 @@ class WaitInterval:
 
 @attrs.define
 class _TaskHistory:
-    """The rest of a task's waits, on the way back in time."""
+    """The waits of a task that are still to be visited, backwards in time."""
 
     requested: float
     started: float
     waits: list[WaitInterval]
     children: list[tuple[float, TaskId]]
-    """The end of each child, and which."""
+    """The end and the id of each child."""
 
 
 def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) -> dict[Wait, float]:
-    """Return how long the end of a run waited for each thing, one after the other."""
+    """Return the seconds of each wait along the chain that leads to the end of a run."""
     histories = {task: _history_of(tree, task, waits.get(task, ())) for task in tree}
     spent: dict[Wait, list[float]] = {wait: [] for wait in Wait}
     here, now = tree.root, end_of(tree[tree.root])
@@ -92,7 +92,7 @@ def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) ->
             if cause is None:
                 break
             now, here = due, cause
-    # Rounded once, whatever the order was.
+    # Rounded once, so that the order does not matter.
     return {wait: math.fsum(seconds) for wait, seconds in spent.items()}
 
 
@@ -108,18 +108,18 @@ def _history_of(tree: Tree, task: TaskId, waits: Sequence[WaitInterval]) -> _Tas
 
 
 def end_of(node: TaskNode) -> float:
-    """Return when a task of a simulated run ended: the run is over."""
+    """Return when a task of a finished run ended."""
     assert node.ended is not None, "a simulated run is over"
     return node.ended
 
 
 def start_of(node: TaskNode) -> float:
-    """Return when a task started. A task that never did waited for a slot until its end."""
+    """Return when a task started. A task that never started waited for a slot until its end."""
     return end_of(node) if node.started is None else node.started
 
 
 def _skip_later(history: _TaskHistory, now: float) -> None:
-    """Drop what had not ended by then: no task waited for it."""
+    """Drop the waits and children that ended later: no task waited for them."""
     while history.waits and history.waits[-1].end > now:
         history.waits.pop()
     while history.children and history.children[-1][0] > now:
@@ -128,14 +128,14 @@ def _skip_later(history: _TaskHistory, now: float) -> None:
 
 @attrs.frozen
 class OverlapCount:
-    """How many of something there were from one moment on."""
+    """A number of overlapping spans, from one moment on."""
 
     at: float
     count: int
 
 
 def overlap_counts(spans: Iterable[tuple[float, float]]) -> list[OverlapCount]:
-    """Return how many spans overlap, from each moment on at which that changes."""
+    """Return the number of overlapping spans, at each change."""
     changes: dict[float, int] = {}
     for begin, end in spans:
         changes[begin] = changes.get(begin, 0) + 1
@@ -149,7 +149,7 @@ def overlap_counts(spans: Iterable[tuple[float, float]]) -> list[OverlapCount]:
 
 
 def column_means(counts: Sequence[OverlapCount], *, until: float, columns: int) -> list[float]:
-    """Return the mean of each of so many equal parts of the time from zero on."""
+    """Divide the time from zero into equal columns, and return the mean count of each."""
     areas: list[list[float]] = [[] for _ in range(columns)]
     width = until / columns if until else 1.0
     for level, following in zip(
