@@ -270,7 +270,7 @@ async def test_the_limits_of_a_key_hold_for_its_jobs(tmp_path: Path) -> None:
     if begun.skipped:
         begun, skipped = skipped, begun
     assert begun.session == session
-    assert skipped.skipped == "the key 'gone' is not valid any more"
+    assert skipped.skipped == "the key 'gone' is no longer valid"
     opened = facts(journal.entries, SessionOpened)
     [run] = [it for it in opened if it.session == begun.run]
     assert run.labels["key"] == "ann"

@@ -187,8 +187,8 @@ async def test_the_reply_of_a_job_is_sent_to_its_url_and_signed(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("hooks", "is no URL that can be called"),
-        ("ftp://hooks.example/", "is no URL that can be called"),
+        ("hooks", "is not a URL that can be called"),
+        ("ftp://hooks.example/", "is not a URL that can be called"),
         ("http://hooks.example/", "in the clear"),
         ("https://ann:hunter2@hooks.example/", "has a password"),
     ],

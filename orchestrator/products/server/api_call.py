@@ -44,26 +44,26 @@ class ApiCall:
         self.raw = body
         self.operation = operation
         self.answer_headers: Mapping[str, str] = {}
-        """Headers of the answer, whatever it is."""
+        """Headers of any answer to the request."""
         self.message: RpcMessage | None = None
-        """The message in the body, where that is JSON-RPC."""
+        """The message in the body, if the body is JSON-RPC."""
         self._journal: ServedJournal | None = None
 
     @property
     def journal(self) -> "ServedJournal":
-        """The journal that the request is about; of a list, the server's first one."""
+        """The journal of the request's subject; for a list, the server's first journal."""
         if self._journal is None:
             self._journal = self.server.journals.first
         return self._journal
 
     def set_message(self, message: RpcMessage) -> None:
-        """Say which message of JSON-RPC the body is."""
+        """Set the JSON-RPC message of the body."""
         self.message = message
         self._audit.set_message(message)
 
     @property
     def scope(self) -> Scope | None:
-        """What the key of the request must have."""
+        """The scope that the key of the request must have."""
         return self.operation.scope if self.message is None else self.message.scope
 
     @property
@@ -80,34 +80,34 @@ class ApiCall:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the journal of the request begins nothing new."""
+        """Whether no run can begin in the journal of the request."""
         journal = self._journal
         return self.server.is_stopping if journal is None else journal.is_stopping
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether another server of ours has checked the request, and sent it on."""
+        """Whether another server of ours has checked the request and forwarded it."""
         return bool(self.request.scope["state"].get("is_forwarded"))
 
     def set_journal(self, journal: "ServedJournal") -> None:
-        """Say which journal the request is about."""
+        """Set the journal of the request's subject."""
         self._journal = journal
         self._audit.set_journal(journal.audit)
         self.request.scope["state"].update(shutdown=journal.shutdown, journal=journal)
 
     @property
     def access(self) -> Access:
-        """The key of the request, for as long as it is under way; no public route has one."""
+        """The key of the request, while it is under way; a public route has none."""
         return cast("Access", self.request.state.access)
 
     @property
     def key(self) -> Key:
-        """Who makes the request."""
+        """The key that makes the request."""
         return self.access.key
 
     @property
     def owner(self) -> str:
-        """The owner of the sessions that the request opens, as their facts record it."""
+        """The owner of the sessions that the request opens, as facts record it."""
         return self.key.recorded_owner
 
     @cached_property
@@ -116,77 +116,75 @@ class ApiCall:
         return RequestIds(self.request, self.raw, self.operation, self.server.placement)
 
     def sees(self, session: SessionId) -> bool:
-        """Return whether there is a session, and the key of the request sees it."""
+        """Return whether a session exists and the key of the request sees it."""
         return self.journal.owners.sees(self.key, session)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The label of what the request opens: by its key, unless that is the default one."""
+        """The label of the sessions that the request opens: its key, unless that is the default
+        one.
+        """
         return {} if self.key.name == DEFAULT else {KEY: self.key.name}
 
     def begin_run(
         self, session: SessionRecord | None = None, *, runs: int = 1
     ) -> AbstractContextManager[None]:
-        """Charge what is begun in the block to the key of the request, or refuse it.
+        """Charge the runs that begin in the block to the key of the request, or refuse them.
 
-        No checkpoint may be in the block.
-
-        Args:
-            session: the conversation that goes on; None begins new runs.
-            runs: how many are begun.
+        The block must not have a checkpoint. `session` is a conversation that goes on; None begins
+        new runs.
         """
         self._require_home()
         read = self.journal.read
         return self.server.quotas.begin_run(self.key, read, session, runs)
 
     def _require_home(self) -> None:
-        """Refuse what the limits of the key could not be held to."""
+        """Refuse a session in a journal that does not count the limits of the key."""
         key = self.key
         home = self.server.home_of_key(key)
         if home not in {None, self.journal.name}:
             raise HttpError(
                 409,
-                f"the key {key.name!r} has limits, which are counted in {home}, and this session"
-                f" is in {self.journal.name}: go on with a key without limits, or begin another"
-                " session with this one",
+                f"{home} counts the limits of the key {key.name!r}, and this session is in"
+                f" {self.journal.name}: go on with a key without limits, or begin another session"
+                " with this key",
                 code="key_of_another_shard",
             )
 
     async def take_request(self, request: InboundRequest) -> None:
-        """Take the texts of a request, and the files with it that are texts."""
+        """Accept the texts of a request, including its files that are text."""
         if len(request.history) > MOST_MESSAGES:
-            # It continues a response: what one body has is counted where it is decoded.
+            # It continues a response: the messages of one body are counted when it is decoded.
             raise HttpError(
                 413,
                 f"the conversation has {len(request.history):,} messages, and the limit is"
-                f" {MOST_MESSAGES:,}; begin another one, with a summary",
+                f" {MOST_MESSAGES:,}; begin another conversation with a summary",
                 code="too_many_messages",
             )
         self.server.require_short(texts_of(request))
         await search_request_ahead(self.journal.read.redactor, request)
 
     async def take_texts(self, texts: Iterable[str]) -> None:
-        """Search texts for secrets beside the event loop, unless one is too long.
+        """Search texts for secrets beside the event loop; refuse texts that are too long.
 
-        When they are posted, no other client waits for that.
+        So no other client waits for that search when the texts are posted.
         """
         taken = list(texts)
         self.server.require_short(taken)
         await search_ahead(self.journal.read.redactor, taken)
 
     def record(self, target: str) -> None:
-        """Record in the audit that the request is carried out.
+        """Record in the audit that the request is carried out; `target` is the id of its subject.
 
-        Call it without a checkpoint after its first fact is posted, so that both are in one
-        commit; or before that.
-
-        Args:
-            target: the id of what it is about.
+        Call it before the first fact is posted, or after it without a checkpoint, so that both are
+        in one commit.
         """
         self._audit.accept(target)
 
     def event_of_pruning(self) -> AuditEvent:
-        """Return what a journal records of the request with the sessions that it deletes."""
+        """Return the audit event that a journal records with the sessions that the request
+        deletes.
+        """
         return self._audit.event_of_pruning()
 
     @property
@@ -194,16 +192,16 @@ class ApiCall:
         return cast("RequestAudit", self.request.state.audit)
 
     async def body(self, kind: type[T]) -> T:
-        """Return the body, decoded."""
+        """Decode the body."""
         try:
             return await decoded(self.raw, kind)  # noqa: ASYNC910 (`_handle` checkpoints)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise HttpError(
-                400, f"the body is wrong: {exc}", code="invalid_body", param=_param_of(str(exc))
+                400, f"the body is invalid: {exc}", code="invalid_body", param=_param_of(str(exc))
             ) from exc
 
     async def unknown_parameters(self, kind: type[msgspec.Struct]) -> list[str]:
-        """Return the parameters of the body that its type does not have, and that are not null."""
+        """Return the parameters of the body that its type does not have and that are not null."""
         given = await self.body(dict[str, msgspec.Raw])
         fields = set(kind.__struct_encode_fields__)
         return [
@@ -213,18 +211,18 @@ class ApiCall:
         ]
 
     def query(self, kind: type[T]) -> T:
-        """Return the query, decoded."""
+        """Decode the query."""
         params = self.request.query_params
         fields = {it.name for it in attrs.fields(cast("Any", kind))}
         for name in fields:
             if len(params.getlist(name)) > 1:
-                raise _wrong_query(f"{name} is there more than once", name)
+                raise _wrong_query(f"{name} occurs more than once", name)
         try:
             query = msgspec.convert(dict(params), kind, strict=False)
         except msgspec.ValidationError as exc:
             raise _wrong_query(str(exc), _param_of(str(exc))) from exc
         for name in fields & params.keys():
-            # msgspec reads the word null as None, which is how a field is left out.
+            # msgspec reads the word null as None, which is the default of a field.
             if getattr(query, name) is None:
                 raise _wrong_query(f"{name} is null; leave it out instead", name)
         return query
@@ -234,7 +232,7 @@ class ApiCall:
 
 
 def _param_of(error: str) -> str | None:
-    """Return the field that an error of msgspec is about, if it names one."""
+    """Return the field that an error of msgspec names, if any."""
     _, _, where = error.partition(" - at `$")
     missing = re.search(r"missing required field `(\w+)`", error)
     parts = [where.rstrip("`").lstrip("."), missing[1] if missing else ""]
@@ -242,7 +240,7 @@ def _param_of(error: str) -> str | None:
 
 
 def _wrong_query(message: str, param: str | None = None) -> HttpError:
-    return HttpError(400, f"the query is wrong: {message}", code="invalid_query", param=param)
+    return HttpError(400, f"the query is invalid: {message}", code="invalid_query", param=param)
 
 
 def json_response(body: Any, status: int = 200, **headers: str) -> Response:

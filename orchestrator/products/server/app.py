@@ -46,9 +46,9 @@ from orchestrator.products.server.transport.cross_origin import CrossOrigin
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
 
-@operation("GET", "/openapi.json", None, Answer("In version 3.1", dict[str, Any]), is_public=True)
+@operation("GET", "/openapi.json", None, Answer("The document", dict[str, Any]), is_public=True)
 async def openapi(call: ApiCall) -> Response:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     await trio.lowlevel.checkpoint()
     del call
     return json_response(_document())
@@ -59,7 +59,7 @@ def _document() -> dict[str, Any]:
     return document(OPERATIONS)
 
 
-# The busiest first: a request is compared with each path until one fits.
+# The busiest routes come first: a request is compared with each path until one fits.
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *chat.OPERATIONS,
     *responses.OPERATIONS,
@@ -88,9 +88,11 @@ CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
     *login.OPERATIONS,
     *console_events.OPERATIONS,
 )
-"""What the console's own page asks for: no promise to other clients, so not in the document."""
+"""The routes of the console's own page. They promise nothing to other clients, so the document
+leaves them out.
+"""
 ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, *mcp_route.OPERATIONS)
-"""All routes. MCP is a protocol of its own, and no part of the document."""
+"""All routes. MCP is its own protocol, and not in the document."""
 _PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
 
 
@@ -124,9 +126,9 @@ def application(server: ServerState) -> ASGIApp:
 
 
 async def _routing_error(request: Request, exc: Exception) -> Response:
-    """Return the error of a path or a method that no route has, in OpenAI's shape."""
+    """Return the error for an unknown path or method, in OpenAI's shape."""
     await trio.lowlevel.checkpoint()
-    assert isinstance(exc, HTTPException), "starlette calls this for no other"
+    assert isinstance(exc, HTTPException), "starlette calls this only for HTTPException"
     path = request.url.path
     if exc.status_code == 405:
         return HttpError(
@@ -135,26 +137,26 @@ async def _routing_error(request: Request, exc: Exception) -> Response:
             code="method_not_allowed",
             headers={"allow": ", ".join(_methods_of(request))},
         ).response()
-    return not_found(f"there is nothing at {path}; /openapi.json says what is there").response()
+    return not_found(f"there is no route {path}; /openapi.json lists all routes").response()
 
 
 async def _internal_error(request: Request, exc: Exception) -> Response:
-    """Return the error of a bug, without its text: that is logged on stderr."""
+    """Return the error for a bug, without its text, which is logged on stderr."""
     await trio.lowlevel.checkpoint()
     exc.add_note(f"in the request {request.state.request_id}")
     return HttpError(
         500,
-        f"{request.method} {request.url.path} met a fault of the server"
-        f" ({type(exc).__name__}); it is no fault of yours, and was not repeated",
+        f"{request.method} {request.url.path} failed because of a bug in the server"
+        f" ({type(exc).__name__}); your request is not the cause, and was not repeated",
         code="internal",
         type="server_error",
     ).response()
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods of a path, over all of its routes.
+    """Return the methods of a path, over all its routes.
 
-    A path that a route has word for word is none with parameters.
+    If a route has exactly this path, routes with parameters do not count.
     """
     path = request.url.path
     routes = [

@@ -1,6 +1,6 @@
-"""The audit of requests: a write is one row, in the commit of its facts, before it is answered.
+"""The audit of requests: each write is one row, in the commit of its facts, before it is answered.
 
-What is refused is counted. What is read is recorded only if the server is told to.
+Refused requests are counted. Reads are recorded only if the settings ask for that.
 """
 
 import os
@@ -36,11 +36,8 @@ class HttpAudit:
     """Records the requests of one server."""
 
     def __init__(self, writer: AuditWriter, *, records_reads: bool = False) -> None:
-        """Record in a journal.
-
-        Args:
-            writer: writes the journal.
-            records_reads: record the requests that change nothing, too.
+        """Record in the journal of `writer`, and requests that change nothing only if
+        `records_reads`.
         """
         self.writer = writer
         self.records_reads = records_reads
@@ -48,7 +45,7 @@ class HttpAudit:
 
     @contextmanager
     def lifetime(self, address: str) -> Generator[None]:
-        """Record the start and the stop of the server, and what is still counted."""
+        """Record the start and the stop of the server, and the remaining counts."""
         process = AuditEvent(
             actor=local_actor(os.getuid()),
             action="server.start",
@@ -60,12 +57,12 @@ class HttpAudit:
             yield
         finally:
             self.refusals.flush()
-            # In a hurry, nothing can be recorded any more.
+            # When the server ends in a hurry, the journal may already be closed.
             if not self.writer.closed:
                 self.writer.audit(attrs.evolve(process, action="server.stop"))
 
     def note_key(self, action: str, name: str) -> None:
-        """Record what the owner of this process did to a key while it runs."""
+        """Record a change of a key by the owner of this process."""
         if not self.writer.closed:
             self.writer.audit(key_change(action, name))
 
@@ -85,7 +82,7 @@ class HttpAudit:
 
 
 def key_change(action: str, name: str) -> AuditEvent:
-    """Return what the audit says of a key that was made, changed or revoked on this machine."""
+    """Return the audit event for a key that was made, changed or revoked on this machine."""
     return AuditEvent(actor=local_actor(os.getuid()), action=action, target=name)
 
 
@@ -96,7 +93,7 @@ class RequestAudit:
         self, audit: HttpAudit | None, operation: "Operation", key: "Key | None", peer: str
     ) -> None:
         self._audit = audit
-        """None: the server holds no journal that could record it."""
+        """None if the server holds no journal to record it in."""
         self._key = key
         self._peer = peer
         self._action = operation.name
@@ -104,12 +101,12 @@ class RequestAudit:
         self.is_recorded = False
 
     def set_message(self, message: "RpcMessage") -> None:
-        """Say what a request does, where its body does and its route does not."""
+        """Take the action of a request from its body, if its route does not tell it."""
         self._action = message.action
         self._is_write = message.is_write
 
     def set_journal(self, audit: HttpAudit) -> None:
-        """Record it in the journal that the request is about."""
+        """Record it in the journal of the request's subject."""
         self._audit = audit
 
     def accept(self, target: str) -> None:
@@ -122,27 +119,27 @@ class RequestAudit:
         self._audit.writer.audit(self._event(target))
 
     def note_answer(self, status: int, target: str) -> None:
-        """Record or count the answer to a request that nothing was recorded of."""
+        """Record or count the answer to a request, unless the request was recorded."""
         if self.is_recorded or self._key is None or self._audit is None:
             return
         if self._audit.writer.closed:
-            return  # it went to another server meanwhile
+            return  # another server took the journal meanwhile
         if status >= 400 or self._is_write:
-            # A write that changed nothing, such as one that was sent again.
+            # Or a write without an effect, such as a repeated one.
             self._audit.refusals.count(self._event(target, outcome=str(status)))
         elif self._audit.records_reads:
             self._audit.writer.audit(self._event(target, outcome=str(status)))
 
     def event_of_pruning(self) -> AuditEvent:
-        """Return what the journal records with the sessions that the request deletes.
+        """Return the event that the journal records with the sessions that the request deletes.
 
-        The answer alone is not recorded, then.
+        The answer is not recorded, then.
         """
         self.is_recorded = True
         return self._event("")
 
     async def wait_recorded(self) -> None:
-        """Wait until what was recorded survives a crash."""
+        """Wait until the record survives a crash."""
         assert self._audit is not None, "nothing was recorded"
         await self._audit.writer.wait_audited()
 

@@ -1,6 +1,7 @@
-"""The HTTP listener of chat platforms that call us: their paths, and nothing else.
+"""The HTTP listener for chat platforms that call us: it answers their paths only.
 
-A platform proves itself in each call, as its own protocol says; what is too large is not read.
+A platform proves its identity in each call, in its own protocol. Bodies that are too large are not
+read.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -25,7 +26,7 @@ def webhook_app(webhooks: Mapping[str, Webhook]) -> ASGIApp:
     """Return an application that answers the calls of platforms, by their paths."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "nothing else is spoken here"
+        assert scope["type"] == "http", "this listener speaks only HTTP"
         webhook = webhooks.get(scope["path"])
         answer = WebhookAnswer(404)
         if webhook is not None and scope["method"] != "POST":
@@ -50,7 +51,7 @@ def webhook_app(webhooks: Mapping[str, Webhook]) -> ASGIApp:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None if it is too large, or its sender has gone."""
+    """Return the body of a request; None if it is too large, or its sender is gone."""
     body = bytearray()
     while True:
         message = await receive()
@@ -67,12 +68,9 @@ async def _body(receive: Receive) -> bytes | None:
 async def open_chat_webhooks(
     webhooks: Mapping[str, Webhook], listening: Listening, redactor: Redactor
 ) -> AsyncGenerator[str]:
-    """Answer the calls of platforms as long as the block lasts, and give our address.
+    """Answer the calls of platforms as long as the block lasts, and yield our address.
 
-    Args:
-        webhooks: what answers them, by their paths.
-        listening: where to listen.
-        redactor: removes secrets from what is logged.
+    `webhooks` has the handlers by path.
     """
     require_usable(listening)
     listener = bind(listening)

@@ -1,4 +1,4 @@
-"""The ASGI application of one route: it checks a request, has it handled, and counts it."""
+"""The ASGI application of one route: it checks a request, handles it, and counts it."""
 
 from abc import abstractmethod
 from contextlib import ExitStack, nullcontext
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from orchestrator.products.server.state import ServerState
 
 MOVE_SECONDS: Final = 30
-"""How long a request waits for a journal that is handed over, while what runs in it ends."""
+"""The most seconds that a request waits for a journal that is handed over, while its tasks end."""
 
 
 class OpenAnswer(Response):
-    """An answer that holds something until it is sent; one that is not sent has to be closed."""
+    """An answer that holds a resource until it is sent; an unsent answer must be closed."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what it holds."""
+        """Release the resource."""
 
 
 @attrs.frozen
@@ -74,11 +74,11 @@ class Endpoint:
             audit.note_answer(sent, "/".join(scope["path_params"].values()))
 
         async def send_counted(message: Message) -> None:
-            # Known only when it is sent: a stream may fail before it begins.
+            # The status is known only now: a stream may fail before it begins.
             if message["type"] == "http.response.start":
                 count(message["status"])
                 if audit.is_recorded:
-                    # Here, and not before: until it is sent, a stream does not own its turn.
+                    # Not earlier: until the head is sent, a stream does not own its turn.
                     await audit.wait_recorded()
             await send(message)
 
@@ -89,7 +89,7 @@ class Endpoint:
                     request = Request(scope, receive, send)
                     response = await _handle(self.server, self.operation, request, tracked)
                 is_stream = response.media_type == SSE_MEDIA_TYPE
-                # A stream looks by itself, for as long as it lasts.
+                # A stream checks its key itself, as long as it lasts.
                 if not is_stream and not _is_allowed_still(self.operation, request):
                     response = await _withheld(response)
                 with metrics.track_stream() if is_stream else nullcontext():
@@ -120,7 +120,7 @@ async def _handle(
         if operation.is_json_rpc:
             await _read_message(call)
         if operation.takes_idempotency_key:
-            # A wrong key is refused also where the route does not need it.
+            # A wrong Idempotency-Key is refused even if the route does not need it.
             call.ids.from_key("")
         if call.scope is Scope.APPROVE and not call.is_forwarded:
             await require_person(request.scope)
@@ -137,8 +137,8 @@ async def _handle(
 
 
 async def _read_message(call: ApiCall) -> None:
-    """Read what a message of JSON-RPC is about, and refuse it if the key is not for that."""
-    # What is no message is refused in the words of the protocol, too.
+    """Read the subject of a JSON-RPC message, and refuse it if the key lacks its scope."""
+    # An invalid message is refused in the protocol, too.
     call.set_message(RpcMessage())
     message = await read_message(call.raw)
     call.set_message(message)
@@ -147,16 +147,16 @@ async def _read_message(call: ApiCall) -> None:
 
 
 def _refusal(call: ApiCall | None, error: HttpError) -> Response:
-    """Return the response of an error, in the words of the protocol of its request."""
+    """Return the response for an error, in the protocol of its request."""
     if call is None or call.message is None:
         return error.response()
     return error_response(call.message, error)
 
 
 async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
-    """Handle a request where its journal is.
+    """Handle a request in its journal.
 
-    If that moves before anything is done, it is handled where it is then.
+    If the journal moves before the request has an effect, handle it at the next holder.
     """
     while True:
         home = await call.server.home_of(call)
@@ -168,7 +168,7 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
         try:
             response = await call.operation.handle(call)
         except ClosedError:
-            # What stops begins nothing, so nothing was done.
+            # A stopping journal begins no run, so the request had no effect.
             if home is None or not home.is_moving or call.server.placement is None:
                 raise
             if call.is_forwarded:
@@ -183,12 +183,12 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
 
 
 def _is_allowed_still(operation: Operation, request: Request) -> bool:
-    """Return whether an answer that may have taken long is still for the key of its request."""
+    """Return whether the key of a request may still get its answer, which may have taken long."""
     return operation.is_public or request.state.access.is_valid()
 
 
 async def _withheld(answer: Response) -> Response:
-    """Return what is sent instead of an answer for a key that has ended."""
+    """Return the response that replaces an answer for a key that has ended."""
     await trio.lowlevel.checkpoint()
     if isinstance(answer, OpenAnswer):
         await answer.aclose()
@@ -196,7 +196,7 @@ async def _withheld(answer: Response) -> Response:
 
 
 async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
-    """Refuse a request whose key is not for this."""
+    """Refuse a request whose key lacks the scope."""
     if key.may(scope):
         return  # noqa: ASYNC910 (`_handle` checkpoints)
     hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
@@ -204,7 +204,7 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
         if await server.may_default_approve():
             return
         hint = (
-            "commands of agents can read its token here; make a key for people with"
+            "commands of agents can read its token here; add a key for people with"
             f" `orchestrator keys add NAME --scope {scope}`"
         )
     raise HttpError(

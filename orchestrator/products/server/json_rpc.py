@@ -1,7 +1,8 @@
-"""What a message of JSON-RPC is about, read before it is handled: method, run and scope.
+"""The subject of a JSON-RPC message, read before it is handled: its method, run and scope.
 
-Its handler gets the message that was judged, written anew, and never the bytes of the client: what
-two parsers read in two ways would be judged as one message and carried out as another.
+The handler gets the checked message, encoded again, and never the bytes of the client. Otherwise
+two parsers could read one body in two ways, and one message would be checked and another carried
+out.
 """
 
 from collections.abc import Mapping
@@ -24,38 +25,38 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "resources/list": Scope.READ,
     "resources/read": Scope.READ,
 }
-"""What a key must have for each method; any key may use the others."""
+"""The scope that a key must have for each method; any key may use the others."""
 _WRITES: Final = frozenset({CALL, "tasks/update", "tasks/cancel"})
 _RUN: Final = "run://"
 NO_JSON: Final = "invalid_json"
 _REFUSED: Final = -32_600
 _NO_JSON: Final = -32_700
 _CODES: Final[Mapping[int, int]] = {404: -32_602, 500: -32_603, 503: -32_603}
-"""The codes of JSON-RPC for errors that are not the request's own."""
+"""The codes of JSON-RPC for errors that are not the client's fault."""
 
 
 class RpcMessage(msgspec.Struct):
-    """A message of JSON-RPC, as far as it decides where it is handled."""
+    """The parts of a JSON-RPC message that decide how it is handled."""
 
     method: str = ""
     id: Any = None
     params: Any = None
     raw: bytes = b""
-    """All of it, as its handler reads it."""
+    """The whole message, for its handler."""
 
     @property
     def scope(self) -> Scope | None:
-        """What the key of the request must have; None is nothing in particular."""
+        """The scope that the key of the request must have; None accepts every key."""
         return SCOPES.get(self.method)
 
     @property
     def is_write(self) -> bool:
-        """Whether it changes anything."""
+        """Whether it changes something."""
         return self.method in _WRITES
 
     @property
     def action(self) -> str:
-        """What it does, in the audit; methods that do not matter there have no name."""
+        """The name of its action in the audit; methods without a scope share one name."""
         return f"mcp {self.method}" if self.method in SCOPES else "mcp"
 
     @property
@@ -64,7 +65,7 @@ class RpcMessage(msgspec.Struct):
 
     @property
     def run(self) -> str | None:
-        """The id of the run that it is about; None if there is none yet."""
+        """The id of its run; None if there is no run yet."""
         is_object = isinstance(self.params, dict)
         params = cast("dict[str, Any]", self.params) if is_object else {}
         task, uri = params.get("taskId"), params.get("uri")
@@ -76,10 +77,10 @@ class RpcMessage(msgspec.Struct):
 
 
 async def read_message(raw: bytes) -> RpcMessage:
-    """Return the message in a body; one without a method is refused by its handler.
+    """Return the message in a body; the handler refuses a message without a method.
 
     Raises:
-        HttpError: the body is none, or has too many values.
+        HttpError: the body is not a message, or has too many values.
     """
     await trio.lowlevel.checkpoint()
     try:
@@ -87,10 +88,10 @@ async def read_message(raw: bytes) -> RpcMessage:
         written = msgspec.json.encode(found)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise HttpError(
-            400, "the body is no JSON in UTF-8; send one message", code=NO_JSON
+            400, "the body is not JSON in UTF-8; send one message", code=NO_JSON
         ) from exc
     if not isinstance(found, dict):
-        raise HttpError(400, "the body is no single message of JSON-RPC", code="invalid_message")
+        raise HttpError(400, "the body is not a single message of JSON-RPC", code="invalid_message")
     fields = cast("dict[str, Any]", found)
     method = fields.get("method")
     return RpcMessage(
@@ -102,7 +103,7 @@ async def read_message(raw: bytes) -> RpcMessage:
 
 
 def error_response(message: RpcMessage, error: HttpError) -> Response:
-    """Return the response of an error to a message: its status, and an error of JSON-RPC."""
+    """Return the response for an error: its status, and an error of JSON-RPC."""
     problem = error.problem
     body = {
         "jsonrpc": "2.0",

@@ -1,7 +1,7 @@
-"""The SDK behind our own checks: a request that a key may make, answered for the owner of the key.
+"""The MCP SDK behind our own checks: it answers requests for the owner of their key.
 
-Whatever a request has begun ends with it, unless it is a task: the SDK's own tasks live in a
-nursery of the request, which ends when its client hangs up, its key ends or the server stops.
+All work of a request ends with it, unless it is a task: the SDK's own tasks live in a nursery of
+the request, which ends when its client hangs up, its key ends or the server stops.
 """
 
 from collections.abc import Generator, Mapping
@@ -42,9 +42,9 @@ from orchestrator.products.server.transport.sse import (
 )
 
 ID_BYTES: Final = 16
-"""How many random bytes the id of a run has that clients keep as a task."""
+"""The number of random bytes in the id of a run that clients keep as a task."""
 CALLER: Final = "mcp_caller"
-"""Where the state of a request has its caller."""
+"""The name of the caller in the state of a request."""
 
 
 class KeyCaller:
@@ -126,7 +126,7 @@ class KeyCaller:
 
 @contextmanager
 def _as_refusal() -> Generator[None]:
-    """Let the client's model read why a limit does not allow a call."""
+    """Let the client's model read which limit refuses a call."""
     try:
         yield
     except HttpError as exc:
@@ -140,7 +140,7 @@ class McpEndpoint:
         self._protocol = open_protocol(tools, _caller_of)
 
     def answer(self, call: ApiCall) -> Response:
-        """Return the response to a request, which the SDK makes when it is sent."""
+        """Return the response to a request, which the SDK makes when the response is sent."""
         return _SdkResponse(self._protocol, call, KeyCaller(call))
 
 
@@ -151,7 +151,7 @@ def _caller_of(context: Context) -> KeyCaller:
 
 
 class _SdkResponse(Response):
-    """A response that the SDK makes."""
+    """A response made by the SDK."""
 
     def __init__(self, protocol: Any, call: ApiCall, caller: KeyCaller) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class _SdkResponse(Response):
             await send(message)
 
         with raising_one_error():
-            # Owns what the SDK runs for this request.
+            # Owns the tasks that the SDK runs for this request.
             async with (
                 trio.open_nursery() as nursery,
                 cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
@@ -191,7 +191,7 @@ class _SdkResponse(Response):
                 nursery.cancel_scope.cancel(reason="the request is answered")
 
     async def _let_sdk_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # It keeps no sessions, so one for each request is as good: its tasks end with the request.
+        # A manager keeps no sessions, so each request can have one: its tasks end with the request.
         manager = StreamableHTTPSessionManager(
             self._protocol,
             stateless=True,
@@ -199,7 +199,7 @@ class _SdkResponse(Response):
         )
         message = self._call.message
         assert message is not None, "it is JSON-RPC"
-        # Not what the client sent: the SDK would read some of it that was not judged.
+        # Not the client's bytes: the SDK could read a part that was not checked.
         body = _Body(message.raw, receive)
         async with manager.run():
             await manager.handle_request(scope, body.receive, send)
@@ -214,7 +214,7 @@ async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> 
 
 
 class _Body:
-    """The body of a request that was read already, and then whether its client is still there."""
+    """The body of a request, read before, and after it the disconnect of its client."""
 
     def __init__(self, raw: bytes, receive: Receive) -> None:
         self._raw: bytes | None = raw

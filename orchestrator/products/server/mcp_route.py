@@ -1,8 +1,7 @@
 """`/mcp`: the agents as tools of MCP clients, over streamable HTTP.
 
-Each request stands for itself: there is no session of the protocol, so any server of a cluster
-answers any of them, and a restart loses none. The SDK is an extra: it is imported with the first
-request.
+Each request stands for itself. The protocol has no session, so any server of a cluster answers any
+request, and a restart loses none. The SDK is an extra, and is imported with the first request.
 """
 
 from importlib import import_module
@@ -29,28 +28,28 @@ INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
     "POST",
     "/mcp",
     None,
-    Answer("The answer, or events with it", media_types=(JSON, SSE_MEDIA_TYPE)),
+    Answer("The answer, as JSON or as events", media_types=(JSON, SSE_MEDIA_TYPE)),
     body=dict,
     is_json_rpc=True,
 )
 async def answer_mcp(call: ApiCall) -> Response:
-    """Answer one message of MCP, with the SDK."""
+    """Answer one message of MCP with the SDK."""
     await trio.lowlevel.checkpoint()
     _require_origin(call)
     endpoint = call.server.mcp or await _load(call)
     if call.opens_session and call.journal.is_stopping:
-        raise ClosedError("the server is stopping, and begins nothing new")
+        raise ClosedError("the server is stopping, and begins no new work")
     return endpoint.answer(call)
 
 
 async def _load(call: ApiCall) -> "McpEndpoint":
-    """Import the SDK, in a thread: it takes a second, in which other clients are answered."""
+    """Import the SDK in a thread: it takes a second, and other clients do not wait."""
     try:
         await trio.to_thread.run_sync(import_module, ENDPOINT)
     except ModuleNotFoundError as exc:
         raise HttpError(
             501,
-            f"this server cannot speak MCP: it needs {exc.name}, which its owner installs with"
+            f"this server cannot speak MCP: it needs {exc.name}; its owner can install it with"
             f" {INSTALL}",
             code="mcp_not_installed",
             type="server_error",
@@ -63,7 +62,7 @@ async def _load(call: ApiCall) -> "McpEndpoint":
 
 
 def _require_origin(call: ApiCall) -> None:
-    """Refuse a web page of another origin than those that may ask this server."""
+    """Refuse a web page of an origin that may not call this server."""
     origin = call.request.headers.get("origin")
     settings = call.server.settings
     if origin is None or {origin, "*"} & settings.origins:
@@ -73,8 +72,8 @@ def _require_origin(call: ApiCall) -> None:
     if settings.hosts is None or named not in settings.hosts:
         raise HttpError(
             403,
-            f"pages of {origin[:100]!r} may not ask this server; start it with --allow-origin if"
-            " they should",
+            f"pages of {origin[:100]!r} may not call this server; start it with --allow-origin to"
+            " allow them",
             type="permission_error",
             code="wrong_origin",
         )

@@ -1,4 +1,4 @@
-"""The metrics of `GET /metrics`: each is counted as it happens, in constant time."""
+"""The metrics of `GET /metrics`: each event is counted as it happens, in constant time."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ COUNTED: Final = (
     *(SessionOpened, SessionClosed, TurnStarted, TurnResumed, TurnEnded),
     *(TaskStarted, TaskSettled, ModelAnswered, ModelFailed),
 )
-"""The facts that something is counted of."""
+"""The facts that change a metric."""
 
 
 class Metrics:
@@ -47,7 +47,7 @@ class Metrics:
         self._unanswered = 0
         self._streams = 0
         self._answers: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
-        """The metrics of each answer of each route: to look them up takes longer than to count."""
+        """The metrics of each answer of each route: the lookup takes longer than the count."""
         self._answered = trio.lowlevel.ParkingLot()
         self._registry = registry = CollectorRegistry()
 
@@ -63,38 +63,36 @@ class Metrics:
         self._requests = counter(
             "http_requests_total", "Requests that were answered.", *("method", "path", "status")
         )
-        self._refused = counter("http_refused_total", "Requests that did not come in.", "status")
+        self._refused = counter(
+            "http_refused_total", "Requests that were refused access.", "status"
+        )
         self._seconds = Histogram(
             "orchestrator_http_request_seconds",
-            "How long it takes until an answer begins.",
+            "Seconds until an answer begins.",
             ("method", "path"),
             registry=registry,
             buckets=SECONDS,
         )
         gauge(
-            "http_requests_under_way",
-            "Requests that are not answered yet.",
-            lambda: self._unanswered,
+            "http_requests_under_way", "Requests without an answer yet.", lambda: self._unanswered
         )
-        gauge("http_event_streams", "Event streams that are open.", lambda: self._streams)
-        self.started = counter("runs_started_total", "Runs that were begun.", "kind")
-        self.ended = counter("runs_ended_total", "Runs that have ended, by how.", "kind", "ending")
-        self.tasks_started = counter(
-            "tasks_started_total", "Tasks that agents delegated, and that were begun."
-        )
-        self.tasks_ended = counter("tasks_ended_total", "Tasks that have ended, by how.", "ending")
+        gauge("http_event_streams", "Open event streams.", lambda: self._streams)
+        self.started = counter("runs_started_total", "Runs that began.", "kind")
+        self.ended = counter("runs_ended_total", "Runs that ended, by ending.", "kind", "ending")
+        self.tasks_started = counter("tasks_started_total", "Delegated tasks that began.")
+        self.tasks_ended = counter("tasks_ended_total", "Tasks that ended, by ending.", "ending")
         self.calls = counter("model_calls_total", "Calls of models.")
         tokens = counter("tokens_total", "Tokens of models.", "direction")
         self.tokens_in, self.tokens_out = tokens.labels("in"), tokens.labels("out")
-        self.dollars = counter("cost_dollars_total", "What models have cost.")
+        self.dollars = counter("cost_dollars_total", "Cost of models.")
         gauge(
             "runs_under_way",
-            "Runs that go on.",
+            "Runs under way.",
             lambda: sum(len(it.under_way) for it in self._journals),
         )
         gauge(
             "tasks_working",
-            "Tasks that an agent works on now, runs included.",
+            "Tasks that an agent works on now, including runs.",
             lambda: sum(it.orchestrator.working for it in self._journals),
         )
         gauge(
@@ -104,7 +102,7 @@ class Metrics:
         )
         gauge(
             "journal_last_seq",
-            "The number of the newest fact in the journal; of several, their sum.",
+            "The number of the newest fact in the journal; with several journals, the sum.",
             lambda: sum(it.records.last_seq for it in self._journals),
         )
         gauge("journals_held", "Journals that this server writes.", lambda: len(self._journals))
@@ -132,7 +130,7 @@ class Metrics:
                 self._answered.unpark_all()
 
     async def wait_answered(self) -> None:
-        """Wait until no request is without an answer."""
+        """Wait until every request is answered."""
         await trio.lowlevel.checkpoint()
         while self._unanswered:
             await self._answered.park()
@@ -179,7 +177,8 @@ class _JournalFacts:
             for session in self.records.sessions.values()
             if session.labels.get(KIND) and not is_over(session)
         }
-        """The runs that are not over. A conversation is one during its turns: few are closed."""
+        """The runs that are not over. A conversation is one only during its turns, because few are
+        closed."""
 
     def count(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
         del encoded
@@ -197,7 +196,7 @@ class _JournalFacts:
                 record = self.records.sessions[session]
                 if record.labels.get(KIND) == CONVERSATION:
                     self._metrics.ended.labels(CONVERSATION, "closed").inc()
-                # A turn that runs ends soon, with an outcome of its own.
+                # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
             case TaskStarted():

@@ -23,12 +23,12 @@ ABOUT: Final = """\
 Agents that delegate, over HTTP: OpenAI's protocols, and an API of runs, tasks and sessions.
 
 Every request that runs an agent is a run; the header `x-run-id` of the response names it. Errors
-have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it is done once.
+have OpenAI's shape. A POST may be sent again with the same `Idempotency-Key`: it has one effect.
 The origin of a request is in the headers `x-session-platform`, `-source`, `-chat-id`,
 `-chat-name`, `-thread-id`, `-user-id`, `-user-name`, `-key`, `-message-id`, `-workspace`.
 
 A token belongs to a key. `security` names the scope that the key must have: `run`, `read`, `steer`,
-`approve` or `admin`. What another owner's key has made is not there: the answer is 404.
+`approve` or `admin`. The sessions of another owner are not found: the status is 404.
 """
 _EVENT: Final[Mapping[str, Any]] = {
     "description": "One event of the stream.",
@@ -36,29 +36,29 @@ _EVENT: Final[Mapping[str, Any]] = {
     "properties": {
         "event": {"type": "string"},
         "id": {"type": "string"},
-        "data": {"type": "string", "description": "JSON, in one line."},
+        "data": {"type": "string", "description": "JSON in one line."},
     },
     "required": ["data"],
 }
 _ACCESS_STATUSES: Final = (401, 403, 421, 429)
 _BODY_STATUSES: Final = (400, 408, 413, 415)
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
-    400: "The request is wrong",
-    401: "The token is missing, or wrong",
+    400: "The request is invalid",
+    401: "The token is missing or wrong",
     403: "The key does not have the scope",
-    404: "There is no such thing",
-    408: "The body stopped coming",
-    409: "It conflicts with the present state",
-    413: "The body is too long",
-    415: "The body is no JSON",
+    404: "The subject was not found",
+    408: "The client stopped sending the body",
+    409: "The request conflicts with the present state",
+    413: "The body is too large",
+    415: "The body is not JSON",
     421: "The server does not answer to this host",
-    422: "It is understood, and cannot be done",
+    422: "The request is valid, but cannot be carried out",
     429: "The key is at one of its limits, or the provider limits requests",
-    499: "It was cancelled",
+    499: "The run was cancelled",
     500: "The server or the agent failed",
     502: "The provider failed",
     503: "The server is stopping, or the provider is overloaded",
-    504: "It took too long",
+    504: "The run took too long",
 }
 
 
@@ -71,7 +71,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _operation(operation, schemas, components)
     _add_links(paths, operations)
-    # A query is documented field by field, as parameters of its operations.
+    # The fields of a query are documented as parameters of its operations.
     for query in {it.query for it in operations} - {None}:
         del components[_name(schemas[query])]
     return {
@@ -91,7 +91,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def _add_links(paths: Mapping[str, Mapping[str, Any]], operations: Iterable[Operation]) -> None:
-    """Say with each answer what it leads to."""
+    """Add links to the answers: the operations that each answer leads to."""
     named = [(it.name, it.path) for it in operations]
     for operation in operations:
         if links := links_from(operation.name, named):
@@ -163,13 +163,13 @@ def _parameters(
     if operation.takes_idempotency_key:
         yield _header(
             "Idempotency-Key",
-            "The same key again has the same effect, once.",
+            "A repeated request with the same key has one effect.",
             {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
         )
     if operation.takes_last_event_id:
         yield _header(
             "Last-Event-ID",
-            "The id of the last event that you have; `after` counts more.",
+            "The id of the last event that you have; `after` overrides it.",
             {"type": "string", "pattern": "^[0-9]{0,15}$"},
         )
 
@@ -184,7 +184,7 @@ def _header(name: str, about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an optional parameter: it is left out, and never null."""
+    """Return the schema of an optional parameter, which is left out and never null."""
     if "anyOf" not in schema:
         return dict(schema)
     (only,) = [it for it in schema["anyOf"] if it != {"type": "null"}]

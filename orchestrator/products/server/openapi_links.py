@@ -1,7 +1,7 @@
-"""The links and examples of the OpenAPI document: what an answer leads to, and what may be sent.
+"""The links and examples of the OpenAPI document: the next operations after an answer, and bodies.
 
-By them a program that knows nothing else reaches every route: it asks for the models, has one of
-them run, and goes on with the ids of what it was answered.
+With them a program without other knowledge reaches every route: it lists the models, runs one, and
+goes on with the ids in the answers.
 """
 
 import re
@@ -32,7 +32,7 @@ SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
     "create_chat_completion": {"run": "$response.body#/run_id", "completion": "$response.body#/id"},
     "create_completion": {"run": "$response.body#/run_id"},
 }
-"""Where the answer of an operation has the parameters of others."""
+"""The place of other operations' parameters in the answer of an operation."""
 MODEL: Final = "a-model"
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "create_run": {"model": MODEL, "input": "What is the capital of Peru?"},
@@ -59,16 +59,11 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "update_completion": {"metadata": {"topic": "Lima"}},
     "create_completion": {"model": MODEL, "prompt": "The capital of Peru is"},
 }
-"""A body that an operation takes; its model is one that `GET /v1/models` lists."""
+"""An example body of each operation; its model is one that `GET /v1/models` lists."""
 
 
 def links_from(name: str, others: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the links of the answer of an operation.
-
-    Args:
-        name: the operation.
-        others: the names and paths of all.
-    """
+    """Return the links of an operation's answer to others, given by name and path."""
     known = SOURCES.get(name, {})
     links: dict[str, Any] = {}
     for other, path in others:

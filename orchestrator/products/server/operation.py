@@ -1,4 +1,4 @@
-"""A route as one value: its method and path, the bodies it takes and sends, the scope it needs."""
+"""A route as one value: its method, path, bodies and scope."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 Companion: TypeAlias = Callable[[bytes], SessionId | None]
-UNSUPPORTED: Final = msgspec.Meta(
-    description="It cannot be had here.", extra_json_schema={"type": "null"}
-)
+UNSUPPORTED: Final = msgspec.Meta(description="Not supported.", extra_json_schema={"type": "null"})
 """Marks a field that is decoded only to be refused with an error of its own."""
 
 
@@ -29,16 +27,16 @@ class Answer:
 
     description: str
     body: Any = None
-    """The type of its JSON; None has no body."""
+    """The type of its JSON body; None for no body."""
     status: int = attrs.field(default=200, kw_only=True)
     others: tuple[Any, ...] = attrs.field(default=(), kw_only=True)
-    """The types that its JSON may have instead."""
+    """Other types that its JSON body may have."""
     media_types: tuple[str, ...] = attrs.field(default=(JSON,), kw_only=True)
 
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One method of one path. `app.py` has the table of all."""
+    """One method of one path. `app.py` has the table of all operations."""
 
     method: Method
     path: str
@@ -47,23 +45,24 @@ class Operation:
     """The scope that the key of a request must have; None accepts every key."""
     answers: tuple[Answer, ...]
     body: Any = None
-    """The type of the JSON that it takes."""
+    """The type of its JSON body."""
     query: type | None = None
-    """The type of its query: an attrs class, all fields with defaults."""
+    """The type of its query: an attrs class whose fields all have defaults."""
     errors: tuple[int, ...] = ()
-    """The statuses of its own errors; `openapi.py` adds those that its other fields imply."""
+    """The statuses of its own errors; `openapi.py` adds the statuses that its other fields imply.
+    """
     takes_idempotency_key: bool = False
     takes_last_event_id: bool = False
     is_public: bool = False
     """It needs no key."""
     is_json_rpc: bool = False
-    """Its body is a message of JSON-RPC, which names its subject and the scope it needs."""
+    """Its body is a JSON-RPC message, which names its subject and the scope it needs."""
     companion: Companion | None = None
     """Returns the session that a body names; the request opens its session in the same journal."""
 
     @property
     def opens_session(self) -> bool:
-        """Whether its requests open a session, with the id of their Idempotency-Key if any."""
+        """Whether its requests open a session, whose id comes from the Idempotency-Key, if any."""
         return self.takes_idempotency_key and "{" not in self.path
 
     @property
@@ -77,7 +76,7 @@ class Operation:
 
     @property
     def tag(self) -> str:
-        """The group that the document lists it in."""
+        """The group of the operation in the document."""
         parts = self.path.strip("/").split("/")
         return parts[1] if parts[0] == "v1" else "server"
 

@@ -1,8 +1,8 @@
 """Large runs of the past, read in a process of their own.
 
-A thread would not do: to decode, collect and free the records of 100,000 tasks holds the
-interpreter for tenths of a second, in which no client is answered. One process answers all that ask
-the same at the same time, and ends when none of them is left.
+A thread would not do: decoding, collecting and freeing the records of 100,000 tasks holds the
+interpreter for tenths of a second, in which no client is answered. One process answers all
+identical questions of the same time, and ends when no asker is left.
 """
 
 import subprocess
@@ -24,12 +24,13 @@ from orchestrator.products.server.api.bodies import run_of
 from orchestrator.products.server.console.rows import all_rows
 
 LARGE_FACTS: Final = 10_000
-"""A run with more facts is read elsewhere: some 2,500 tasks, which a thread folds in 50 ms."""
+"""A run with more facts is read elsewhere. It has some 2,500 tasks, which a thread folds in 50 ms.
+"""
 PROCESSES: Final = 2
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about a run."""
+    """A question about a run."""
 
     journal: str
     run: str
@@ -37,9 +38,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     """The number of the last fact of the journal."""
     tree: Format | None = None
-    """Its tree in this format; None is the run itself."""
+    """The format of a tree to return; None for the run itself."""
     rows: bool = False
-    """Its rows for the console, instead."""
+    """Return rows for the console instead."""
 
 
 class _SharedAnswer:
@@ -49,7 +50,7 @@ class _SharedAnswer:
         self.waiting = 0
         self.given = trio.Event()
         self.body: bytes | None = None
-        """None if the process has failed, or could not be started."""
+        """None if the process failed, or could not be started."""
         self.scope = trio.CancelScope()
 
 
@@ -57,11 +58,8 @@ class PastRuns:
     """Asks other processes about runs that are not in memory."""
 
     def __init__(self, read: ReadApi, nursery: trio.Nursery) -> None:
-        """Ask about runs.
-
-        Args:
-            read: knows which of them are in memory.
-            nursery: owns the tasks that wait for the processes.
+        """Ask about runs that `read` does not have in memory; `nursery` owns the waits for
+        processes.
         """
         self._read = read
         self._nursery = nursery
@@ -74,8 +72,8 @@ class PastRuns:
         """Return the body of a run, its tree in a format, or its rows for the console.
 
         Returns:
-            None if the run is in memory, not large, or can be read here only: read it here.
-            Nothing at all if it was deleted.
+            None if the run is in memory or small, or only this process can read it: read it here.
+            Empty bytes if it was deleted.
         """
         journal = await self._read.file_of_large_session(run, facts=LARGE_FACTS)
         if journal is None:
@@ -88,7 +86,7 @@ class PastRuns:
             tree=tree,
             rows=rows,
         )
-        # A run that is not in memory does not change: who comes later gets the same answer.
+        # A run that is not in memory does not change: later askers get the same answer.
         answer = self._answers.get(_key(question))
         if answer is None:
             answer = self._answers[_key(question)] = _SharedAnswer()
@@ -112,7 +110,7 @@ class PastRuns:
                     request = msgspec.json.encode(question)
                     answer.body = await run_in_interpreter(answer_question, request)
         except (OSError, subprocess.CalledProcessError):
-            answer.body = None  # it is read here, and says what is wrong
+            answer.body = None  # it is read here, which reports the error
         finally:
             answer.given.set()
             self._forget(question, answer)
@@ -123,12 +121,12 @@ class PastRuns:
 
 
 def _key(question: Question) -> Hashable:
-    """Return what is the same for those who ask the same."""
+    """Return a key that identical questions share."""
     return question.run, question.tree, question.rows
 
 
 def answer_question(request: bytes) -> bytes:
-    """Answer a question about a run: what the other process does."""
+    """Answer a question about a run, in the other process."""
     question = msgspec.json.decode(request, type=Question)
     path, run = Path(question.journal), SessionId(question.run)
     with store_at(path).open_reader(verify=False) as reader:

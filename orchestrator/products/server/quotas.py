@@ -1,8 +1,8 @@
-"""What each key may use: requests a second, runs at once, tokens and dollars a day.
+"""The limits of each key: requests per second, runs at once, tokens and dollars per day.
 
-Nothing here is counted twice. The runs are those of the ledger, and the use of a day is a shared
-budget in the journal, on which every call reserves before it is sent: so the sum of a day is exact
-across restarts, and however wide a tree is.
+Each number is counted once. The ledger has the runs. The use of a day is a shared budget in the
+journal, on which every call reserves before it is sent: so the sum of a day is exact across
+restarts and for any width of a tree.
 """
 
 import datetime as dt
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 KEY: Final = "key"
 """The label of a session: the name of the key that opened it."""
 _OF_KEY: Final = Grant.standing("key:", Budget()).id
-"""How the ids of grants begin that say which key a message is of."""
+"""The start of the ids of grants that name the key of a message."""
 LONGEST_WAIT: Final = 31_536_000
 """The most seconds that a client is told to wait."""
 MOST_BUCKETS: Final = 1_000
-"""How many keys are known for their pace at least; those at rest are forgotten beyond that."""
+"""The number of keys whose pace is remembered; beyond it, keys at rest are forgotten."""
 
 
 class TokenBucket:
-    """A number of requests a second; what was saved up in a second may come at once."""
+    """A number of requests per second; the savings of one second may be used at once."""
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
@@ -43,8 +43,8 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take one request, and return 0; or return the seconds until there may be one."""
-        # A clock that is set back takes nothing away.
+        """Take one request, and return 0; or return the seconds until the next one is allowed."""
+        # Setting the clock back takes no tokens away.
         self._tokens = min(self._most, self._tokens + self._saved(now))
         self._at = now
         if self._tokens < 1:
@@ -53,7 +53,7 @@ class TokenBucket:
         return 0
 
     def is_full(self, now: float) -> bool:
-        """Return whether it says no more than a new one would."""
+        """Return whether it is in the state of a new bucket."""
         return self._tokens + self._saved(now) >= self._most
 
     def _saved(self, now: float) -> float:
@@ -66,12 +66,7 @@ class Quotas:
     def __init__(
         self, journals: Callable[[], Iterable[Records]], clock: Callable[[], float]
     ) -> None:
-        """Hold keys to their limits.
-
-        Args:
-            journals: returns the records of all journals that the server holds now.
-            clock: tells the time of day.
-        """
+        """Limit keys; `journals` returns the records of all journals that the server holds now."""
         self._journals = journals
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
@@ -80,7 +75,7 @@ class Quotas:
         """Count a request.
 
         Raises:
-            HttpError: the key makes too many.
+            HttpError: the key makes too many requests.
         """
         rate = key.limits.requests_per_second
         if rate is None:
@@ -92,7 +87,7 @@ class Quotas:
             bucket = self._buckets[key.name] = TokenBucket(rate, now)
         if seconds := bucket.take(now):
             raise too_many(
-                f"the key {key.name!r} may make {rate:g} requests a second",
+                f"the key {key.name!r} may make {rate:g} requests per second",
                 code="rate_limit_exceeded",
                 type_="requests",
                 seconds=seconds,
@@ -108,16 +103,16 @@ class Quotas:
     def begin_run(
         self, key: Key, read: ReadApi, session: SessionRecord | None = None, runs: int = 1
     ) -> Generator[None]:
-        """Charge what is begun in the block to the key. No checkpoint may be in it.
+        """Charge the runs that begin in the block to the key. The block must not have a checkpoint.
 
         Args:
-            key: who begins it.
-            read: reads the journal that it is begun in.
+            key: begins the runs.
+            read: reads their journal.
             session: the conversation that goes on; None begins new runs.
-            runs: how many are begun.
+            runs: the number of runs.
 
         Raises:
-            HttpError: too many of its runs are under way, or the day's budget is used up.
+            HttpError: too many runs of the key are under way, or the day's budget is used up.
         """
         if session is None or key.name not in _keys_at_work(session):
             self._require_place(key, runs)
@@ -150,7 +145,7 @@ class Quotas:
         usd, tokens = limits.dollars_per_day, limits.tokens_per_day
         if usd is None and tokens is None:
             if session is not None and _newest_key(session) != key.name:
-                # Neither the runs nor the budget of the other key count for this.
+                # This message counts neither for the runs nor for the budget of the other key.
                 return (Grant.standing(f"key:{key.name}", Budget()),)
             return ()
         now = self._clock()
@@ -173,30 +168,22 @@ class Quotas:
 
 
 class JobCharges:
-    """Charges the runs of jobs to the keys of the sessions in which they were set."""
+    """Charges the runs of jobs to the keys of the sessions that set them."""
 
     def __init__(self, keys: "KeyStore", quotas: Quotas, read: ReadApi) -> None:
-        """Charge runs.
-
-        Args:
-            keys: finds a key by its name.
-            quotas: holds it to its limits.
-            read: reads the journal of the jobs.
-        """
+        """Charge the runs of jobs in the journal of `read`."""
         self._keys = keys
         self._quotas = quotas
         self._read = read
 
     @contextmanager
     def charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
-        """Charge what is begun in the block to the key of a session.
+        """Charge the run that begins in the block to the key of a job's session.
 
-        Args:
-            session: that of the job.
-            goes_on: it is a turn of the session itself, and no new run.
+        With `goes_on`, it is a turn of the session itself and not a new run.
 
         Raises:
-            UnpaidError: the key is gone, or has used up what it may use.
+            UnpaidError: the key is gone, or is at its limit.
         """
         name = _newest_key(session)
         if name == DEFAULT:
@@ -204,7 +191,7 @@ class JobCharges:
             return
         key = self._keys.named(name)
         if key is None:
-            raise UnpaidError(f"the key {name!r} is not valid any more")
+            raise UnpaidError(f"the key {name!r} is no longer valid")
         with ExitStack() as charged:
             try:
                 charged.enter_context(
@@ -216,7 +203,7 @@ class JobCharges:
 
 
 def _keys_at_work(session: SessionRecord) -> set[str]:
-    """Return the keys for which something of a session runs, or will by itself."""
+    """Return the keys that a session works for now, or will without a new request."""
     if not _is_under_way(session):
         return set()
     keys = set(_keys_of_mail(session))
@@ -224,12 +211,12 @@ def _keys_at_work(session: SessionRecord) -> set[str]:
 
 
 def _newest_key(session: SessionRecord) -> str:
-    """Return the key that the next message is of, unless it says that it is of another one."""
+    """Return the key of the next message, unless the message names another key."""
     return next(reversed(_keys_of_mail(session)), _present_key(session))
 
 
 def _present_key(session: SessionRecord) -> str:
-    """Return the key of the last message that was read; at first, that which opened it."""
+    """Return the key of the last message that was read; at first, the session's own key."""
     for account in session.accounts:
         if account.id.startswith(_OF_KEY):
             return _key_in(account.id)
@@ -237,7 +224,7 @@ def _present_key(session: SessionRecord) -> str:
 
 
 def _keys_of_mail(session: SessionRecord) -> list[str]:
-    """Return the keys of unread messages that are of another key than those before them."""
+    """Return the keys of unread messages whose key differs from the one before."""
     return [
         _key_in(grant.id)
         for envelope in session.envelopes.values()
@@ -251,12 +238,12 @@ def _key_in(grant: str) -> str:
 
 
 def _is_under_way(session: SessionRecord) -> bool:
-    """Return whether something of a session runs, or will by itself."""
+    """Return whether a session works now, or will without a new request."""
     is_over = session.closed or session.awaits_resume or session.has_nothing_pending
     return not is_over
 
 
 def too_many(message: str, *, code: str, type_: str, seconds: float = 1) -> HttpError:
-    """Return the error of a request that comes too soon, in words that OpenAI's clients know."""
+    """Return the error of a request that comes too soon, with codes that OpenAI's clients know."""
     wait = max(1, math.ceil(min(seconds, LONGEST_WAIT)))
     return HttpError(429, message, code=code, type=type_, headers={"retry-after": str(wait)})

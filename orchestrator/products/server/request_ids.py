@@ -1,7 +1,7 @@
-"""The ids that a request gives to the sessions it opens, so that it can be sent again.
+"""The ids of the sessions that a request opens, so that it can be sent again.
 
-The same Idempotency-Key always stands for the same ids. Where a database has several journals, an
-id also decides which journal has the session.
+The same Idempotency-Key always stands for the same ids. In a database with several journals, the id
+also decides which journal has the session.
 """
 
 import hashlib
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 LONGEST_KEY: Final = 255
 LONGEST_SORTED: Final = 1_000_000
-"""Longer bodies are compared as they were sent: to sort their names takes long."""
+"""The most bytes of a body whose names are sorted. Longer bodies are compared as sent: sorting
+takes long.
+"""
 
 
 class RequestIds:
-    """The ids of one request. `home` is the name of the journal that the request is about."""
+    """The ids of one request. `home` is the name of the journal of its subject."""
 
     def __init__(
         self, request: Request, raw: bytes, operation: Operation, placement: "Placement | None"
@@ -54,8 +56,8 @@ class RequestIds:
     def from_key(self, prefix: str) -> str | None:
         """Return the id that the Idempotency-Key stands for; None without a key.
 
-        A request that is sent again finds what the first one made, also after a restart. Each owner
-        has keys of its own.
+        A repeated request finds the session of the first one, even after a restart. Each owner has
+        its own keys.
 
         Raises:
             HttpError: the key is empty, or too long.
@@ -69,12 +71,12 @@ class RequestIds:
         if not key or len(key) > LONGEST_KEY:
             raise HttpError(
                 400,
-                f"an Idempotency-Key has 1 to {LONGEST_KEY} characters",
+                f"an Idempotency-Key must have 1 to {LONGEST_KEY} characters",
                 code="invalid_idempotency_key",
             )
         scoped = f"{self._operation.path}\n{self._request.url.path}\n{key}"
         if owner := self._key.recorded_owner:
-            # No owner begins with a slash, as paths do: two owners never mean the same.
+            # No owner begins with a slash, but paths do: so two owners never share an id.
             scoped = f"{owner}\n{scoped}"
         if attempt:
             scoped = f"again {attempt}\n{scoped}"
@@ -83,11 +85,9 @@ class RequestIds:
         return f"{prefix}{hashlib.sha256(scoped.encode()).hexdigest()[:16]}"
 
     def new_session(self, home: str, attempt: int = 0) -> SessionId | None:
-        """Return the id of the session that the request opens; None if any will do.
+        """Return the id of the session that the request opens; None allows any id.
 
-        Args:
-            home: the journal that the request is about.
-            attempt: how many sessions of the same key were opened in vain.
+        `attempt` counts the sessions of the same key that came to nothing.
         """
         if (id_ := self.session_from_key(attempt) or self._drawn) is not None:
             return id_
@@ -105,13 +105,13 @@ class RequestIds:
         if self.companion is not None:
             home = placement.home_of(self.companion)
         if home is not None or attempt:
-            # All attempts are in one journal.
+            # All attempts go to one journal.
             home = home or placement.home_of(id_)
             id_ = placement.fit(lambda it: self._from_key("r_", it, attempt) or "", home)
         return SessionId(id_)
 
     def session_beside(self, home: str) -> SessionId | None:
-        """Return the id of a session beside the subject of the request; None if any will do."""
+        """Return the id of a session in the journal of the request; None allows any id."""
         placement = self._placement
         if placement is None:
             id_ = self.from_key("r_")
@@ -121,11 +121,11 @@ class RequestIds:
         return SessionId(placement.fit(lambda it: self._from_key("r_", it) or "", home))
 
     def further_session(self, home: str) -> SessionId | None:
-        """Return the id of another session that the request opens; None if any will do."""
+        """Return the id of another session that the request opens; None allows any id."""
         return None if self._placement is None else self._placement.draw(home)
 
     def draw(self, placement: "Placement", home: str) -> None:
-        """Choose an id for the session that the request opens, whose home is this shard."""
+        """Choose an id in this shard for the session that the request opens."""
         self._drawn = placement.draw(home)
 
     @cached_property
@@ -136,9 +136,9 @@ class RequestIds:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the body, which shows whether a key was sent with the same body before.
+        """A digest of the body, which shows whether a key was sent before with the same body.
 
-        The order of names and the blanks between them do not matter.
+        The order of names and the white space between them do not matter.
         """
         raw = self._raw
         if self.has_key and len(raw) <= LONGEST_SORTED:

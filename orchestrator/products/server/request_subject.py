@@ -1,5 +1,5 @@
-"""What a request is about: the session, task or approval in its path or its message of JSON-RPC, or
-that of its Idempotency-Key.
+"""The subject of a request: the session, task or approval that its path, JSON-RPC message or
+Idempotency-Key names.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ from orchestrator.products.server.openai.public_ids import COMPLETION, CONVERSAT
 
 
 class SubjectKind(StrEnum):
-    """What an id in a path is of."""
+    """The kind of an id in a path."""
 
     SESSION = "session"
     TASK = "task"
@@ -22,7 +22,7 @@ class SubjectKind(StrEnum):
 
 @attrs.frozen
 class Subject:
-    """What a request is about."""
+    """The session, task or approval that a request is about."""
 
     kind: SubjectKind
     id: str
@@ -38,12 +38,12 @@ PARAMETERS: Final = {
     "task": SubjectKind.TASK,
     "approval": SubjectKind.APPROVAL,
 }
-"""The parameters of paths that are ids."""
+"""The parameters of paths that are ids, with their kinds."""
 PUBLIC_IDS: Final = {"response": RESPONSE, "completion": COMPLETION, "conversation": CONVERSATION}
 
 
 def subject_of(call: ApiCall) -> Subject | None:
-    """Return what a request is about; None: about nothing that is there already."""
+    """Return the subject of a request; None if it names nothing that exists."""
     for name, kind in PARAMETERS.items():
         if name in call.request.path_params:
             id_ = call.path(name)

@@ -1,6 +1,6 @@
-"""Summaries of runs at rest, kept for the next list: to search 10,000 runs, none is read twice.
+"""Summaries of runs at rest, kept for the next list: a search in 10,000 runs reads each run once.
 
-A fact of a run forgets its summary, so what is kept is how the run is now.
+A fact of a run drops its summary, so a kept summary is never stale.
 """
 
 from typing import Final
@@ -13,11 +13,11 @@ from orchestrator.kernel.read_api import FoundSession, ReadApi
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
 
 MOST: Final = 20_000
-"""How many are kept, some 600 bytes each."""
+"""The most summaries, of some 600 bytes each."""
 
 
 class RunSummaries:
-    """The summaries of one journal, encoded: no collection of garbage looks at them."""
+    """The summaries of one journal, encoded, so that the garbage collector ignores them."""
 
     def __init__(self, read: ReadApi) -> None:
         self._read = read
@@ -27,16 +27,14 @@ class RunSummaries:
         self._kept.pop(entry.session, None)
 
     def get(self, run: SessionId) -> RunSummary | None:
-        """Return the summary of a run, if that is kept."""
+        """Return the summary of a run, if it is kept."""
         body = self._kept.get(run)
         return None if body is None else msgspec.json.decode(body, type=RunSummary)
 
     def keep(self, found: FoundSession, *, seq: int) -> None:
-        """Keep the summary of a run that was just read, if it rests, and is like that now.
+        """Keep the summary of a run that was just read, if it is at rest and unchanged.
 
-        Args:
-            found: the run.
-            seq: the number of the last fact before it was read.
+        `seq` is the number of the last fact before it was read.
         """
         run = found.session.id
         is_now = found.records is self._read.records or seq == self._read.last_seq

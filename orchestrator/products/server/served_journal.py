@@ -1,7 +1,7 @@
-"""What a server has of one journal, and the journals that it holds now.
+"""The objects that a server has for one journal, and the journals that it holds now.
 
-Each journal has an orchestrator of its own. One that ends takes its streams and waits with it, and
-nothing else: the server goes on with the others.
+Each journal has an orchestrator of its own. When one ends, only its own streams and waits end, and
+the server goes on with the others.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -24,18 +24,18 @@ from orchestrator.products.server.run_summaries import RunSummaries
 from orchestrator.products.server.transport.errors import SOON, HttpError
 
 ONLY: Final = "journal"
-"""The name of a server's journal, where it has but one."""
+"""The name of the only journal of a server."""
 
 
 @attrs.define(kw_only=True, eq=False)
 class ServedJournal:
-    """One journal of a server, with what is open on it."""
+    """One journal of a server, with its orchestrator, door and streams."""
 
     name: str
     orchestrator: Orchestrator
     door: RequestDoor
     scheduler: Scheduler
-    """Begins the jobs of its sessions; of the program's jobs, in one journal."""
+    """Starts the jobs of its sessions; in one journal, also the jobs of the program."""
     live_text: LiveText
     audit: HttpAudit
     owners: Owners
@@ -46,9 +46,9 @@ class ServedJournal:
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server ends, or lets go of this journal: streams end, and waits return."""
     is_moving: bool = False
-    """Whether another server takes this journal over soon: it begins nothing new."""
+    """Whether another server takes over this journal soon: no run begins in it."""
     released: trio.Event = attrs.field(factory=trio.Event)
-    """Set when this server holds the journal no more."""
+    """Set when this server no longer holds the journal."""
     _requests: set[trio.CancelScope] = attrs.field(factory=set[trio.CancelScope])
     _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
@@ -58,7 +58,7 @@ class ServedJournal:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether its orchestrator begins nothing new."""
+        """Whether its orchestrator begins no more runs."""
         return self.read.is_stopping
 
     @contextmanager
@@ -80,13 +80,13 @@ class ServedJournal:
             await self._ended.park()
 
     def end_requests(self) -> None:
-        """Cancel the requests that are still under way: nothing comes from this journal."""
+        """Cancel the requests under way: the journal answers no more."""
         for scope in self._requests:
-            scope.cancel(reason="the journal is held no more")
+            scope.cancel(reason="the server no longer holds the journal")
 
 
 class HeldJournals:
-    """The journals that a server holds now, in the order in which it took them."""
+    """The journals that a server holds now, in the order it took them."""
 
     def __init__(self) -> None:
         self._held: dict[str, ServedJournal] = {}
@@ -99,12 +99,12 @@ class HeldJournals:
 
     @property
     def first_or_none(self) -> ServedJournal | None:
-        """The one that was taken first; None if there is none now."""
+        """The journal that was taken first; None if there is none now."""
         return next(iter(self._held.values()), None)
 
     @property
     def first(self) -> ServedJournal:
-        """The one that was taken first.
+        """The journal that was taken first.
 
         Raises:
             HttpError: there is none now.
@@ -118,7 +118,7 @@ class HeldJournals:
         return self._held.get(name)
 
     def of_session(self, session: SessionId) -> ServedJournal | None:
-        """Return the journal that has a session."""
+        """Return the journal of a session."""
         for journal in self._held.values():
             if session in journal.read.session_ids:
                 return journal
@@ -138,7 +138,7 @@ def no_journal() -> HttpError:
     """Return the error of a request to a server that holds no journal now."""
     return HttpError(
         503,
-        "this server holds no journal now, and cannot begin anything; try again soon",
+        "this server holds no journal now, so it cannot begin work; try again soon",
         code="no_journal",
         type="server_error",
         headers=SOON,

@@ -36,7 +36,7 @@ from orchestrator.products.server.transport.log import AccessLog, access_logger,
 from orchestrator.products.server.transport.tls import Certificate
 
 CANCEL_SECONDS: Final = 1
-"""How long the runs that clients wait for may take to settle when they are cancelled."""
+"""The most seconds for cancelled runs to settle, if clients wait for them."""
 
 
 class Server:
@@ -66,7 +66,7 @@ async def open_server(
         agents: the agents, by the model name that clients use.
         settings: the configuration.
         listening: the address and the certificate.
-        push: sends the replies of `default` to a webhook, or those of each owner, by its name.
+        push: sends the replies of `default` to a webhook, or the replies of each owner by its name.
     """
     require_usable(listening)
     with bind(listening) as listener:
@@ -83,7 +83,7 @@ async def open_server(
                 finally:
                     with trio.move_on_after(CANCEL_SECONDS, shield=True):
                         await cancel_waiting_runs(state)
-                    # What was done to them since the last request is in the audit, too.
+                    # So the audit has the changes of keys since the last request, too.
                     state.keys.refresh()
                     for journal in state.journals:
                         journal.shutdown.set()
@@ -133,7 +133,7 @@ async def open_server_state(
     settings: Settings,
     push: Push | Mapping[str, Push] | None = None,
 ) -> AsyncGenerator[ServerState]:
-    """Open the state of a server, and go on with the sessions that an earlier one left unfinished.
+    """Open the state of a server, and go on with the unfinished sessions of an earlier one.
 
     Work that outlives its connection lives as long as this block.
     """
@@ -159,12 +159,7 @@ def new_state(
 ) -> ServerState:
     """Return the state of a server that holds no journal yet.
 
-    Args:
-        agents: the agents, by the model name that clients use.
-        settings: the configuration.
-        clock: tells the time of day.
-        redactor: removes secrets from what is logged.
-        sandbox: finds the backend that keeps commands inside their sandbox.
+    `sandbox` finds the backend that confines commands.
     """
     journals = HeldJournals()
 
@@ -205,16 +200,12 @@ async def serve_journal(
 ) -> AsyncGenerator[ServedJournal]:
     """Serve the sessions of a journal, and go on with the unfinished ones.
 
-    Args:
-        state: the server.
-        orchestrator: writes the journal.
-        push: sends the replies of `default` to a webhook, or those of each owner, by its name.
-        name: that of the journal.
+    `push` sends the replies of `default` to a webhook, or the replies of each owner by its name.
     """
     read = orchestrator.read
     audit = HttpAudit(orchestrator.facts, records_reads=state.settings.audit_reads)
     settings = state.settings
-    # Jobs may have agents that no client names.
+    # Jobs may use agents that are not served to clients.
     agents = {**{it.agent.name: it.agent for it in settings.jobs}, **state.agents}
     scheduler = Scheduler(
         orchestrator.sessions,
@@ -260,7 +251,7 @@ async def serve_journal(
 
 
 def _by_owner(push: Push | Mapping[str, Push] | None) -> Mapping[str, Push]:
-    """Return what sends the replies of each owner, as sessions name it."""
+    """Return the functions that send replies, by the owner that sessions record."""
     if push is None:
         return NO_PUSHES
     if callable(push):
@@ -269,7 +260,7 @@ def _by_owner(push: Push | Mapping[str, Push] | None) -> Mapping[str, Push]:
 
 
 def unusable_agents(orchestrator: Orchestrator, agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
-    """Return why agents cannot run: their models, or those of their delegates, cannot be made."""
+    """Return the reasons why agents cannot run: their or their delegates' models fail to load."""
     problems: dict[str, str] = {}
     for name, agent in agents.items():
         try:

@@ -1,4 +1,4 @@
-"""A session as clients see it: its state, the agent's messages, and why it failed."""
+"""The view of a session for clients: its state, its agent's messages, and why it failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
@@ -36,10 +36,10 @@ _CUT: Final[Mapping[str, CutReason]] = {
     Failure.FILTERED.value: "content_filter",
 }
 REFUSES: Final = "refused to answer: "
-"""Stands before the words of a model that refuses."""
+"""The prefix of the error of a model that refuses to answer."""
 _INTERNAL: Final = ("internal", 500)
 OPENING: Final = "opening"
-"""The label of a session whose answer is JSON: the characters that this may begin with."""
+"""The label of a session whose answer is JSON: the characters that may begin the answer."""
 INTERRUPTED: Final = replace(
     PROCESS_DIED, error=f"{PROCESS_DIED.error}; `orchestrator resume` goes on with it"
 )
@@ -47,19 +47,21 @@ INTERRUPTED: Final = replace(
 
 @attrs.frozen(kw_only=True)
 class FailureReason:
-    """Why a session did not succeed, for clients."""
+    """The reason why a session did not succeed, for clients."""
 
     code: str
     """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `invalid_output`,
     `cancelled` or `internal`."""
     message: str
     status: int
-    """The HTTP status, where the client waits for the answer."""
+    """The HTTP status, if the client waits for the answer."""
     retry_after: float | None = None
 
 
 def last_outcome_of(session: SessionRecord) -> Outcome | None:
-    """Return how the last turn of a session ended; for clients, an interrupted run has failed."""
+    """Return the outcome of the last turn of a session; for clients, an interrupted run has
+    failed.
+    """
     return INTERRUPTED if session.awaits_resume else session.last_outcome
 
 
@@ -75,7 +77,7 @@ def state_of(session: SessionRecord) -> State:
 
 
 def failure_reason(outcome: Outcome) -> FailureReason | None:
-    """Return why something did not succeed; None if it did."""
+    """Return the reason why an outcome is no success; None for a success."""
     match outcome.ending:
         case Ending.SUCCEEDED:
             return None
@@ -84,7 +86,7 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
         case Ending.FAILED:
             code, status = _PROVIDER.get(outcome.kind, _INTERNAL)
         case Ending.OVER_BUDGET if Grant(outcome.account, Budget()).is_standing:
-            # The budget of the client's key, and not one that its agents have set.
+            # The budget of the client's key, not a budget of its agents.
             code, status = _PROVIDER["quota"]
         case Ending.OVER_BUDGET:
             code, status = "tool_limit", 500
@@ -105,13 +107,15 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
 
 
 def cut_reason(session: SessionRecord) -> CutReason | None:
-    """Return why the answer of a session's own model ends too soon; None if it does not."""
+    """Return the reason why the answer of a session's own model is cut off; None if it is
+    complete.
+    """
     outcome = _model_failure(session)
     return None if outcome is None else _CUT.get(outcome.kind)
 
 
 def refusal_of(session: SessionRecord) -> str | None:
-    """Return the words with which a session's own model refuses to answer."""
+    """Return the text in which a session's own model refuses to answer."""
     outcome = _model_failure(session)
     if outcome is None or outcome.kind != Failure.REFUSED.value:
         return None
@@ -119,7 +123,7 @@ def refusal_of(session: SessionRecord) -> str | None:
 
 
 def cut_text(session: SessionRecord) -> str:
-    """Return what the model had said of an answer that ends too soon."""
+    """Return the model's text of an answer that is cut off."""
     last = session.root.transcript[-1]
     is_broken_off = isinstance(last, AssistantMessage) and last.incomplete
     return last.text if is_broken_off else ""
@@ -140,26 +144,26 @@ class AgentMessage:
     id: str
     text: str
     incomplete: bool = False
-    """Its turn ended in the middle of it."""
+    """Its turn ended in the middle."""
     is_reasoning: bool = False
-    """It is what the model thought before it, for a client that has asked for that."""
+    """It is the model's reasoning before the message, for a client that asked for it."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """How likely its tokens were, for a client that has asked for that."""
+    """The log probabilities of its tokens, for a client that asked for them."""
 
 
 def is_shown(session: SessionRecord, text: str) -> bool:
-    """Return whether a message is shown: what is said before an answer in JSON is not."""
+    """Return whether a message is shown: text before an answer in JSON is hidden."""
     opening = session.labels.get(OPENING)
     return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
 
 
 def wants_logprobs(session: SessionRecord) -> bool:
-    """Return whether the client of a session asks how likely the tokens of its answers are."""
+    """Return whether the client of a session asks for the log probabilities of tokens."""
     return "top_logprobs" in session.terms.settings
 
 
 def messages_in(session: SessionRecord, answer: AssistantMessage) -> list[AgentMessage]:
-    """Return what an answer of a model says to its client: its reasoning, if kept, and its text."""
+    """Return the messages in an answer of a model: its reasoning, if kept, and its text."""
     thought = "".join(block.text for block in answer.reasoning)
     found = [AgentMessage(answer.id, thought, is_reasoning=True)] if thought else []
     if answer.text:
@@ -172,9 +176,9 @@ def messages_in(session: SessionRecord, answer: AssistantMessage) -> list[AgentM
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
     """Return the messages of a session's agent, oldest first.
 
-    The last one is its answer once it has succeeded; those before it are commentary.
+    The last one of a successful session is its answer; earlier ones are commentary.
     """
-    # What a shutdown broke off is said again when the turn is resumed.
+    # A resumed turn repeats the message that a shutdown interrupted.
     end = -1 if session.is_interrupted_in_answer else None
     every = [
         it
@@ -190,7 +194,7 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
     outcome = session.last_outcome
     is_ended = is_over(session) and session.turn is None
     if is_ended and outcome is not None and outcome.output:
-        # The output of a failed turn is the last text of the conversation, also of an earlier turn.
+        # The output of a failed turn is the last text of the conversation, even of an earlier turn.
         known = own if outcome.succeeded else every
         if not known or outcome.output != known[-1].text:
             # The output of a pipeline.
@@ -199,7 +203,7 @@ def agent_messages(session: SessionRecord) -> list[AgentMessage]:
 
 
 def client_calls(session: SessionRecord) -> Sequence[ToolCall]:
-    """Return the calls that the client is to run."""
+    """Return the tool calls that the client has to run."""
     outcome = session.last_outcome
     if session.turn is not None or outcome is None or not outcome.succeeded:
         return ()

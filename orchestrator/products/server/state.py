@@ -42,53 +42,53 @@ class Settings:
     """The configuration of a server."""
 
     token: str | None
-    """That of the key `default`; None has no such key."""
+    """The token of the key `default`; None has no such key."""
     may_default_approve: bool | None = None
     """Whether the key `default` may answer approvals, because no command of an agent can read its
-    token; None is where the sandbox of commands is a wall."""
+    token. None allows it if the sandbox of commands is a wall."""
     keys: Path | None = None
     """The file of all other keys."""
     hosts: frozenset[str] | None = None
-    """The host names that it answers to; None is any."""
+    """The host names that the server answers to; None allows any."""
     body_limit: int = BODY_LIMIT
-    """How many bytes a request may have."""
+    """The most bytes of a request."""
     audit_reads: bool = False
-    """Record in the audit what is read, too."""
+    """Also record reads in the audit."""
     cluster_secret: bytes | None = attrs.field(default=None, repr=False)
-    """By which other servers sign what they forward; None believes none of them."""
+    """Other servers sign the requests that they forward with it; None trusts no server."""
     is_strict: bool = False
-    """Refuse parameters of OpenAI's protocols that an agent cannot keep, instead of naming them in
-    a header of the answer."""
+    """Refuse parameters of OpenAI's protocols that an agent cannot honour, instead of naming them
+    in a header of the answer."""
     ignores_hosted_tools: bool = False
-    """Leave out tools of a request that only OpenAI could run, such as `web_search`, instead of
+    """Ignore tools of a request that only OpenAI could run, such as `web_search`, instead of
     refusing them."""
     origins: frozenset[str] = frozenset()
-    """The origins whose web pages may ask the server, such as `https://chat.example.org`; `*` is
-    any."""
+    """The origins whose web pages may call the server, such as `https://chat.example.org`; `*`
+    allows any."""
     logs_access: bool = False
     """Write a line to stderr for each request."""
     text_limit: int = TEXT_LIMIT
-    """How many characters one text of a request may have."""
+    """The most characters of one text in a request."""
     console_keys: Path | None = None
-    """The file of those who are signed in to the console; None forgets them with the process."""
+    """The file of the console's sign-ins; None forgets them with the process."""
     is_view_only: bool = False
-    """Whether people may change nothing by the console."""
+    """Whether people may change nothing in the console."""
     file: str = ""
-    """The name of what defines the agents, without its folder, for the commands that the console
-    shows: `team.py`."""
+    """The name of the file that defines the agents, without its folder, for the commands that the
+    console shows: `team.py`."""
     variables: Mapping[str, str] = {}
     """The variables of the agents in that file, by the names of the agents."""
     language_models: tuple[str, ...] = ()
-    """The models that a run may take instead of that of its agent, besides those that the agents
-    name."""
+    """The models that a run may choose instead of its agent's own, besides the models of the
+    agents."""
     task_modes: Mapping[str, TaskMode] = {}
-    """Whether calls of an agent over MCP are tasks, where that is not `optional`."""
+    """Whether MCP calls of an agent are tasks, if not `optional`."""
     jobs: Sequence[Job] = ()
-    """What begins by the clock, in one of the journals."""
+    """The program's jobs, which begin by the clock in one of the journals."""
     job_targets: Mapping[str, Target] = NO_TARGETS
-    """Where the replies of jobs can go besides files, by the word before the colon."""
+    """The targets for the replies of jobs besides files, by the word before the colon."""
     clock: Callable[[], float] = time.time
-    """The time of day, by which jobs begin."""
+    """Returns the time of day, by which jobs begin."""
 
 
 @attrs.define(kw_only=True)
@@ -98,7 +98,7 @@ class ServerState:
     agents: Mapping[str, Agent[Any]]
     """The agents, by the model name that clients use."""
     tools: Mapping[str, AgentTool]
-    """The same, as tools for clients of MCP."""
+    """The agents as tools for MCP clients."""
     journals: HeldJournals
     metrics: Metrics
     settings: Settings
@@ -106,30 +106,30 @@ class ServerState:
     quotas: Quotas
     sandbox: SandboxChoice
     home_of: "Callable[[ApiCall], Awaitable[ServedJournal | Response | None]]"
-    """Finds the journal that a request is about; None if the server holds none, and the answer
-    of another server if that writes it."""
+    """Finds the journal of a request. Returns None if the server holds no journal, or the answer of
+    another server that writes the journal."""
     listing: "SessionListing | None" = None
-    """Lists the sessions of all journals; None where this server has the only one."""
+    """Lists the sessions of all journals; None if this server has the only journal."""
     peers: "Peers | None" = None
-    """Asks the other servers what they have in memory; None where there are none."""
+    """Asks the other servers about the sessions in their memory; None if there are no others."""
     placement: Placement | None = None
-    """The homes of new sessions; None is the first journal."""
+    """The homes of new sessions; None opens them in the first journal."""
     survives_journals: bool = False
-    """Whether the server goes on when a journal of it fails."""
+    """Whether the server goes on when one of its journals fails."""
     is_draining: bool = False
-    """Whether all journals are let go, because the server ends."""
+    """Whether the server lets go of all journals because it ends."""
     unusable_agents: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """Why agents that are served cannot run, by their names: a key is missing, for example."""
+    """The reasons why served agents cannot run, by name, such as a missing key."""
     mcp: "McpEndpoint | None" = None
-    """Speaks MCP, from the first request on that does."""
+    """Answers MCP, made at the first such request."""
     simulations: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
-    """One simulation at a time: others wait, and no client waits for more than one of them."""
+    """One simulation at a time; others wait for their turn."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
     sign_ins: SignIns = attrs.field(init=False)
-    """Who is signed in to the console."""
+    """The people who are signed in to the console."""
     started: int = attrs.field(init=False)
-    """The time of day when it began to serve its agents."""
+    """The time of day when the server started."""
 
     def __attrs_post_init__(self) -> None:
         self.started = int(self.keys.now())
@@ -139,7 +139,7 @@ class ServerState:
 
     @cached_property
     def language_models(self) -> tuple[str, ...]:
-        """The models that a run may take instead of that of its agent."""
+        """The models that a run may choose instead of its agent's own."""
         named = {
             it.model
             for agent in self.agents.values()
@@ -150,7 +150,7 @@ class ServerState:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the server begins nothing new."""
+        """Whether the server begins no more runs."""
         journals = list(self.journals)
         return self.is_draining or (
             bool(journals) and all(journal.is_stopping for journal in journals)
@@ -158,13 +158,13 @@ class ServerState:
 
     @property
     def audit(self) -> HttpAudit | None:
-        """Records what is about no journal in particular; None if the server holds none."""
+        """Records requests without a journal of their own; None if the server holds no journal."""
         journal = self.journals.first_or_none
         return None if journal is None else journal.audit
 
     @property
     def home_of_jobs(self) -> str:
-        """The journal of the jobs of the program, which begin at the server that holds it."""
+        """The journal of the program's jobs, which begin at the server that holds it."""
         if self.placement is not None:
             return self.placement.home_of("jobs")
         return ONLY if self.listing is None else FIRST_JOURNAL
@@ -175,17 +175,17 @@ class ServerState:
             return self.placement.home_of_key(key)
         if self.listing is None or not counts_in_a_journal(key):
             return None
-        # In a folder: what a restart took instead would begin the day anew.
+        # In a folder, always the same journal: another one would count the day anew.
         return FIRST_JOURNAL
 
     def require_short(self, texts: Iterable[str]) -> None:
-        """Refuse texts of a request if one is too long."""
+        """Refuse a request if one of its texts is too long."""
         limit = self.settings.text_limit
         if (longest := max(map(len, texts), default=0)) > limit:
             raise HttpError(
                 413,
                 f"a text of the request has {longest:,} characters, and the limit is {limit:,};"
-                " send less, or a file that tools can read, or start the server with a larger"
+                " send less text, send a file for tools to read, or start the server with a larger"
                 " --text-limit",
                 code="text_too_long",
             )
@@ -199,7 +199,7 @@ class ServerState:
         return allowed
 
     def agent(self, model: str) -> Agent[Any]:
-        """Return the agent that a client means by the name of a model."""
+        """Return the agent whose model name a client sends."""
         if model not in self.agents:
             raise HttpError(
                 404,

@@ -1,8 +1,8 @@
 """Webhooks: every reply is sent to a URL of its owner, signed, until the receiver confirms it.
 
-The signature is that of Standard Webhooks, which OpenAI's clients check. The id of an event is
-always the same for the same reply, so a receiver can tell a repetition. The operator alone names
-the URL, so it may be any address. Beyond this machine it is https, unless they say otherwise.
+Signatures follow Standard Webhooks, which OpenAI's clients check. The id of an event is always the
+same for the same reply, so a receiver can detect a repetition. Only the operator names the URL, so
+it may be any address. Beyond this machine it must be https, unless the operator allows otherwise.
 """
 
 import base64
@@ -40,36 +40,36 @@ from orchestrator.products.server.transport.api_key import (
 SECRET: Final = "ORCHESTRATOR_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
 FILE: Final = "webhook_secret"
 FOLDER: Final = "webhook_secrets"
-"""The secrets of owners other than `default`, by their names."""
+"""The folder of the secrets of owners other than `default`, by their names."""
 PREFIX: Final = "whsec_"
 MOST_SECRETS: Final = 2
-"""The one that receivers know, and the one that takes its place."""
+"""The secret that receivers know, and the one that replaces it."""
 SHORTEST_KEY: Final = 24
 """The shortest key that the standard allows, in bytes."""
 SECONDS: Final = 10
-"""How long a receiver may take to answer."""
+"""The most seconds for a receiver to answer."""
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 KINDS_THAT_END: Final = frozenset({"response", "run"})
 """The kinds of sessions that end with their request."""
 
 
 class WebhookData(msgspec.Struct, kw_only=True):
-    """What an event is about."""
+    """The subject of an event."""
 
     id: str
-    """The id of the response, or otherwise of the run."""
+    """The id of the response; otherwise the id of the run."""
     run: str
     turn: int
     text: str
-    """The answer; of a turn that did not succeed, the error."""
+    """The answer, or the error of a turn that did not succeed."""
 
 
 class JobData(WebhookData, kw_only=True):
-    """The same of the reply of a job."""
+    """The subject of an event about a job's reply."""
 
     job: str
     due: str
-    """The time for which its run began."""
+    """The scheduled time of its run."""
 
 
 class WebhookEvent(msgspec.Struct, kw_only=True):
@@ -88,13 +88,13 @@ class WebhookError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Webhook:
-    """The receiver of what one owner's sessions reply."""
+    """The receiver of the replies of one owner's sessions."""
 
     owner: str
     url: str = attrs.field(repr=False)
     """It may contain a password."""
     secret: StoredSecret
-    """Each owner has its own: it could sign for the others otherwise."""
+    """Each owner has its own secret. Otherwise an owner could sign for the others."""
 
 
 def webhooks_for(
@@ -103,10 +103,10 @@ def webhooks_for(
     """Return the webhooks of the options, each `URL` or `OWNER=URL`, one for each owner.
 
     Args:
-        options: what the user says.
-        environ: the environment, which may have the secret of `default`.
-        folder: the folder of the other secrets.
-        is_insecure: replies may cross a network in the clear.
+        options: the texts of the command line.
+        environ: may have the secret of `default`.
+        folder: has the other secrets.
+        is_insecure: whether replies may cross a network in the clear.
     """
     found: dict[str, Webhook] = {}
     for option in options:
@@ -115,16 +115,16 @@ def webhooks_for(
             owner, url = DEFAULT, option
         require_url(url, is_insecure=is_insecure)
         if owner in found:
-            raise ServerSetupError(f"there are two webhooks of {owner}; say one")
+            raise ServerSetupError(f"there are two webhooks of {owner}; give one")
         secret = secret_for(environ, folder, owner)
         found[owner] = Webhook(owner=owner, url=url, secret=secret)
     return list(found.values())
 
 
 def secret_for(environ: Mapping[str, str], folder: Path, owner: str = DEFAULT) -> StoredSecret:
-    """Return the signing secret of an owner: from the environment, or stored in a folder.
+    """Return the signing secret of an owner, from the environment or from a file in the folder.
 
-    Two of them, separated by white space, both sign: a receiver knows one or the other.
+    Two secrets, separated by white space, both sign: a receiver knows one of them.
     """
     is_default = owner == DEFAULT
     value = " ".join(environ.get(SECRET, "").split()) if is_default else ""
@@ -139,8 +139,8 @@ def secret_for(environ: Mapping[str, str], folder: Path, owner: str = DEFAULT) -
     secrets = found.value.split()
     if len(secrets) > MOST_SECRETS or not all(map(_is_secret, secrets)):
         raise ServerSetupError(
-            f"{found.file or SECRET} is no secret for webhooks: it is {PREFIX} and then at least"
-            f" {SHORTEST_KEY} random bytes as base64, or two of these"
+            f"{found.file or SECRET} is not a secret for webhooks: use {PREFIX} and then at least"
+            f" {SHORTEST_KEY} random bytes in base64, or two of these"
         )
     return found
 
@@ -172,11 +172,8 @@ async def open_webhook(
 ) -> AsyncGenerator[Push]:
     """Send replies to a URL, as long as the block lasts.
 
-    Args:
-        url: the receiver. It may contain a password, so no error quotes it.
-        secret: the signing secret, or two of them.
-        is_insecure: replies may cross a network in the clear.
-        clock: tells the time of day.
+    The URL may contain a password, so no error quotes it. With `is_insecure`, replies may cross a
+    network in the clear.
     """
     host = require_url(url, is_insecure=is_insecure)
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
@@ -194,13 +191,7 @@ async def open_webhook(
 async def open_webhook_target(
     secret: str, *, is_insecure: bool = False, clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[CheckedTarget]:
-    """Send the replies of jobs to the URLs that these name, as long as the block lasts.
-
-    Args:
-        secret: the signing secret, or two of them.
-        is_insecure: replies may cross a network in the clear.
-        clock: tells the time of day.
-    """
+    """Send the replies of jobs to the URLs that the jobs name, as long as the block lasts."""
     require = partial(require_target, is_insecure=is_insecure)
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
         sender = _Sender(client, secret)
@@ -227,33 +218,28 @@ async def open_webhook_target(
 
 
 def require_target(url: str, *, is_insecure: bool = False) -> str:
-    """Return the host of the URL of a job, or raise a `ValueError` if it cannot be one."""
+    """Return the host of a job's URL, or raise a `ValueError` if the URL cannot be used."""
     try:
         host = require_url(url, "the URL", is_insecure=is_insecure)
     except ServerSetupError as exc:
         raise ValueError(str(exc)) from exc
     if urlsplit(url).username is not None:
         raise ValueError(
-            "the URL has a password, which the journal would keep: the receiver knows us by the"
-            " signature"
+            "the URL has a password, which the journal would keep: let the receiver check the"
+            " signature instead"
         )
     return host
 
 
 class _Sender:
-    """Sends events, signed."""
+    """Signs and sends events."""
 
     def __init__(self, client: httpx2.AsyncClient, secret: str) -> None:
         self._client = client
         self._secret = secret
 
     async def send(self, url: str, host: str, event: WebhookEvent) -> None:
-        """Send an event.
-
-        Args:
-            url: the receiver. It may contain a password, so no error quotes it.
-            host: that of the receiver.
-            event: the event.
+        """Send an event. The URL may contain a password, so no error quotes it.
 
         Raises:
             WebhookError: the receiver did not confirm it.
@@ -274,7 +260,7 @@ class _Sender:
                 ) as answer:
                     status = answer.status_code
         except httpx2.HTTPError as exc:
-            # Its text may quote the URL, and that may contain a password.
+            # The error's text may quote the URL, which may contain a password.
             raise WebhookError(
                 f"the webhook at {host} cannot be reached: {type(exc).__name__}"
             ) from None
@@ -304,19 +290,16 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
 
 
 def webhook_signature(secret: str, id_: str, now: int, body: bytes) -> str:
-    """Return the signature header of an event: with two secrets, it has two signatures."""
+    """Return the signature header of an event; with two secrets, it has two signatures."""
     signed = f"{id_}.{now}.".encode() + body
     digests = (hmac.new(_key(it), signed, hashlib.sha256).digest() for it in secret.split())
     return " ".join(f"v1,{base64.b64encode(it).decode()}" for it in digests)
 
 
 def require_url(url: str, name: str = "--webhook", *, is_insecure: bool = False) -> str:
-    """Return the host of a URL, or raise if it cannot be called, or would be in the clear.
+    """Return the host of a URL, or raise if it cannot be called, or would be called in the clear.
 
-    Args:
-        url: the URL.
-        name: what an error calls it.
-        is_insecure: replies may cross a network in the clear.
+    An error calls the URL by `name`. With `is_insecure`, replies may cross a network in the clear.
     """
     try:
         parts = urlsplit(url)
@@ -324,11 +307,11 @@ def require_url(url: str, name: str = "--webhook", *, is_insecure: bool = False)
     except ValueError:
         host, parts = None, urlsplit("")
     if parts.scheme not in {"http", "https"} or not host:
-        raise ServerSetupError(f"{name} is no URL that can be called: it is https://HOST/PATH")
+        raise ServerSetupError(f"{name} is not a URL that can be called: use https://HOST/PATH")
     if not (parts.scheme == "https" or is_insecure or is_loopback(host)):
         raise ServerSetupError(
-            f"replies would be sent to {host} in the clear: {name} is https://HOST/PATH; or give"
-            " --insecure-webhook, if the network between is yours"
+            f"replies would be sent to {host} in the clear: use https://HOST/PATH for {name}; or"
+            " give --insecure-webhook, if the network between is yours"
         )
     return host
 
