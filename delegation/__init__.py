@@ -1,7 +1,8 @@
 """The rules of delegation: pure data and functions.
 
 Nothing here waits, does I/O or reads a clock. These modules are imported by their own names:
-`events` (the facts), `session_context` (the variables for tools), `schedule` (the times of jobs)
+`events` (the facts), `session_kind` (the kinds of sessions), `session_state` (the states that
+products keep in them), `session_context` (the variables for tools), `schedule` (the times of jobs)
 and `job_tool` (the tool that sets jobs).
 """
 

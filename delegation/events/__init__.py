@@ -22,8 +22,9 @@ from orchestrator.delegation.events.facts import (
     JobRemoved,
     JobSet,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -43,6 +44,7 @@ from orchestrator.delegation.events.facts import (
     SessionEvent,
     SessionOpened,
     StartsPaused,
+    StateChanged,
     Steered,
     SteeringFact,
     SteeringOrigin,
@@ -60,6 +62,7 @@ from orchestrator.delegation.events.facts import (
     WorkFact,
     WorkspaceOpened,
 )
+from orchestrator.delegation.events.state_change import change_state
 
 __all__ = [
     "EMPTY",
@@ -83,8 +86,9 @@ __all__ = [
     "JobRemoved",
     "JobSet",
     "JournalOpened",
-    "LabelsChanged",
+    "KindChanged",
     "MessageReceived",
+    "MetadataChanged",
     "ModelAnswered",
     "ModelCalled",
     "ModelFailed",
@@ -104,6 +108,7 @@ __all__ = [
     "SessionEvent",
     "SessionOpened",
     "StartsPaused",
+    "StateChanged",
     "Steered",
     "SteeringFact",
     "SteeringOrigin",
@@ -120,4 +125,5 @@ __all__ = [
     "TurnStarted",
     "WorkFact",
     "WorkspaceOpened",
+    "change_state",
 ]

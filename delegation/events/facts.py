@@ -35,6 +35,8 @@ from orchestrator.delegation.earlier_message import EarlierMessage
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from orchestrator.delegation.events.jobs import JobId, JobSpec
 from orchestrator.delegation.events.processes import ProcessId
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import NO_STATES, StateFields, StoredStates
 from orchestrator.delegation.task import (
     DeliveryCapability,
     Grant,
@@ -65,6 +67,7 @@ class JournalOpened:
 class SessionOpened:
     session: SessionId
     agent: str
+    kind: SessionKind = attrs.field(default=SessionKind.PROGRAM, kw_only=True)
     budget: Budget | None = None
     """What its whole tree may use."""
     grants: tuple[Grant, ...] = ()
@@ -75,19 +78,40 @@ class SessionOpened:
     """A person can approve calls, also where the door delivers nothing after a turn."""
     history: tuple[EarlierMessage, ...] = ()
     """The conversation before it was opened."""
-    labels: Mapping[str, str] = EMPTY
-    """Set and read by the door that opened it."""
     owner: str = ""
     """Whose it is, where it came by a door with several owners; "" is the operator's."""
+    metadata: Mapping[str, str] = EMPTY
+    """The notes that its client keeps with it."""
+    states: StoredStates = NO_STATES
+    """The states that products keep in it, by their names."""
 
 
 @attrs.frozen
-class LabelsChanged:
-    """The door of a session has changed labels of it."""
+class KindChanged:
+    """A session of a program became one of another kind: a server goes on with it."""
 
     session: SessionId
-    labels: Mapping[str, str]
-    """The labels that are new or have another text. An empty text takes the label away."""
+    kind: SessionKind
+
+
+@attrs.frozen
+class MetadataChanged:
+    """The client of a session has replaced the notes that it keeps with it."""
+
+    session: SessionId
+    metadata: Mapping[str, str]
+
+
+@attrs.frozen
+class StateChanged:
+    """A product has changed its state in a session. `change_state` makes this fact."""
+
+    session: SessionId
+    state: str
+    """The name of the state."""
+    changes: StateFields
+    """The fields that have another value. A field of entries has the entries that are another; an
+    entry that is None is removed."""
 
 
 @attrs.frozen
@@ -527,7 +551,9 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
 # matches each of these to the end: a new fact is a type error in the readers of its group alone.
 DoorFact: TypeAlias = (
     SessionOpened
-    | LabelsChanged
+    | KindChanged
+    | MetadataChanged
+    | StateChanged
     | SessionClosed
     | DoorOpened
     | DoorClosed

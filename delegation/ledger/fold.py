@@ -21,8 +21,9 @@ from orchestrator.delegation.events import (
     JobRemoved,
     JobSet,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -37,6 +38,7 @@ from orchestrator.delegation.events import (
     SessionClosed,
     SessionOpened,
     StartsPaused,
+    StateChanged,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -126,8 +128,12 @@ def fold_entry(ledger: "Ledger", entry: Entry) -> None:  # noqa: C901, PLR0912, 
             fold_sessions.door_opened(ledger, event)
         case DoorClosed():
             fold_sessions.door_closed(ledger, event)
-        case LabelsChanged():
-            fold_sessions.labels_changed(ledger, event)
+        case KindChanged():
+            fold_sessions.kind_changed(ledger, event)
+        case MetadataChanged():
+            fold_sessions.metadata_changed(ledger, event)
+        case StateChanged():
+            fold_sessions.state_changed(ledger, event)
         case SessionClosed():
             fold_sessions.session_closed(ledger, event)
         case DeliveryFailed():

@@ -12,13 +12,15 @@ from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ReplyDelivered,
     ReplyPartDelivered,
     SessionClosed,
     SessionEvent,
     SessionOpened,
+    StateChanged,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -44,6 +46,7 @@ from orchestrator.delegation.ledger.fold_tasks import (
 )
 from orchestrator.delegation.ledger.records import (
     NOTHING_APPROVED,
+    NOTHING_DECODED,
     NOTHING_PLACED,
     Envelope,
     Reply,
@@ -70,6 +73,7 @@ from orchestrator.delegation.ledger.transitions import (
     require_transition,
 )
 from orchestrator.delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
+from orchestrator.delegation.session_state import merge_changes
 from orchestrator.delegation.task import DeliveryCapability, Grant, Mode, root_of
 
 if TYPE_CHECKING:
@@ -94,7 +98,9 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
     session.attended = event.attended
-    session.labels = dict(event.labels)
+    session.kind = event.kind
+    session.metadata = event.metadata
+    session.states = event.states
     session.owner = event.owner
     root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
@@ -109,14 +115,24 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
 
 
-def labels_changed(ledger: "Ledger", event: LabelsChanged) -> None:
+def kind_changed(ledger: "Ledger", event: KindChanged) -> None:
+    session = _known_session(ledger, event)
+    require(session.kind is not event.kind, event, "it is of that kind already")
+    session.kind = event.kind
+
+
+def metadata_changed(ledger: "Ledger", event: MetadataChanged) -> None:
     session = _known_session(ledger, event)
     require(not session.deleted, event, "it was deleted")
-    for name, text in event.labels.items():
-        if text:
-            session.labels[name] = text
-        else:
-            session.labels.pop(name, None)
+    session.metadata = event.metadata
+
+
+def state_changed(ledger: "Ledger", event: StateChanged) -> None:
+    session = _known_session(ledger, event)
+    require(not session.deleted, event, "it was deleted")
+    fields = merge_changes(session.states.get(event.state, {}), event.changes)
+    session.states = {**session.states, event.state: fields}
+    session.decoded_states = NOTHING_DECODED
 
 
 def door_opened(ledger: "Ledger", event: DoorOpened) -> None:

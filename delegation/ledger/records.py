@@ -39,6 +39,8 @@ from orchestrator.delegation.ledger.task_state import (
 )
 from orchestrator.delegation.notices import TaskNotice
 from orchestrator.delegation.rules import Rules
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import NO_STATES, SessionState, StateT, read_state
 from orchestrator.delegation.task import (
     DeliveryCapability,
     Grant,
@@ -73,6 +75,8 @@ class Children:
 # Shared by all tasks without children, which are most; never written.
 NO_CHILDREN: Final = Children()
 NO_MESSAGES: Final = Transcript()
+NO_METADATA: Final[Mapping[str, str]] = {}
+NOTHING_DECODED: Final[Mapping[str, SessionState]] = {}
 
 
 @attrs.frozen
@@ -384,6 +388,7 @@ class SessionRecord:
         "attended",
         "closed",
         "consumed",
+        "decoded_states",
         "deleted",
         "door",
         "envelopes",
@@ -392,14 +397,16 @@ class SessionRecord:
         "forked_from",
         "id",
         "jobs",
-        "labels",
+        "kind",
         "last_outcome",
         "mail",
+        "metadata",
         "own_accounts",
         "owner",
         "processes",
         "root",
         "slots",
+        "states",
         "terms",
         "tree",
         "turn",
@@ -409,7 +416,12 @@ class SessionRecord:
         "workspace_host",
     )
 
-    def __init__(self, id: SessionId, root: TaskRecord, rules: Rules) -> None:  # noqa: A002
+    def __init__(  # noqa: PLR0915 (a record has many fields)
+        self,
+        id: SessionId,  # noqa: A002
+        root: TaskRecord,
+        rules: Rules,
+    ) -> None:
         self.id = id
         self.root = root
         self.slots = Slots(rules)
@@ -432,8 +444,13 @@ class SessionRecord:
         """It takes no more messages and has no more doors."""
         self.deleted = False
         """It is listed nowhere any more."""
-        self.labels: dict[str, str] = {}
-        """The labels that its opener gave it, as they are now."""
+        self.kind = SessionKind.PROGRAM
+        self.metadata: Mapping[str, str] = NO_METADATA
+        """The notes that its client keeps with it."""
+        self.states = NO_STATES
+        """The states that products keep in it, by their names; `state` returns one."""
+        self.decoded_states: Mapping[str, SessionState] = NOTHING_DECODED
+        """The states that were asked for, since they have changed."""
         self.owner = ""
         """Whose it is; "" is the operator's."""
         self.door: DeliveryCapability | None = None
@@ -505,6 +522,15 @@ class SessionRecord:
     def is_idle(self) -> bool:
         """It is at rest, and all its replies were taken."""
         return self.is_at_rest and not self.undelivered
+
+    def state(self, kind: type[StateT]) -> StateT:
+        """Return the state that a product keeps in it; the default one if it keeps none."""
+        known = self.decoded_states.get(kind.NAME)
+        if not isinstance(known, kind):
+            known = read_state(self.states, kind)
+            if kind.NAME in self.states:
+                self.decoded_states = {**self.decoded_states, kind.NAME: known}
+        return known
 
     def own_account(self, account: Account) -> Account:
         """Return its own share of a budget's usage."""

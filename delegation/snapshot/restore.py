@@ -155,8 +155,13 @@ class _Restoration:
             total=usage if it.total is None else it.total,
             error=it.error,
         )
-        needs = () if it.request is None else it.request.needs
-        to_come = None if it.request is None else it.request.siblings_to_come
+        request = it.request
+        needs = () if request is None else request.needs
+        to_come = None if request is None else request.siblings_to_come
+        if request is not None and it.parent == session.root.id:
+            # An earlier turn of the session has ended, and requests no more tasks.
+            is_of_this_turn = request.origin.turn == self._state.session.turns
+            to_come = to_come if is_of_this_turn else None
         session.tree.restore(it.id, node, needs, to_come)
 
     def _add_more(self, task: TaskRecord, more: StoredDetails) -> None:
@@ -197,7 +202,9 @@ class _Restoration:
         session.deleted = it.deleted
         session.door = it.door
         session.forked_from = it.forked_from
-        session.labels = it.labels
+        session.kind = it.kind
+        session.metadata = it.metadata
+        session.states = it.states
         session.owner = it.owner
         session.workspace_host = it.workspace_host
         session.turns = it.turns

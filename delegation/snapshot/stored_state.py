@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -30,6 +30,8 @@ from orchestrator.delegation.ledger.task_state import (
     TaskState,
 )
 from orchestrator.delegation.notices import TaskNotice
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import StoredStates
 from orchestrator.delegation.task import (
     DeliveryCapability,
     Ending,
@@ -157,7 +159,9 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     deleted: bool
     door: DeliveryCapability | None
     forked_from: str
-    labels: dict[str, str]
+    kind: SessionKind
+    metadata: Mapping[str, str]
+    states: StoredStates
     owner: str
     workspace_host: str
     turns: int

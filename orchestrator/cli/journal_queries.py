@@ -12,7 +12,7 @@ import attrs
 from orchestrator.cli.errors import CommandError
 from orchestrator.delegation import Ledger, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
-from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.journals import Journals, ListedSession, SessionList
@@ -38,7 +38,7 @@ class Runs:
 def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
     """Return the newest runs of all journals, or all."""
     require_journal(journals)
-    listed = _without_jobs(journals.sessions(newest=newest))
+    listed = journals.sessions(newest=newest)
     wanted: dict[str, list[SessionId]] = {}
     for it in listed.sessions:
         wanted.setdefault(it.journal, []).append(it.id)
@@ -50,19 +50,9 @@ def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
             records |= _read_records(journals, name, sessions, damaged)
         except JournalError as exc:
             unreadable[name] = exc
-    return Runs(
-        [records[it.id] for it in listed.sessions if it.id in records],
-        listed.count,
-        damaged,
-        [*unreadable.values()],
-    )
-
-
-def _without_jobs(listed: SessionList) -> SessionList:
-    """Return a list without the sessions that jobs of programs have for themselves."""
-    runs = [it for it in listed.sessions if is_run(it.id)]
-    left_out = len(listed.sessions) - len(runs)
-    return attrs.evolve(listed, sessions=runs, count=listed.count - left_out)
+    found = [records[it.id] for it in listed.sessions if it.id in records]
+    shown = [it for it in found if it.kind is not SessionKind.JOB]
+    return Runs(shown, listed.count - (len(found) - len(shown)), damaged, [*unreadable.values()])
 
 
 def _read_records(
@@ -94,6 +84,7 @@ class FoundRun:
     """A run as its journal has it at one moment."""
 
     id: SessionId
+    kind: SessionKind
     journal: str
     """The name of its journal."""
     title: str
@@ -114,24 +105,40 @@ class FoundRun:
 
 def read_run(journals: Journals, prefix: str | None) -> FoundRun:
     """Return the run whose id begins with a prefix, or the newest one."""
+    require_journal(journals)
+    if prefix is None:
+        return _read_newest(journals)
     listed = _find(journals, prefix)
     return read_listed(journals, listed.journal, listed.id)
+
+
+def _read_newest(journals: Journals) -> FoundRun:
+    """Return the newest run. The session that a job of a program has for itself is none."""
+    for most in (1, None):
+        newest = journals.sessions(newest=most)
+        for it in reversed(newest.sessions):
+            found = read_listed(journals, it.journal, it.id)
+            if found.kind is not SessionKind.JOB:
+                return found
+        _raise_unreadable(newest)
+    raise CommandError(f"there are no runs in {journals.address}")
 
 
 def read_listed(journals: Journals, journal: str, run: SessionId) -> FoundRun:
     """Return a run of which the journal is known."""
     store, title = journals.store(journal), title_of(journals, journal)
     entries, writer = read_journal(store, lambda reader: reader.entries(run))
-    _require_opened(run, entries, title)
+    kind = _kind_of(run, entries, title)
     return FoundRun(
-        id=run, journal=journal, title=title, store=store, entries=entries, writer=writer
+        id=run, kind=kind, journal=journal, title=title, store=store, entries=entries, writer=writer
     )
 
 
-def _require_opened(session: SessionId, entries: Sequence[Entry], title: str) -> None:
+def _kind_of(session: SessionId, entries: Sequence[Entry], title: str) -> SessionKind:
+    """Return the kind of a session, or raise if no fact opens it."""
     for entry in entries:
         if isinstance(entry.event, SessionOpened) and entry.event.session == session:
-            return
+            return entry.event.kind
     raise JournalError(title, f"run {session!r} has entries, and was never opened")
 
 
@@ -188,15 +195,7 @@ def require_journal(journals: Journals) -> None:
         raise CommandError(f"there are no runs yet: there is no journal {journals.address}")
 
 
-def _find(journals: Journals, prefix: str | None) -> ListedSession:
-    require_journal(journals)
-    if prefix is None:
-        for most in (1, None):
-            newest = journals.sessions(newest=most)
-            if runs := [it for it in newest.sessions if is_run(it.id)]:
-                return runs[-1]
-            _raise_unreadable(newest)
-        raise CommandError(f"there are no runs in {journals.address}")
+def _find(journals: Journals, prefix: str) -> ListedSession:
     found = journals.sessions(prefix=prefix)
     if not found.sessions:
         _raise_unreadable(found)

@@ -37,7 +37,7 @@ from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
 from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
 
-ID_PATTERN: Final = re.compile(r"[a-z]_[0-9a-z_-]{1,64}")
+ID_PATTERN: Final = re.compile(r"[a-z]+_[0-9a-z_-]{1,64}")
 """The form of our ids; the journal is not searched for anything else."""
 
 

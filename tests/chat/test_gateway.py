@@ -26,6 +26,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
 from orchestrator.delegation.session_context import get_session_env
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.products.chat.approval_buttons import question_text
 from orchestrator.products.chat.discord.markup import plain
 from orchestrator.products.chat.settings import Limits, Profile
@@ -592,7 +593,7 @@ async def test_a_job_that_an_agent_sets_in_a_chat_answers_there_after_a_restart(
             await fake.wait_sent(3)
     assert fake.texts()[1:] == ["I will.", "Your tea!"]
     assert [it["message_thread_id"] for it in fake.sent[1:]] == [TOPIC, TOPIC]
-    [run] = [it for it in talk.harness.facts(SessionOpened) if "due" in it.labels]
+    [run] = [it for it in talk.harness.facts(SessionOpened) if it.kind is SessionKind.JOB_RUN]
     assert any("chat:telegram:7" in grant.id for grant in run.grants)
     talk.harness.assert_laws()
 

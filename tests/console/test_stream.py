@@ -126,7 +126,7 @@ def test_a_run_that_a_crash_interrupted_is_resumed(page: Page, server: ConsoleSe
         show(page, "#/runs")
         found = (
             "[...orchestrator.page.runs.values()]"
-            ".find(it => it.kind === 'chat' && it.tasks.running === 3)"
+            ".find(it => it.kind === 'chat_completion' && it.tasks.running === 3)"
         )
         wait(page, found)
         run = page.run(f"{found}.id")

@@ -33,8 +33,9 @@ from orchestrator.delegation.events import (
     Entry,
     Event,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -48,6 +49,7 @@ from orchestrator.delegation.events import (
     SessionClosed,
     SessionOpened,
     StartsPaused,
+    StateChanged,
     Steered,
     SteeringSeen,
     TaskSettled,
@@ -59,6 +61,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from orchestrator.delegation.events.processes import ProcessId
+from orchestrator.delegation.session_kind import SessionKind
 from tests.delegation.reference_books import (
     GRANTS,
     OWN,
@@ -263,10 +266,19 @@ class Facts(RuleBasedStateMachine):
         session.undelivered.remove(turn)
         self.post(ReplyDelivered(session.id, turn))
 
-    @for_a_session(lambda _: True, text=st.sampled_from(["", "tea", "milk"]))
-    def change_labels(self, session: Session, text: str) -> None:
-        self.post(LabelsChanged(session.id, {"title": text}))
-        session.labels = {"title": text} if text else {}
+    @for_a_session(
+        lambda _: True, text=st.sampled_from(["", "tea", "milk"]), of_product=st.booleans()
+    )
+    def change_metadata_or_state(self, session: Session, text: str, of_product: bool) -> None:
+        if not of_product:
+            session.metadata = {"title": text} if text else {}
+            self.post(MetadataChanged(session.id, session.metadata))
+            return
+        # An empty text removes all drinks.
+        session.drinks = {**session.drinks, text: 1} if text else {}
+        entries = {text: 1} if text else {"tea": None, "milk": None}
+        self.post(StateChanged(session.id, "order", {"last": text, "drinks": entries}))
+        session.state = {"last": text, "drinks": session.drinks}
 
     @precondition(lambda self: len(self.entries) > 40)
     @for_a_session(lambda it: not it.closed)
@@ -553,7 +565,9 @@ class Facts(RuleBasedStateMachine):
             yield SessionClosed(session.id, (*session.mail, 0))
             yield TurnEnded(session.id, session.turns + 1, DONE)
             if session.id == NOWHERE:
-                yield LabelsChanged(session.id, {"title": "tea"})
+                yield MetadataChanged(session.id, {"title": "tea"})
+                yield StateChanged(session.id, "order", {"table": 7})
+            yield KindChanged(session.id, SessionKind.PROGRAM)
             yield TurnStarted(session.id, session.turns + 2, PUSH, ())
             for seq in {*all_mail} - {*session.mail}:
                 yield TurnStarted(session.id, session.turns + 1, PUSH, (seq,))

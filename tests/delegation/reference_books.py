@@ -1,7 +1,7 @@
 """Simple books of what should be true, to be compared with what a ledger knows."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from msgspec import UNSET
@@ -226,7 +226,9 @@ class Session:
     """The accounts that hold for all its turns."""
     undelivered: list[int] = attrs.field(factory=list[int])
     closed: bool = False
-    labels: dict[str, str] = attrs.field(factory=dict[str, str])
+    metadata: dict[str, str] = attrs.field(factory=dict[str, str])
+    drinks: dict[str, int] = attrs.field(factory=dict[str, int])
+    state: dict[str, Any] = attrs.field(factory=dict[str, Any])
     last: str = "queued"
     attended: bool = False
     approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])

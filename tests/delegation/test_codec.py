@@ -41,11 +41,12 @@ from orchestrator.delegation.events import (
     Entry,
     Event,
     JournalOpened,
-    LabelsChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelFailed,
     SessionOpened,
+    StateChanged,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
@@ -114,13 +115,16 @@ st.register_type_strategy(
         budget=...,
         grants=...,
         history=...,
-        labels=st.dictionaries(st.text(), st.text(), max_size=2),
+        kind=...,
+        metadata=st.dictionaries(st.text(), st.text(), max_size=2),
+        states=st.dictionaries(st.text(), arguments, max_size=2),
     ),
 )
 st.register_type_strategy(
-    LabelsChanged,
-    st.builds(LabelsChanged, labels=st.dictionaries(st.text(), st.text(), max_size=2)),
+    MetadataChanged,
+    st.builds(MetadataChanged, metadata=st.dictionaries(st.text(), st.text(), max_size=2)),
 )
+st.register_type_strategy(StateChanged, st.builds(StateChanged, changes=arguments))
 st.register_type_strategy(
     ReasoningBlock, st.builds(ReasoningBlock, st.text(), arguments, st.integers())
 )

@@ -30,8 +30,9 @@ from orchestrator.delegation.events import (
     JobRemoved,
     JobSet,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -41,6 +42,7 @@ from orchestrator.delegation.events import (
     SessionClosed,
     SessionOpened,
     StartsPaused,
+    StateChanged,
     Steered,
     SteeringSeen,
     TaskRequested,
@@ -52,6 +54,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.delegation.events.jobs import JobId, JobSpec
+from orchestrator.delegation.session_kind import SessionKind
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -105,7 +108,9 @@ def of_session(session: SessionId) -> dict[str, Event]:
         "has a reply delivered": ReplyDelivered(session, 1),
         "has a reply not delivered": DeliveryFailed(session, 1, 1, "no"),
         "is closed": SessionClosed(session),
-        "has other labels": LabelsChanged(session, {"kind": "chat"}),
+        "is of another kind": KindChanged(session, SessionKind.RUN),
+        "has other metadata": MetadataChanged(session, {"title": "tea"}),
+        "has another state": StateChanged(session, "order", {"table": 7}),
         "has a part delivered": ReplyPartDelivered(session, 1, "1"),
         "sets a job": JobSet(session, JOB, 1.0),
         "pauses a job": JobPaused(session, JOB.id, True, 1.0),

@@ -1,8 +1,9 @@
 """What is true after the facts, and what is due."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
+import msgspec
 import pytest
 
 from orchestrator.agents import (
@@ -36,8 +37,9 @@ from orchestrator.delegation.events import (
     EarlierMessage,
     Event,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -54,7 +56,10 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    change_state,
 )
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import NO_STATES, Entries, SessionState, store_states
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -522,7 +527,7 @@ def test_the_history_of_a_session_precedes_its_messages(ledger: Ledger, tell: Te
         EarlierMessage(role="assistant", calls=(call,)),
         EarlierMessage(role="tool", call="c", text="seen"),
     )
-    tell(SessionOpened(S, "editor", history=history, labels={"kind": "chat"}))
+    tell(SessionOpened(S, "editor", history=history, kind=SessionKind.RESPONSE))
     tell(MessageReceived(S, "well?"), TurnStarted(S, 1, NONE, (2,)))
 
     assert ledger.tasks[ROOT].transcript == [
@@ -531,7 +536,7 @@ def test_the_history_of_a_session_precedes_its_messages(ledger: Ledger, tell: Te
         ToolMessage(CallId("c"), "seen"),
         UserMessage("well?"),
     ]
-    assert ledger.sessions[S].labels == {"kind": "chat"}
+    assert ledger.sessions[S].kind is SessionKind.RESPONSE
 
 
 def test_a_silent_message_begins_a_turn(ledger: Ledger, tell: Tell) -> None:
@@ -561,19 +566,95 @@ def test_instructions_apply_to_the_turn_that_reads_them(ledger: Ledger, tell: Te
     assert ledger.tasks[ROOT].instructions == ""
 
 
-def test_labels_of_a_session_change_one_by_one_until_it_is_deleted(
-    ledger: Ledger, tell: Tell
-) -> None:
-    opened = SessionOpened(S, "editor", labels={"kind": "chat", "note": "old"})
-    tell(opened, LabelsChanged(S, {"note": "", "never": "", "title": "Tea"}))
+def test_metadata_is_replaced_until_its_session_is_deleted(ledger: Ledger, tell: Tell) -> None:
+    opened = SessionOpened(S, "editor", metadata={"note": "old"})
+    tell(opened, MetadataChanged(S, {"title": "Tea"}))
 
-    assert ledger.sessions[S].labels == {"kind": "chat", "title": "Tea"}
-    assert opened.labels == {"kind": "chat", "note": "old"}, "a fact does not change"
-    tell(SessionClosed(S), LabelsChanged(S, {"title": "Coffee"}))
-    assert ledger.sessions[S].labels["title"] == "Coffee"
+    assert ledger.sessions[S].metadata == {"title": "Tea"}
+    assert opened.metadata == {"note": "old"}, "a fact does not change"
+    tell(SessionClosed(S), MetadataChanged(S, {"title": "Coffee"}))
+    assert ledger.sessions[S].metadata == {"title": "Coffee"}
     tell(SessionClosed(S, deleted=True))
     with pytest.raises(ImpossibleEventError, match="it was deleted"):
-        tell(LabelsChanged(S, {"title": "Milk"}))
+        tell(MetadataChanged(S, {"title": "Milk"}))
+
+
+def test_a_session_of_a_program_becomes_one_of_another_kind_once(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(SessionOpened(S, "editor"), KindChanged(S, SessionKind.RUN))
+
+    assert ledger.sessions[S].kind is SessionKind.RUN
+    with pytest.raises(ImpossibleEventError, match="it is of that kind already"):
+        tell(KindChanged(S, SessionKind.RUN))
+
+
+class Drink(msgspec.Struct, frozen=True):
+    name: str
+    hot: bool = True
+
+
+class OrderState(SessionState, frozen=True):
+    NAME: ClassVar[str] = "order"
+    table: int = 0
+    guest: str = ""
+    drinks: Entries[Drink] = msgspec.field(default_factory=dict)
+
+
+def test_a_session_without_state_has_the_default_one(ledger: Ledger, tell: Tell) -> None:
+    tell(SessionOpened(S, "editor"))
+
+    assert ledger.sessions[S].state(OrderState) == OrderState()
+    assert ledger.sessions[S].states is NO_STATES, "nothing is kept for it"
+
+
+def test_a_state_with_its_default_values_is_not_stored() -> None:
+    assert store_states([OrderState(), OrderState(guest="")]) == {}
+
+
+def test_fields_of_a_state_change_one_by_one_until_its_session_is_deleted(
+    ledger: Ledger, tell: Tell
+) -> None:
+    opened = SessionOpened(S, "editor", states=store_states([OrderState(table=7, guest="Ann")]))
+    tell(opened, change_state(S, OrderState, guest=""))
+
+    session = ledger.sessions[S]
+    assert session.state(OrderState) == OrderState(table=7)
+    assert session.state(OrderState) is session.state(OrderState), "it is decoded once"
+    assert opened.states == {"order": {"table": 7, "guest": "Ann"}}, "a fact does not change"
+    tell(SessionClosed(S), change_state(S, OrderState, table=8))
+    assert session.state(OrderState) == OrderState(table=8)
+    tell(SessionClosed(S, deleted=True))
+    with pytest.raises(ImpossibleEventError, match="it was deleted"):
+        tell(change_state(S, OrderState, table=9))
+
+
+def test_entries_of_a_state_are_added_and_removed_without_the_others(
+    ledger: Ledger, tell: Tell
+) -> None:
+    tell(SessionOpened(S, "editor"))
+    tell(change_state(S, OrderState, drinks={"1": Drink("tea"), "2": Drink("milk", hot=False)}))
+    change = change_state(S, OrderState, drinks={"1": None, "3": Drink("coffee")})
+    tell(change)
+
+    assert change.changes == {"drinks": {"1": None, "3": {"name": "coffee", "hot": True}}}
+    drinks = ledger.sessions[S].state(OrderState).drinks
+    assert drinks == {"2": Drink("milk", hot=False), "3": Drink("coffee")}
+
+
+def test_states_of_several_products_change_apart(ledger: Ledger, tell: Tell) -> None:
+    class BillState(SessionState, frozen=True):
+        NAME: ClassVar[str] = "bill"
+        cents: int = 0
+
+    tell(SessionOpened(S, "editor", states=store_states([OrderState(table=7)])))
+    tell(change_state(S, BillState, cents=420))
+
+    session = ledger.sessions[S]
+    assert (session.state(OrderState), session.state(BillState)) == (
+        OrderState(table=7),
+        BillState(cents=420),
+    )
 
 
 def test_a_closed_session_can_be_deleted_once(ledger: Ledger, tell: Tell) -> None:

@@ -138,9 +138,11 @@ class CheckedFacts(Facts):
             assert record.is_idle is (is_left and not is_pending)
 
     @invariant()
-    def labels_are_as_they_were_changed_last(self) -> None:
+    def metadata_and_states_are_as_they_were_changed_last(self) -> None:
         for session in self.sessions.values():
-            assert self.ledger.sessions[session.id].labels == session.labels
+            record = self.ledger.sessions[session.id]
+            assert record.metadata == session.metadata
+            assert record.states.get("order", {}) == session.state
 
     @invariant()
     def what_is_due_is_due(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -188,6 +189,23 @@ def test_a_snapshot_keeps_the_states_of_ended_tasks(
         )
 
 
+def test_tasks_to_come_of_an_earlier_turn_are_not_restored(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
+) -> None:
+    begin(PUSH)
+    fact = requested("t1")
+    request = msgspec.structs.replace(fact.request, to_come=2)
+    tell(msgspec.structs.replace(fact, request=request), TaskStarted(TaskId("t1")))
+
+    assert restore_snapshot(take(ledger, S)).sessions[S].tree.to_come == 2
+
+    done = Outcome(Ending.SUCCEEDED, "42")
+    tell(TaskSettled(TaskId("t1"), done), TurnEnded(S, 1, done), TurnStarted(S, 2, PUSH, ()))
+
+    assert ledger.sessions[S].tree.to_come == 0
+    assert restore_snapshot(take(ledger, S)).sessions[S].tree.to_come == 0
+
+
 def test_a_snapshot_keeps_postponed_deadlines(ledger: Ledger, tell: Tell) -> None:
     """Those of the seconds for which the run was interrupted, before or after it was taken."""
     root = root_of(S)
@@ -227,7 +245,7 @@ def test_a_contradictory_snapshot_is_the_same_error(ledger: Ledger, begin: Tell)
 
 def test_a_state_that_cannot_be_stored_is_an_error(ledger: Ledger, begin: Tell) -> None:
     begin(NONE)
-    ledger.sessions[S].labels = {"lone": "\ud800"}
+    ledger.sessions[S].metadata = {"lone": "\ud800"}
 
     with pytest.raises(UnwritableFactError, match="session s has a state"):
         take(ledger, S)
@@ -262,7 +280,7 @@ def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell, tell: T
     assert is_snapshot_due(session), "it may stay as it is for long"
 
 
-FOLD = (1, "4c6fd050c2196036")
+FOLD = (1, "f21b515edfc42c17")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -166,7 +166,7 @@ async def test_a_state_that_cannot_be_stored_ends_no_session(
     assert change(path, "DELETE FROM snapshots") == 1
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
-        ledger.sessions[session].labels = {"lone": "\ud800"}
+        ledger.sessions[session].metadata = {"lone": "\ud800"}
         journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
         await journal.queue.snapshots.wait_encoded()
 
@@ -177,7 +177,7 @@ async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: 
     """The checksum is right, and the state is not what the entries come to."""
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
-        ledger.sessions[session].labels = {"never": "said"}
+        ledger.sessions[session].metadata = {"never": "said"}
         wrong = SnapshotCapture(ledger, ledger.sessions[session])
         journal.store_snapshot(wrong)
 
@@ -191,7 +191,7 @@ async def test_a_snapshot_of_another_version_is_not_read(path: Path, session: Se
     before = await state_of(path, session)
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
-        ledger.sessions[session].labels = {"never": "said"}
+        ledger.sessions[session].metadata = {"never": "said"}
         other = SnapshotCapture(ledger, ledger.sessions[session])
         other.layout = "0.0 newer"
         journal.store_snapshot(other)

@@ -758,7 +758,7 @@ DOORS = sorted(
     for path in (Path(house.__file__).parent / "kernel" / "doors").glob("*.py")
     if path.stem
     not in {
-        *("__init__", "approvals", "door", "inbound", "lifecycle", "session_kinds"),
+        *("__init__", "approvals", "door", "inbound", "lifecycle", "door_state"),
         *("durable_run", "run_events", "streamed_run"),  # they run by `one_shot`
         "request",  # by `one_shot` and `kept`
     }

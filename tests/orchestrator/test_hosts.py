@@ -211,7 +211,7 @@ async def test_a_session_of_a_server_is_notified_when_the_end_is_known(
     agent = shell_user(manual)
     request = InboundRequest(agent=agent, message=UserMessage("go"))
     async with serving(journal, agent, tmp_path, A) as (_, door):
-        session = door.open_conversation(agent, {})
+        session = door.open_conversation(agent)
         door.receive(session, request)
         await manual.receive()
         await manual.start("sleep 1000", notify_on_complete=True)

@@ -30,13 +30,12 @@ from orchestrator.delegation.events import (
     MessageReceived,
     ToolAnswered,
 )
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.products.schedule.agent_jobs import MOST_JOBS
-from orchestrator.products.schedule.job_run import JOB
 from orchestrator.schedule import Job, Scheduler
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import Harness
@@ -82,8 +81,8 @@ class House:
     door: KeptDoor
     clock: WallClock
 
-    def say(self, agent: Agent, text: str, **labels: str) -> SessionRecord:
-        session = self.door.open_conversation(agent, labels)
+    def say(self, agent: Agent, text: str) -> SessionRecord:
+        session = self.door.open_conversation(agent)
         message = UserMessage(text)
         self.door.receive(session, InboundRequest(agent=agent, message=message))
         return session
@@ -123,7 +122,9 @@ async def house(
         services, agents = orchestrator.sessions, {agent.name: agent}
         scheduler = Scheduler(services, agents, clock=clock, environ={"TZ": BERLIN})
         async with raising_one_nursery() as nursery:
-            door = KeptDoor(services, agents, nursery, kinds={JOB: scheduler.deliver})
+            door = KeptDoor(
+                services, agents, nursery, kinds={SessionKind.JOB_RUN: scheduler.deliver}
+            )
             async with scheduler.open(door, jobs):
                 await door.resume_sessions()
                 yield House(orchestrator, scheduler, door, clock)
@@ -255,7 +256,7 @@ async def test_a_job_without_a_reachable_target_is_refused() -> None:
     harness, clock, agent = (Harness(), WallClock("2026-11-17T12:00"), script(job(**SOON)))
     async with house(harness, agent, clock) as it:
         await it.orchestrator.run(agent, "Go.")
-        request = InboundRequest(agent=agent, message=UserMessage("Go."), labels={KIND: "run"})
+        request = InboundRequest(agent=agent, message=UserMessage("Go."), kind=SessionKind.RUN)
         background = it.door.open_background(request)
         await it.door.wait_over(background)
     [answer] = job_answers(harness)[:1]
@@ -398,7 +399,7 @@ async def test_a_repeated_call_for_an_ended_job_sets_no_job() -> None:
         agents = {"host": agent}
         scheduler = Scheduler(orchestrator.sessions, agents, clock=clock)
         async with trio.open_nursery() as nursery:
-            kinds = {JOB: scheduler.deliver}
+            kinds = {SessionKind.JOB_RUN: scheduler.deliver}
             door = KeptDoor(orchestrator.sessions, agents, nursery, kinds=kinds)
             async with scheduler.open(door, None):
                 await trio.sleep(60)

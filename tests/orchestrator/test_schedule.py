@@ -261,7 +261,7 @@ async def test_a_job_of_a_session_reports_there_and_ends_with_it() -> None:
             orchestrator, [brief("0 9 * * *", agent)], clock=clock
         ) as scheduler:
             door = KeptDoor(orchestrator.sessions, {"writer": agent}, nursery)
-            session = door.open_conversation(agent, {})
+            session = door.open_conversation(agent)
             spec = scheduler.find("writer").spec
             news = attrs.evolve(spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",))
             scheduler.set(session.id, news)

@@ -28,7 +28,7 @@ def test_the_history_of_a_task_equals_the_one_of_the_whole_run() -> None:
     run_state_machine_as_test(
         Collected,
         settings=settings(
-            max_examples=70,
+            max_examples=90,
             stateful_step_count=80,
             derandomize=True,
             database=None,

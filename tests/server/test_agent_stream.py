@@ -13,6 +13,7 @@ from orchestrator.agents import (
     ToolCall,
     tool,
 )
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest, goal_message
 from orchestrator.products.server.live.agent_stream import FullText, PartialText, open_agent_stream
 from orchestrator.products.server.server import open_server_state
@@ -37,7 +38,7 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
         open_server_state(orchestrator, {agent.name: agent}, Settings(token="x" * 16)) as state,
     ):
         session = state.journals.first.door.open_background(
-            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"kind": "run"})
+            InboundRequest(agent=agent, message=goal_message(agent, "go"), kind=SessionKind.RUN)
         )
         with open_agent_stream(state.journals.first, session) as agent_stream:
             while (update := await agent_stream.next()) is not None:

@@ -40,7 +40,7 @@ async def test_facts_posted_during_a_commit_wait_for_the_next_one() -> None:
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator._engine.book
-        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
+        session = state.journals.first.door.open_conversation(agents["worker"]).id
         with state.journals.first.read.feed(session) as feed:
             (opened,) = await feed.next()
             disk.write(until=opened.seq)
@@ -67,7 +67,7 @@ async def test_the_last_fact_of_a_feed_precedes_its_end() -> None:
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator._engine.book
-        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
+        session = state.journals.first.door.open_conversation(agents["worker"]).id
 
         def is_over() -> bool:
             return book.ledger.sessions[SessionId(session)].closed
@@ -108,7 +108,7 @@ async def test_a_reader_reads_no_more_of_the_journal_than_it_asks_for() -> None:
         open_server_state(orchestrator, agents, Settings(token="t" * 16)) as state,
     ):
         book = orchestrator._engine.book
-        session = state.journals.first.door.open_conversation(agents["worker"], {}).id
+        session = state.journals.first.door.open_conversation(agents["worker"]).id
         for number in range(20):
             book.post(MessageReceived(session, str(number)))
         last = book.ledger.last_seq

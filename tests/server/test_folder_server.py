@@ -20,7 +20,7 @@ from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.backends import journals_at
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry, SessionOpened
-from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.journal.journals import HeldJournal, Journals
 from orchestrator.kernel.journal.shards import shard_names
 from orchestrator.products.cluster.database.servers import ClusterView, ServerPlace
@@ -129,7 +129,7 @@ def journals(tmp_path: Path) -> Journals:
 
 async def test_a_damaged_journal_with_a_waiting_session_stops_no_server(journals: Journals) -> None:
     session = SessionId("r_0123456789abcdef")
-    begun = SessionOpened(session, "worker", labels={KIND: "run"})
+    begun = SessionOpened(session, "worker", kind=SessionKind.RUN)
     async with journals.open_free() as held:
         append(held.journal, [Entry(0, 0.5, session, begun), message(session)])
         await held.journal.wait_durable(2)

@@ -20,6 +20,7 @@ from orchestrator.cli.app import run_command
 from orchestrator.cli.exit_codes import USAGE
 from orchestrator.delegation.events import JobOccurred, JobSet, SessionOpened
 from orchestrator.delegation.events.jobs import JobId
+from orchestrator.delegation.session_state import read_state
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.journals import HeldJournal
 from orchestrator.products.schedule.job import session_of
@@ -27,6 +28,7 @@ from orchestrator.products.server.app import application
 from orchestrator.products.server.cluster.cluster_server import ClusterSettings, open_cluster_server
 from orchestrator.products.server.keys.changes import add_key, revoke_key
 from orchestrator.products.server.keys.key import ORDINARY, KeyLimits, Scope
+from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.server import open_server_state
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.listener import Listening
@@ -139,7 +141,7 @@ async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(tmp_path: 
         run = (await it.ask("GET", f"/v1/runs/{times[0]['run']}")).json()
         assert run["output"] == "News."
         listed = (await it.ask("GET", "/v1/runs")).json()["data"]
-        assert [run["kind"] for run in listed] == ["job", "job"], "no job is a run"
+        assert [run["kind"] for run in listed] == ["job_run", "job_run"], "no job is a run"
         pruning = {"older_than": 0, "dry_run": True}
         kept = (await it.ask("POST", "/v1/runs/prune", pruning)).json()["active"]
         assert kept == 0
@@ -273,7 +275,7 @@ async def test_the_limits_of_a_key_hold_for_its_jobs(tmp_path: Path) -> None:
     assert skipped.skipped == "the key 'gone' is no longer valid"
     opened = facts(journal.entries, SessionOpened)
     [run] = [it for it in opened if it.session == begun.run]
-    assert run.labels["key"] == "ann"
+    assert read_state(run.states, RequestState).key_name == "ann"
 
 
 async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(tmp_path: Path) -> None:

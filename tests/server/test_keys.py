@@ -26,6 +26,7 @@ from orchestrator.products.server.keys.changes import add_key, revoke_key, rotat
 from orchestrator.products.server.keys.file import FILE, make_keys_file, read_keys
 from orchestrator.products.server.keys.key import DEFAULT, ORDINARY, Key, KeyLimits, Scope
 from orchestrator.products.server.keys.store import KeyStore
+from orchestrator.products.server.openai.responses.response_state import ResponseState
 from orchestrator.products.server.server import open_server_state
 from orchestrator.products.server.state import ServerState, Settings
 from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS
@@ -287,7 +288,7 @@ async def test_a_stream_ends_when_its_key_expires(file: Path) -> None:
                 nursery.start_soon(reader.ask, application(state), "/v1/responses", body)
         took = trio.current_time() - began
         under_way = {
-            it.labels.get("store", ""): it.root.is_running
+            it.state(ResponseState).is_stored: it.root.is_running
             for it in state.journals.first.orchestrator.read.records.sessions.values()
         }
 
@@ -298,7 +299,7 @@ async def test_a_stream_ends_when_its_key_expires(file: Path) -> None:
         last = json.loads(reader.sent.decode().strip().rpartition("data: ")[2])
         assert last["code"] == "invalid_api_key"
         assert reader.is_complete
-    assert under_way == {"": True, "false": False}, "what is stored belongs to the owner"
+    assert under_way == {True: True, False: False}, "what is stored belongs to the owner"
 
 
 @pytest.mark.parametrize(("asks", "within"), [(True, 1), (False, HEARTBEAT_SECONDS + 1)])

@@ -96,6 +96,6 @@ async def test_a_conversation_is_under_way_during_its_turns_and_ends_when_it_is_
 
     assert idle["runs_under_way", labels()] == 0
     assert answered["runs_under_way", labels()] == 0
-    ended_ = "runs_ended_total", labels(kind="session", ending="closed")
+    ended_ = "runs_ended_total", labels(kind="conversation", ending="closed")
     assert ended_ not in answered
     assert closed[ended_] == 1

@@ -233,7 +233,7 @@ async def test_all_runs_are_listed_newest_first_page_by_page(tmp_path: Path) -> 
     assert [len(page["data"]) for page in pages] == [2, 2, 1]
     assert [it["about"] for it in seen] == ["3", "2", "1", "0", "in Python"]
     assert seen[-1]["id"] == old.id
-    assert seen[-1]["kind"] == ""
+    assert seen[-1]["kind"] == "program"
     assert nothing.status_code == 404
 
 

@@ -10,6 +10,7 @@ import trio.testing
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import DeliveryCapability
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest, goal_message
 from orchestrator.kernel.errors import JournalError
 from orchestrator.products.server.app import application
@@ -120,7 +121,9 @@ async def test_a_crash_leaves_no_run_of_a_request_without_a_client() -> None:
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         session = state.journals.first.door.open_one_turn(
-            InboundRequest(agent=agent, message=goal_message(agent, "go"), labels={"kind": "chat"})
+            InboundRequest(
+                agent=agent, message=goal_message(agent, "go"), kind=SessionKind.CHAT_COMPLETION
+            )
         )
         begun = session.turn
         await state.journals.first.door.run_turn(session)

@@ -152,7 +152,7 @@ async def test_an_interrupted_run_is_resumed_and_outlives_its_server() -> None:
         after = await ended(served, run)
         late = await act(served, f"/v1/runs/{run}/resume")
 
-    assert (before["status"], before["interrupted"], before["kind"]) == ("failed", True, "")
+    assert (before["status"], before["interrupted"], before["kind"]) == ("failed", True, "program")
     assert (first.status_code, again.status_code) == (202, 202)
     assert (first.json()["status"], first.json()["interrupted"]) == ("in_progress", False)
     assert (after["status"], after["output"], after["kind"]) == ("completed", "2 of 2", "run")

@@ -17,7 +17,6 @@ from orchestrator.cli.journal_queries import Runs
 from orchestrator.cli.terminal.style import format_money, format_tokens, is_ascii
 from orchestrator.delegation import Mode, SessionRecord, one_line
 from orchestrator.delegation.tree.glyphs import glyph
-from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 
 WIDE: Final = 110
 """From this width on, ids and statuses are whole words."""
@@ -99,8 +98,7 @@ def _began(session: SessionRecord) -> str:
 
 def _status(session: SessionRecord) -> str:
     # No agent works in a record, so it is in no state.
-    is_record = session.labels.get(KIND) == RECORD
-    return "" if is_record else str(session.tree[session.root.id].status)
+    return str(session.tree[session.root.id].status) if session.kind.is_run else ""
 
 
 def _glyph(session: SessionRecord) -> str:

@@ -22,12 +22,13 @@ from orchestrator.agents.redaction.long_texts import search_ahead, search_tree_a
 from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
 from orchestrator.delegation import NO_TERMS, AnswerTerms, Grant, SessionId, SessionRecord
 from orchestrator.delegation.events import EarlierMessage, MessageReceived
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState, store_states
+from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.kernel.journal.fact_redaction import without_secrets
 from orchestrator.kernel.sessions import Sessions
 
-LANGUAGE_MODEL: Final = "language_model"
-"""The label of a session whose agent has another model than its own: the name of that."""
 MANY_PIECES: Final = 50
 """The search of more messages or files is worth a thread, short as they are."""
 
@@ -39,14 +40,20 @@ class InboundRequest:
     agent: Agent[Any]
     message: UserMessage | None
     """None continues after the last message of the history: the result of a client's tool."""
+    kind: SessionKind = SessionKind.PROGRAM
+    """The kind of the session that it opens."""
     context: Mapping[str, str] = NO_STRINGS
     """Where the message comes from, by the names of `orchestrator.delegation.session_context`."""
     instructions: str = ""
     """Instructions for this turn, in addition to the agent's own."""
     history: tuple[EarlierMessage, ...] = ()
     """The messages of a conversation that took place elsewhere."""
-    labels: Mapping[str, str] = NO_STRINGS
-    """Strings by which the client finds the session again."""
+    metadata: Mapping[str, str] = NO_STRINGS
+    """The notes that the client keeps with the session."""
+    states: tuple[SessionState, ...] = ()
+    """The states that products keep in the session."""
+    language_model: str = ""
+    """The name of the model that the agent has in place of its own."""
     owner: str = ""
     """Whose the session is; "" is the operator's."""
     tools: tuple[Tool, ...] = ()
@@ -77,21 +84,41 @@ def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
 
 
 def open_inbound_session(
-    sessions: Sessions, request: InboundRequest, id_: SessionId | None = None
+    sessions: Sessions,
+    request: InboundRequest,
+    id_: SessionId | None = None,
+    *,
+    pushed: bool = False,
 ) -> SessionRecord:
-    """Open a session for a request, and post its message."""
+    """Open a session for a request, and post its message.
+
+    Args:
+        sessions: opens the session.
+        request: the request.
+        id_: the session's id, where the caller has chosen it.
+        pushed: its replies go to a webhook.
+    """
     session = open_new_session(
         sessions,
         with_client_tools(request.agent, request.tools),
         id_,
+        kind=request.kind,
         history=request.history,
-        labels=request.labels,
+        metadata=request.metadata,
+        states=(*request.states, *door_states(request.language_model, pushed=pushed)),
         owner=request.owner,
         attended=request.attended,
         deps=request.deps,
     )
     post_message(sessions, request, session.id)
     return session
+
+
+def door_states(language_model: str = "", *, pushed: bool = False) -> tuple[DoorState, ...]:
+    """Return the state of a door to store in a session; most sessions have none."""
+    if not (language_model or pushed):
+        return ()
+    return (DoorState(language_model=language_model, pushed=pushed),)
 
 
 def texts_of(request: InboundRequest) -> Iterator[str]:
@@ -108,7 +135,7 @@ def is_large(request: InboundRequest) -> bool:
     """Return whether the search of a request for secrets is worth a thread."""
     if len(request.history) > MANY_PIECES:
         return True
-    texts = chain(texts_of(request), request.labels.values())
+    texts = chain(texts_of(request), _texts_kept(request))
     return sum(map(len, texts)) > LONG_TEXT or any(
         _are_large(it.parts) for it in _messages_of(request)
     )
@@ -118,7 +145,7 @@ async def search_request_ahead(redactor: Redactor, request: InboundRequest) -> N
     """Search a request for secrets beside the event loop, before it is posted."""
     if not is_large(request):
         return  # noqa: ASYNC910 (there is nothing to search ahead)
-    await search_ahead(redactor, chain(texts_of(request), request.labels.values()))
+    await search_ahead(redactor, chain(texts_of(request), _texts_kept(request)))
     for message in _messages_of(request):
         if message.parts:
             await search_ahead(redactor, _text_files_in(message.parts))
@@ -134,6 +161,12 @@ async def search_parts_ahead(redactor: Redactor, parts: tuple[Part, ...]) -> Non
     if _are_large(parts):
         await search_ahead(redactor, _text_files_in(parts))
         await search_tree_ahead(redactor, parts, without_secrets)
+
+
+def _texts_kept(request: InboundRequest) -> Iterator[str]:
+    """Yield the texts of a request that are stored beside the conversation."""
+    yield from request.metadata.values()
+    yield from texts_in(store_states(request.states))
 
 
 def _messages_of(request: InboundRequest) -> Iterator[EarlierMessage | UserMessage]:
@@ -157,14 +190,13 @@ def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
     return attrs.evolve(agent, tools=(*agent.tools, *tools)) if tools else agent
 
 
-def with_language_model(agent: Agent[Any], labels: Mapping[str, str]) -> Agent[Any]:
-    """Return the agent of a session with the model that the labels of the session name, if any.
+def with_language_model(agent: Agent[Any], name: str) -> Agent[Any]:
+    """Return an agent with another model than its own, unless the name is empty.
 
     Raises:
         DefinitionError: the agent cannot have it.
     """
-    name = labels.get(LANGUAGE_MODEL)
-    if name is None:
+    if not name:
         return agent
     if isinstance(agent, Pipeline):
         raise DefinitionError(f"{agent.name} is a pipeline, which calls no model")

@@ -8,7 +8,7 @@ schedule, is an `InboundRequest`, and calls one of the methods below: it chooses
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -22,17 +22,28 @@ from orchestrator.delegation import (
     SessionRecord,
     TaskId,
 )
-from orchestrator.delegation.events import LabelsChanged, SessionOpened, SteeringOrigin
+from orchestrator.delegation.events import (
+    KindChanged,
+    MetadataChanged,
+    SessionOpened,
+    SteeringOrigin,
+    change_state,
+)
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState, StoredStates, store_states
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.door import Door
+from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.doors.inbound import (
     InboundRequest,
+    door_states,
     open_inbound_session,
     post_message,
     with_client_tools,
     with_language_model,
 )
 from orchestrator.kernel.doors.lifecycle import (
+    NO_STRINGS,
     close_session,
     connect_door,
     disconnect_door,
@@ -40,16 +51,17 @@ from orchestrator.kernel.doors.lifecycle import (
     require_files_here,
 )
 from orchestrator.kernel.doors.one_shot import require_resumable
-from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, CONVERSATION, KIND, RECORD
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
 from orchestrator.kernel.sessions import Sessions
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
 """Sends a reply to its reader, or raises."""
 NO_PUSHES: Final[Mapping[str, Push]] = {}
+NO_KINDS: Final[Mapping[SessionKind, Push]] = {}
+P = ParamSpec("P")
 Restore: TypeAlias = Callable[[SessionRecord, Agent[Any]], Agent[Any]]
-"""Returns the agent of a session as it was when its labels were written, with what its client gave
-it."""
+"""Returns the agent of a session as it was when the session was opened, with the tools that its
+client gave it."""
 
 
 def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
@@ -58,8 +70,6 @@ def as_defined(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
     return agent
 
 
-PUSHED: Final = "webhook"
-"""The label of a session whose replies go to the webhook that there was when it began."""
 STEERED_BY: Final = "outside"
 
 
@@ -70,7 +80,9 @@ class KeptOpen:
     capability: DeliveryCapability
     """Of the turn that goes on."""
     owner: str
-    labels: Mapping[str, str]
+    kind: SessionKind
+    metadata: Mapping[str, str]
+    states: StoredStates
 
 
 class SessionCopy(Protocol):
@@ -94,7 +106,7 @@ class KeptDoor:
         pushes: Mapping[str, Push] = NO_PUSHES,
         restore: Restore = as_defined,
         *,
-        kinds: Mapping[str, Push] = NO_PUSHES,
+        kinds: Mapping[SessionKind, Push] = NO_KINDS,
     ) -> None:
         """Serve agents.
 
@@ -104,7 +116,7 @@ class KeptDoor:
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
             restore: what the agent of an unfinished session has besides its definition.
-            kinds: send the replies of sessions of some kinds where these go, by their `KIND`.
+            kinds: send the replies of sessions of some kinds, by the kind.
         """
         self._sessions = sessions
         self._agents = agents
@@ -125,31 +137,34 @@ class KeptDoor:
         """
         if request.tools:
             request = attrs.evolve(request, async_delivery=False)
-        labels = self.labels_of(request.owner, request.labels)
-        request = attrs.evolve(request, labels=labels)
-        session = open_inbound_session(self._sessions, request, id_)
+        pushed = self._is_pushed(request.owner, request.kind)
+        session = open_inbound_session(self._sessions, request, id_, pushed=pushed)
         self._supervise(session, with_client_tools(request.agent, request.tools))
         return session
 
-    def labels_of(self, owner: str, labels: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the labels of a session in the background: they say whether it is pushed."""
-        if owner in self._pushes and labels.get(KIND) not in self._kinds:
-            return {**labels, PUSHED: "true"}
-        return labels
+    def _is_pushed(self, owner: str, kind: SessionKind) -> bool:
+        """Return whether the replies of a new session go to the webhook of its owner."""
+        return owner in self._pushes and kind not in self._kinds
 
     def open_conversation(
         self,
         agent: Agent[Any],
-        labels: Mapping[str, str],
         id_: SessionId | None = None,
         *,
-        kind: str = CONVERSATION,
+        kind: SessionKind = SessionKind.CONVERSATION,
         owner: str = "",
+        metadata: Mapping[str, str] = NO_STRINGS,
+        states: tuple[SessionState, ...] = (),
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
-        pushed = {PUSHED: "true"} if owner in self._pushes else {}
         session = open_new_session(
-            self._sessions, agent, id_, labels={**labels, **pushed, KIND: kind}, owner=owner
+            self._sessions,
+            agent,
+            id_,
+            kind=kind,
+            metadata=metadata,
+            states=(*states, *door_states(pushed=self._is_pushed(owner, kind))),
+            owner=owner,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
         self._sessions.registry.unregister_session(session.id)
@@ -160,20 +175,46 @@ class KeptDoor:
         return self._sessions.new_session_id()
 
     def open_record(
-        self, labels: Mapping[str, str], id_: SessionId | None = None, *, owner: str = ""
+        self,
+        id_: SessionId | None = None,
+        *,
+        owner: str = "",
+        metadata: Mapping[str, str] = NO_STRINGS,
+        states: tuple[SessionState, ...] = (),
     ) -> SessionRecord:
-        """Open a session in which no agent works: it keeps what its client stores in labels."""
+        """Open a session in which no agent works: it keeps metadata and states."""
         sessions = self._sessions
         sessions.facts.require_running()
         id_ = self.new_session_id() if id_ is None else id_
-        labels = {**labels, KIND: RECORD}
-        sessions.facts.post(SessionOpened(id_, RECORD, labels=labels, owner=owner))
+        kind = SessionKind.RECORD
+        sessions.facts.post(
+            SessionOpened(
+                id_,
+                kind.value,
+                kind=kind,
+                owner=owner,
+                metadata=metadata,
+                states=store_states(states),
+            )
+        )
         return sessions.read.records.sessions[id_]
 
-    def change_labels(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
-        """Change labels of a session; an empty text takes one away."""
+    def change_metadata(self, session: SessionRecord, metadata: Mapping[str, str]) -> None:
+        """Replace the notes that the client of a session keeps with it."""
         self._sessions.facts.require_running()
-        self._sessions.facts.post(LabelsChanged(session.id, labels))
+        self._sessions.facts.post(MetadataChanged(session.id, metadata))
+
+    def change_state(
+        self,
+        session: SessionRecord,
+        kind: Callable[P, SessionState],
+        /,
+        *args: P.args,
+        **changes: P.kwargs,
+    ) -> None:
+        """Change fields of a state that a product keeps in a session."""
+        self._sessions.facts.require_running()
+        self._sessions.facts.post(change_state(session.id, kind, *args, **changes))
 
     def receive(self, session: SessionRecord, request: InboundRequest) -> int:
         """Post a message to a session, and return the sequence number of the fact."""
@@ -196,7 +237,7 @@ class KeptDoor:
         return 0.0 if last is None else max(0.0, self._sessions.read.now() - last)
 
     def resume(
-        self, session: SessionRecord, agent: Agent[Any], *, kind: str, paused: float
+        self, session: SessionRecord, agent: Agent[Any], *, kind: SessionKind, paused: float
     ) -> None:
         """Go on with a run whose process died, as with one that outlives its request.
 
@@ -217,8 +258,8 @@ class KeptDoor:
         require_resumable(session, agent)
         require_files_here(sessions, session)
         sessions.registry.require_models(agent)
-        if not session.labels.get(KIND):
-            sessions.facts.post(LabelsChanged(session.id, {KIND: kind}))
+        if session.kind is SessionKind.PROGRAM:
+            sessions.facts.post(KindChanged(session.id, kind))
         door = self._supervise(session, agent)
         if sessions.turns.begin(session, door.capability, paused=paused):
             self._nursery.start_soon(sessions.turns.take_and_deliver, session)
@@ -233,7 +274,10 @@ class KeptDoor:
         id_: SessionId | None,
         *,
         owner: str,
-        labels: Mapping[str, str],
+        kind: SessionKind,
+        metadata: Mapping[str, str],
+        states: tuple[SessionState, ...],
+        language_model: str,
     ) -> SessionRecord:
         """Open a session that begins with facts of another one, and go on with what runs in it.
 
@@ -241,8 +285,13 @@ class KeptDoor:
         """
         sessions = self._sessions
         sessions.facts.require_running()
+        pushed = self._is_pushed(owner, kind)
         kept_open = KeptOpen(
-            capability=DeliveryCapability.POLL, owner=owner, labels=self.labels_of(owner, labels)
+            capability=DeliveryCapability.POLL,
+            owner=owner,
+            kind=kind,
+            metadata=metadata,
+            states=store_states((*states, *door_states(language_model, pushed=pushed))),
         )
         id_ = self.new_session_id() if id_ is None else id_
         session = copied.post(sessions, agent, id_, kept_open=kept_open)
@@ -255,7 +304,7 @@ class KeptDoor:
             self._nursery.start_soon(sessions.turns.take_and_deliver, session)
         return session
 
-    async def resume_sessions(self, *, kind: str = "") -> list[SessionRecord]:
+    async def resume_sessions(self, *, kind: SessionKind | None = None) -> list[SessionRecord]:
         """Go on with the sessions that an earlier process has left unfinished.
 
         With a `kind`, only with those of that kind.
@@ -277,12 +326,13 @@ class KeptDoor:
             is_over = session.has_nothing_pending and not (
                 session.undelivered or session.may_be_told_later
             )
-            found = session.labels.get(KIND, "")
-            if not found or (kind and kind != found) or session.closed or is_over:
+            if session.kind is SessionKind.PROGRAM or kind not in {None, session.kind}:
+                continue
+            if session.closed or is_over:
                 continue
             if id_ in self._supervised:
                 continue  # it was opened meanwhile
-            if found == CHAT_PLATFORM and found not in self._kinds:
+            if session.kind is SessionKind.CHAT and session.kind not in self._kinds:
                 continue  # a poll would take its replies from their reader
             if session.awaits_resume:
                 continue  # its client is gone
@@ -300,12 +350,14 @@ class KeptDoor:
         agent = self._agents.get(session.root.agent)
         if agent is None:
             return None
-        return self._restore(session, with_language_model(agent, session.labels))
+        model = session.state(DoorState).language_model
+        return self._restore(session, with_language_model(agent, model))
 
     def stays_open(self, session: SessionRecord) -> bool:
         """Return whether a session goes on after its request: a message may come at any time."""
-        kind = session.labels.get(KIND, CONVERSATION)
-        return kind == CONVERSATION or kind in self._kinds
+        kind = session.kind
+        stays = kind in {SessionKind.PROGRAM, SessionKind.CONVERSATION}
+        return stays or kind in self._kinds
 
     async def find(self, session: str) -> SessionRecord:
         """Return a session, idle ones included, unless its owner has deleted it."""
@@ -356,8 +408,8 @@ class KeptDoor:
 
     def _push_of(self, session: SessionRecord) -> Push | None:
         """Return how the replies of a session are pushed; None if its client polls for them."""
-        of_kind = self._kinds.get(session.labels.get(KIND, ""))
-        if of_kind is not None or PUSHED not in session.labels:
+        of_kind = self._kinds.get(session.kind)
+        if of_kind is not None or not session.state(DoorState).pushed:
             return of_kind
         return self._pushes.get(session.owner)
 
@@ -396,7 +448,7 @@ class _PollDoor:
     async def deliver(self, reply: Reply) -> None:
         await trio.lowlevel.checkpoint()
         # A reply of a conversation stays in the inbox until the client takes it.
-        if self._session.labels.get(KIND) != CONVERSATION:
+        if self._session.kind is not SessionKind.CONVERSATION:
             self._deliveries.mark_delivered(reply)
 
     def disconnect(self) -> None:

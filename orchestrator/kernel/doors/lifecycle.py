@@ -12,7 +12,7 @@ The agent of a session is registered before its first fact, and stays so for as 
 has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ from orchestrator.delegation.events import (
     TaskSettled,
     TurnEnded,
 )
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState, store_states
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.errors import ClosedError, SessionOpenError, UnknownIdError
@@ -44,8 +46,10 @@ def open_new_session(
     agent: Agent[Any],
     id_: SessionId | None = None,
     *,
+    kind: SessionKind = SessionKind.PROGRAM,
     history: tuple[EarlierMessage, ...] = (),
-    labels: Mapping[str, str] = NO_STRINGS,
+    metadata: Mapping[str, str] = NO_STRINGS,
+    states: Iterable[SessionState] = (),
     owner: str = "",
     attended: bool = False,
     deps: object = None,
@@ -56,8 +60,10 @@ def open_new_session(
         sessions: the sessions of the orchestrator.
         agent: the agent that takes the session's turns.
         id_: the session's id, where the caller has chosen it.
+        kind: the request, schedule or program that opens it.
         history: the messages of a conversation that took place elsewhere.
-        labels: strings by which the client finds the session again.
+        metadata: the notes that the client keeps with it.
+        states: the states that products keep in it.
         owner: whose the session is; "" is the operator's.
         attended: a person answers approval questions, whatever the door can deliver.
         deps: what the program gives to the tools and instructions of the tree.
@@ -79,8 +85,10 @@ def open_new_session(
                 current_grants(sessions.facts.journal_identity),
                 attended=attended,
                 history=history,
-                labels=labels,
                 owner=owner,
+                kind=kind,
+                metadata=metadata,
+                states=store_states(states),
             )
         )
     except BaseException:

@@ -19,10 +19,18 @@ from orchestrator.delegation import (
     SessionId,
     SessionRecord,
 )
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.kept import NO_PUSHES, KeptDoor, Push, Restore, as_defined, is_over
+from orchestrator.kernel.doors.kept import (
+    NO_KINDS,
+    NO_PUSHES,
+    KeptDoor,
+    Push,
+    Restore,
+    as_defined,
+    is_over,
+)
 from orchestrator.kernel.doors.one_shot import open_one_turn, take_only_turn
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import OrchestratorError
 from orchestrator.kernel.sessions import Sessions
 
@@ -38,7 +46,7 @@ class RequestDoor(KeptDoor):
         pushes: Mapping[str, Push] = NO_PUSHES,
         restore: Restore = as_defined,
         *,
-        kinds: Mapping[str, Push] = NO_PUSHES,
+        kinds: Mapping[SessionKind, Push] = NO_KINDS,
     ) -> None:
         """Serve agents; the arguments are those of `KeptDoor`."""
         super().__init__(sessions, agents, nursery, pushes, restore, kinds=kinds)
@@ -108,7 +116,7 @@ class RequestDoor(KeptDoor):
         waiting = [
             session.root.id
             for session in self._sessions.read.records.sessions.values()
-            if session.labels.get(KIND)
+            if session.kind is not SessionKind.PROGRAM
             and session.root.is_running
             and session.turn is not None
             and session.turn.capability is DeliveryCapability.NONE

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage
@@ -255,8 +256,8 @@ class SessionCache:
 def _weigh(ledger: Ledger, session: SessionId) -> int:
     """Return about how many bytes the texts of a session that was read have."""
     record = ledger.sessions[session]
-    labels = sum(map(len, record.labels.values()))
-    return labels + sum(ledger.tasks[task].transcript.total(_message_bytes) for task in record.tree)
+    kept = len(msgspec.json.encode(record.states)) if record.states else 0
+    return kept + sum(ledger.tasks[task].transcript.total(_message_bytes) for task in record.tree)
 
 
 def _message_bytes(message: Message) -> int:

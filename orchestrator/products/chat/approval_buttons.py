@@ -1,7 +1,7 @@
 """Approvals as buttons: a question goes to the address of its session, and the first answer holds.
 
-The message with the buttons is a label of the session, so that a later process asks no second time,
-and takes the buttons away when the question is answered, wherever that is done.
+The message with the buttons is in the state of the session, so that a later process asks no second
+time, and takes the buttons away when the question is answered, wherever that is done.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,13 +11,14 @@ from typing import Final
 import trio
 
 from orchestrator.delegation import Encoded, SessionRecord
-from orchestrator.delegation.events import ApprovalAnswered, Entry, LabelsChanged
+from orchestrator.delegation.events import ApprovalAnswered, Entry, change_state
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError, error_text
 from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
+from orchestrator.products.chat.chat_state import ButtonsMessage, ChatState
 from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import (
     ChatError,
@@ -29,8 +30,6 @@ from orchestrator.products.chat.errors import (
 from orchestrator.products.chat.platform import Button, ButtonPress
 from orchestrator.products.chat.replies import Replies
 
-ASKED: Final = "asked_"
-"""How the label of a question begins: it names the message with the buttons, and its address."""
 MOST_SHOWN: Final = 800
 """So many characters of what is asked about are shown: with marks they fit on all platforms."""
 LONGEST_PAUSE: Final = 60.0
@@ -78,7 +77,7 @@ class ApprovalButtons:
             async for question in questions:
                 records = self._read.records
                 session = records.sessions[records.tasks[question.task].session]
-                if session.labels.get(KIND) == CHAT_PLATFORM:
+                if session.kind is SessionKind.CHAT:
                     self._asked.add(question.id)
                     self._nursery.start_soon(self._ask_until_answered, session, question)
 
@@ -86,9 +85,8 @@ class ApprovalButtons:
         """Take the buttons away whose questions were answered after their process had died."""
         for session in sessions:
             is_open = {it.id for it in self.open_questions(session)}
-            for label in list(session.labels):
-                if label.startswith(ASKED) and label[len(ASKED) :] not in is_open:
-                    self._nursery.start_soon(self._close, session, label, "It is no longer open.")
+            for question in session.state(ChatState).asked.keys() - is_open:
+                self._nursery.start_soon(self._close, session, question, "It is no longer open.")
 
     def open_questions(self, session: SessionRecord) -> list[ApprovalQuestion]:
         """Return the questions of a session that have no answer, oldest first."""
@@ -130,9 +128,8 @@ class ApprovalButtons:
             if question.id == approval:
                 records = self._read.records
                 session = records.sessions[records.tasks[question.task].session]
-                address, _, message = session.labels.get(ASKED + approval, "").partition(" ")
-                asked_at = parse_chat_address(address) if address else None
-                if message == press.message and asked_at == press.address:
+                asked = session.state(ChatState).asked.get(approval)
+                if asked == ButtonsMessage(str(press.address), press.message):
                     return session
         raise UnknownIdError(f"no question {approval!r} is open there")
 
@@ -145,8 +142,7 @@ class ApprovalButtons:
 
     async def _ask(self, session: SessionRecord, question: ApprovalQuestion) -> None:
         await trio.lowlevel.checkpoint()
-        label = ASKED + question.id
-        if label not in session.labels:
+        if question.id not in session.state(ChatState).asked:
             address = address_of(session.root.context)
             try:
                 message = await self._send(session, address, question)
@@ -155,11 +151,11 @@ class ApprovalButtons:
                 return
             if not message or session.closed:
                 return
-            asked = LabelsChanged(session.id, {label: f"{address} {message}"})
-            self._facts.post(asked)
+            sent = ButtonsMessage(str(address), message)
+            self._facts.post(change_state(session.id, ChatState, asked={question.id: sent}))
         while self._is_open(session, question):
             await self._read.wait_session_changed(session.id)
-        await self._close(session, label, self._answer_text(question))
+        await self._close(session, question.id, self._answer_text(question))
 
     async def _send(
         self, session: SessionRecord, address: ChatAddress, question: ApprovalQuestion
@@ -187,30 +183,30 @@ class ApprovalButtons:
         await trio.lowlevel.checkpoint()
         return ""
 
-    async def _close(self, session: SessionRecord, label: str, text: str) -> None:
+    async def _close(self, session: SessionRecord, question: str, text: str) -> None:
         """Take the buttons of a question away; if the platform is gone for long, they stay."""
         await trio.lowlevel.checkpoint()
-        address, _, message = session.labels.get(label, "").partition(" ")
-        if not message:
+        asked = session.state(ChatState).asked.get(question)
+        if asked is None:
             return
         for attempt in range(CLOSE_ATTEMPTS):
             try:
-                platform = self._replies.platform(parse_chat_address(address))
-                await platform.close_buttons(parse_chat_address(address), message, text)
+                address = parse_chat_address(asked.address)
+                await self._replies.platform(address).close_buttons(address, asked.id, text)
                 break
             except RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
             except (GoneError, RefusedError, RevokedError) as exc:
-                self._report(f"{address}: buttons were not closed: {error_text(exc)}")
+                self._report(f"{asked.address}: buttons were not closed: {error_text(exc)}")
                 break
             except ChatError:
                 # Done twice it is as done once.
                 await trio.sleep(2**attempt)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
-                self._report(f"{address}: buttons were not closed: {error_text(exc)}")
+                self._report(f"{asked.address}: buttons were not closed: {error_text(exc)}")
                 break
         if not self._read.is_closed and not session.deleted:
-            self._facts.post(LabelsChanged(session.id, {label: ""}))
+            self._facts.post(change_state(session.id, ChatState, asked={question: None}))
 
     async def _tell_presser(self, press: ButtonPress, text: str) -> None:
         await trio.lowlevel.checkpoint()

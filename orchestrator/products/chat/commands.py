@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import attrs
-import msgspec
 import trio
 
 from orchestrator.agents import MessageId
-from orchestrator.delegation import SessionId, SessionRecord
-from orchestrator.delegation.events import LabelsChanged
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events import MetadataChanged, StateChanged, change_state
 from orchestrator.delegation.events.approvals import ApprovalVerdict
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.errors import UnknownIdError
@@ -22,19 +21,15 @@ from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.chat.access import Access
 from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
 from orchestrator.products.chat.chat_address import ChatAddress
+from orchestrator.products.chat.chat_state import ChatState
 from orchestrator.products.chat.conversations import Conversations
 from orchestrator.products.chat.one_time_codes import OneTimeCodes
 from orchestrator.products.chat.pairing_codes import PairingCodes
 from orchestrator.products.chat.platform import IncomingMessage
 from orchestrator.products.chat.settings import GatewaySettings
 
-PERSONALITY: Final = "personality"
-"""The label of a session: the personality that its people have chosen."""
-METADATA: Final = "metadata"
-"""The label of a session that has its title, as the console reads it."""
-ANSWERED: Final = "answered_by_command"
-"""The label of a session: which question each of the last commands has answered. One that is heard
-again after a crash must not answer the next."""
+TITLE: Final = "title"
+"""The note of a session that has its title, as the console reads it."""
 MOST_ANSWERED: Final = 20
 LONGEST_TITLE: Final = 100
 MOST_LINKS: Final = 100
@@ -197,17 +192,16 @@ class Commands:
         questions = [] if session is None else self._approvals.open_questions(session)
         if session is None:
             return NOTHING_WAITS
-        label = session.labels.get(ANSWERED, "{}")
-        answered = msgspec.json.decode(label, type=dict[str, str])
-        if call.message not in answered:
+        answered = session.state(ChatState).answered
+        chosen = answered.get(call.message)
+        if chosen is None:
             if not questions:
                 return NOTHING_WAITS
             # Posted before the answer, without a checkpoint between: it is chosen once.
-            answered[call.message] = questions[0].id
-            last = dict([*answered.items()][-MOST_ANSWERED:])
-            new = {ANSWERED: msgspec.json.encode(last).decode()}
-            self._orchestrator.facts.post(LabelsChanged(session.id, new))
-        chosen = answered[call.message]
+            chosen = questions[0].id
+            forgotten = dict.fromkeys([*answered][: -(MOST_ANSWERED - 1)])
+            new = change_state(session.id, ChatState, answered={**forgotten, call.message: chosen})
+            self._orchestrator.facts.post(new)
         question = next((it for it in questions if it.id == chosen), None)
         if question is None:
             return TOO_LATE
@@ -225,25 +219,22 @@ class Commands:
             await trio.lowlevel.checkpoint()
             return "This gateway has no personalities."
         session = await self._conversations.take(call.address)
-        chosen = session.labels.get(PERSONALITY, "")
+        chosen = session.state(ChatState).personality
         name = call.argument.lower()
         if not name:
             names = ", ".join(sorted(known))
             return f"It is {chosen or 'the usual one'}. There are: {names}, none."
         if name not in {*known, "none"}:
             return _with_prefix(f"There is no personality {name!r}; /personality lists them.", call)
-        await self._label(session, {PERSONALITY: name})
+        await self._post(change_state(session.id, ChatState, personality=name))
         return f"From the next message on it is {name}."
 
     async def _title(self, call: Call) -> str:
         session = await self._conversations.take(call.address)
         title = " ".join(call.argument.split())[:LONGEST_TITLE]
-        label = session.labels.get(METADATA, "{}")
-        metadata = msgspec.json.decode(label, type=dict[str, str])
         if not title:
-            return metadata.get("title", "This conversation has no title.")
-        metadata["title"] = title
-        await self._label(session, {METADATA: msgspec.json.encode(metadata).decode()})
+            return session.metadata.get(TITLE, "This conversation has no title.")
+        await self._post(MetadataChanged(session.id, {**session.metadata, TITLE: title}))
         return f"This conversation is called {title!r}."
 
     async def _link(self, call: Call) -> str:
@@ -281,8 +272,8 @@ class Commands:
         await trio.lowlevel.checkpoint()
         return _with_prefix(HELP, call)
 
-    async def _label(self, session: SessionRecord, labels: Mapping[str, str]) -> None:
-        self._orchestrator.facts.post(LabelsChanged(session.id, labels))
+    async def _post(self, change: StateChanged | MetadataChanged) -> None:
+        self._orchestrator.facts.post(change)
         await self._orchestrator.facts.wait_durable()
 
 

@@ -12,22 +12,16 @@ import trio
 
 from orchestrator.agents import Agent, MessageId, UserMessage
 from orchestrator.delegation import SessionId, SessionRecord
-from orchestrator.delegation.events import LabelsChanged
+from orchestrator.delegation.events import change_state
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.chat_address import PREFIX, ChatAddress, parse_chat_address
+from orchestrator.products.chat.chat_state import ChatState
 
-ADDRESS: Final = "address"
-"""The label of a session: the address at which it began."""
-OPENED_BY: Final = "opened_by"
-"""The label of a session that a command opened: the id of that message."""
-LINK: Final = "linked_to"
-"""The label of a record: the session in which the conversation of its address goes on."""
-TOLD: Final = "told"
-"""The label of a session: what its address was told by others, since its agent last read of it."""
+NO_MESSAGE: Final = MessageId("")
 MOST_TOLD: Final = 8_000
 GAP: Final = 64
 """So many numbers in a row may be missing."""
@@ -62,15 +56,15 @@ class Conversations:
         while True:
             number = self._number(address)
             session = await self._load(address.session(number))
-            if session is not None and LINK in session.labels:
-                session = await self._load(SessionId(session.labels[LINK]))
+            if session is not None and (linked := session.state(ChatState).linked_to):
+                session = await self._load(linked)
             # Meanwhile another message may have opened the next one.
             if number == self._number(address):
                 return session if session and self._is_current(session) else None
 
     async def take(self, address: ChatAddress) -> SessionRecord:
         """Return the open session of an address, and open one if there is none."""
-        return await self.find(address) or self._open(address, {})
+        return await self.find(address) or self._open(address)
 
     async def begin(self, address: ChatAddress, by: MessageId) -> SessionRecord | None:
         """Open the next session of an address, and return the one before it, which is to be closed.
@@ -83,12 +77,12 @@ class Conversations:
         """
         before = await self.find(address)
         newest = await self._load(address.session(self._number(address)))
-        if newest is not None and newest.labels.get(OPENED_BY) == by:
+        if newest is not None and newest.state(ChatState).opened_by == by:
             return None
         if newest is not None:
             self._heard.setdefault(address, set()).update(_messages_of(newest))
-        self._open(address, {OPENED_BY: by})
-        is_linked = newest is not None and LINK in newest.labels
+        self._open(address, by)
+        is_linked = newest is not None and newest.state(ChatState).linked_to
         return None if is_linked else before
 
     async def close_superseded(self) -> None:
@@ -99,11 +93,11 @@ class Conversations:
                 await self._door.close(session)
 
     async def _is_superseded(self, session: SessionRecord) -> bool:
-        address = parse_chat_address(session.labels[ADDRESS])
+        address = parse_chat_address(session.state(ChatState).address)
         for number in range(self._number(address)):
             if address.session(number) == session.id:
                 after = await self._load(address.session(number + 1))
-                return after is not None and OPENED_BY in after.labels
+                return after is not None and bool(after.state(ChatState).opened_by)
         await trio.lowlevel.checkpoint()
         return False
 
@@ -112,8 +106,8 @@ class Conversations:
         if (await self.find(address)) is session:
             return
         number = self._number(address) + 1
-        labels = {LINK: session.id, ADDRESS: str(address)}
-        self._door.open_record(labels, address.session(number))
+        state = ChatState(linked_to=session.id, address=str(address))
+        self._door.open_record(address.session(number), states=(state,))
         self._newest[address] = number
         await self._facts.wait_durable()
 
@@ -131,7 +125,7 @@ class Conversations:
         return message in self._heard[address] or (
             session is not None
             and (
-                session.labels.get(OPENED_BY) == message
+                session.state(ChatState).opened_by == message
                 or session.root.transcript.find(message) is not None
                 or any(message == id_ for id_ in _unread(session))
             )
@@ -153,25 +147,25 @@ class Conversations:
     async def tell(self, address: ChatAddress, text: str) -> None:
         """Let the agent of an address know what its people were told by others."""
         session = await self.take(address)
-        told = session.labels.get(TOLD, "")
+        told = session.state(ChatState).told
         if text not in told:
             told = f"{told}\n\n{text}".strip()[-MOST_TOLD:]
-            self._facts.post(LabelsChanged(session.id, {TOLD: told}))
+            self._facts.post(change_state(session.id, ChatState, told=told))
         await self._facts.wait_durable()
 
-    def _open(self, address: ChatAddress, labels: Mapping[str, str]) -> SessionRecord:
+    def _open(self, address: ChatAddress, by: MessageId = NO_MESSAGE) -> SessionRecord:
         number = self._number(address) + 1
         session = self._door.open_conversation(
             self._agent,
-            {**labels, ADDRESS: str(address)},
             address.session(number),
-            kind=CHAT_PLATFORM,
+            kind=SessionKind.CHAT,
+            states=(ChatState(address=str(address), opened_by=by),),
         )
         self._newest[address] = number
         return session
 
     def _is_current(self, session: SessionRecord) -> bool:
-        is_ours = session.labels.get(KIND) == CHAT_PLATFORM
+        is_ours = session.kind is SessionKind.CHAT
         return is_ours and not session.closed and session.root.agent == self._agent.name
 
     def _number(self, address: ChatAddress) -> int:
@@ -197,8 +191,8 @@ def _messages_of(session: SessionRecord) -> Iterator[MessageId]:
         if isinstance(message, UserMessage):
             yield message.id
     yield from _unread(session)
-    if OPENED_BY in session.labels:
-        yield MessageId(session.labels[OPENED_BY])
+    if opened_by := session.state(ChatState).opened_by:
+        yield opened_by
 
 
 def _unread(session: SessionRecord) -> Iterator[MessageId]:

@@ -25,16 +25,16 @@ from orchestrator.agents import (
     well_formed,
 )
 from orchestrator.delegation import Encoded, Grant, SessionRecord
-from orchestrator.delegation.events import Entry, LabelsChanged, TurnResumed, TurnStarted
+from orchestrator.delegation.events import Entry, TurnResumed, TurnStarted, change_state
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.budget_scope import use_grants
+from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.doors.inbound import (
-    LANGUAGE_MODEL,
     InboundRequest,
     search_request_ahead,
     with_language_model,
 )
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.doors.session_kinds import CHAT_PLATFORM, KIND
 from orchestrator.kernel.errors import ClosedError, JournalError, OrchestratorError, error_text
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.orchestrator import Orchestrator
@@ -42,8 +42,9 @@ from orchestrator.products.chat.access import MINUTE, Access, Rates, user_key
 from orchestrator.products.chat.approval_buttons import ApprovalButtons
 from orchestrator.products.chat.attachments import receive_files, with_file_tool
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
-from orchestrator.products.chat.commands import PERSONALITY, Call, Commands, parse_command
-from orchestrator.products.chat.conversations import TOLD, Conversations, address_of
+from orchestrator.products.chat.chat_state import ChatState
+from orchestrator.products.chat.commands import Call, Commands, parse_command
+from orchestrator.products.chat.conversations import Conversations, address_of
 from orchestrator.products.chat.errors import RevokedError
 from orchestrator.products.chat.pairing_codes import PairingCodes
 from orchestrator.products.chat.platform import (
@@ -58,7 +59,6 @@ from orchestrator.products.chat.replies import Replies
 from orchestrator.products.chat.settings import NO_SETTINGS, GatewaySettings, Profile
 from orchestrator.products.schedule import Delivery, Job, Scheduler, Target
 from orchestrator.products.schedule.charges import UnpaidError
-from orchestrator.products.schedule.job_run import JOB
 from orchestrator.products.schedule.targets import NO_TARGETS
 
 MOST_RECENT: Final = 10_000
@@ -143,7 +143,10 @@ class Gateway:
             agents,
             nursery,
             restore=self._restored,
-            kinds={CHAT_PLATFORM: self._replies.deliver, JOB: self.scheduler.deliver},
+            kinds={
+                SessionKind.CHAT: self._replies.deliver,
+                SessionKind.JOB_RUN: self.scheduler.deliver,
+            },
         )
         self._conversations = Conversations(self._facts, self._read, self._door, agent)
         self.pairing: Final = PairingCodes(self._facts, self._read, self._door, clock)
@@ -277,7 +280,7 @@ class Gateway:
         await search_request_ahead(self._read.redactor, request)
         session = await self._conversations.take(message.address)
         # No checkpoint until it is posted: the session stays the one of the address.
-        if told := session.labels.get(TOLD):
+        if told := session.state(ChatState).told:
             text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
         request = attrs.evolve(
             request,
@@ -287,9 +290,11 @@ class Gateway:
         )
         with use_grants(grants):
             self._door.receive(session, request)
-        changed = {TOLD: "", LANGUAGE_MODEL: profile.model}
-        if any(session.labels.get(it, "") != changed[it] for it in changed):
-            self._facts.post(LabelsChanged(session.id, changed))
+        if told:
+            self._facts.post(change_state(session.id, ChatState, told=""))
+        if session.state(DoorState).language_model != profile.model:
+            new = change_state(session.id, DoorState, language_model=profile.model)
+            self._facts.post(new)
         await self._facts.wait_durable()
 
     async def _run_command(self, message: IncomingMessage, call: Call) -> None:
@@ -321,13 +326,12 @@ class Gateway:
         self._nursery.start_soon(say)
 
     def _instructions(self, session: SessionRecord, profile: Profile) -> str:
-        name = session.labels.get(PERSONALITY, profile.personality)
+        name = session.state(ChatState).personality or profile.personality
         return self._settings.personalities.get(name, "")
 
     def _agent_for(self, profile: Profile) -> Agent[Any]:
         """Return the agent as the profile of a person has it."""
-        labels = {LANGUAGE_MODEL: profile.model} if profile.model else {}
-        agent = with_language_model(self._agent, labels)
+        agent = with_language_model(self._agent, profile.model)
         return with_file_tool(agent, list(self._platforms.values()))
 
     def _restored(self, session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
@@ -392,7 +396,7 @@ class Gateway:
     async def _resume(self) -> None:
         """Go on with what earlier processes have left."""
         await self._conversations.close_superseded()
-        for kind in (CHAT_PLATFORM, JOB):
+        for kind in (SessionKind.CHAT, SessionKind.JOB_RUN):
             for session in await self._door.resume_sessions(kind=kind):
                 self.report(
                     f"session {session.id} waits for agent {session.root.agent!r}, which is not"
@@ -463,7 +467,7 @@ def _context(message: IncomingMessage, workspace: Path) -> Mapping[str, str]:
 
 
 def _is_chat(session: SessionRecord) -> bool:
-    return session.labels.get(KIND) == CHAT_PLATFORM
+    return session.kind is SessionKind.CHAT
 
 
 def _where(event: ChatEvent) -> ChatAddress:

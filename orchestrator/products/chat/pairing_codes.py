@@ -2,27 +2,37 @@
 
 The operator has a code, and gives it to the person, who sends `/pair CODE`. A code holds for an
 hour and for one person. Who guesses is told nothing, and after five wrong codes not listened to for
-an hour. Who was paired is a label of one session of the journal, so it survives a crash.
+an hour. The paired people are the state of one session of the journal, so they survive a crash.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
+import msgspec
 import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.delegation.events import LabelsChanged
+from orchestrator.delegation.events import change_state
+from orchestrator.delegation.session_state import Entries, SessionState
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.one_time_codes import HOUR, OneTimeCodes
 
 PAIRED: Final = SessionId("c_paired_users")
-"""The session whose labels name the people who were paired."""
+"""The session whose state names the people who were paired."""
 MOST_CODES: Final = 3
 MOST_WRONG: Final = 5
 MOST_GUESSERS: Final = 1_000
 """With more of them no code is taken for an hour: they are one person."""
+
+
+class PairedState(SessionState, frozen=True):
+    """The people who were paired."""
+
+    NAME: ClassVar[str] = "paired"
+    users: Entries[str] = msgspec.field(default_factory=dict)
+    """Their names, by `PLATFORM:USER`."""
 
 
 class PairingCodes:
@@ -45,7 +55,7 @@ class PairingCodes:
         await self._facts.load(PAIRED)
         session = self._read.records.sessions.get(PAIRED)
         if session is not None:
-            self._paired.update(session.labels)
+            self._paired.update(session.state(PairedState).users)
 
     def new_code(self) -> str:
         """Return a new code; of more than three the oldest is void."""
@@ -72,8 +82,8 @@ class PairingCodes:
             return False
         await self.load()
         if PAIRED not in self._read.records.sessions:
-            self._door.open_record({}, PAIRED)
-        self._facts.post(LabelsChanged(PAIRED, {user: name or user}))
+            self._door.open_record(PAIRED)
+        self._facts.post(change_state(PAIRED, PairedState, users={user: name or user}))
         await self._facts.wait_durable()
         self._paired.add(user)
         return True

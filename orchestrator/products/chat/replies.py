@@ -13,12 +13,13 @@ import attrs
 import trio
 
 from orchestrator.delegation import Reply, SessionRecord
-from orchestrator.delegation.events import DeliveryFailed, LabelsChanged, ReplyPartDelivered
+from orchestrator.delegation.events import DeliveryFailed, ReplyPartDelivered, change_state
 from orchestrator.kernel.errors import error_text
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
-from orchestrator.products.chat.conversations import ADDRESS, address_of
+from orchestrator.products.chat.chat_state import ChatState
+from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import (
     ChatError,
     GoneError,
@@ -30,8 +31,6 @@ from orchestrator.products.chat.errors import (
 )
 from orchestrator.products.chat.platform import Platform, Sent, TextPart
 
-SENDING: Final = "sending"
-"""The label of a session: the turn and the part that is sent next."""
 MARK: Final = "(Sent again: it is not known whether this arrived before.)"
 NOTHING: Final = "(The answer is empty.)"
 MOST_RECORDED: Final = 8
@@ -79,7 +78,7 @@ class Replies:
         address = address_of(reply.context)
         if not address.platform:
             # No person has begun the turn: a job of this session has.
-            address = parse_chat_address(session.labels[ADDRESS])
+            address = parse_chat_address(session.state(ChatState).address)
         await self.send_parts(
             reply,
             address,
@@ -140,23 +139,24 @@ class Replies:
     ) -> ChatAddress:
         """Send one part until it is taken, and return the address that has taken it."""
         await trio.lowlevel.checkpoint()
-        label = f"{reply.turn}/{name}"
-        labels = self._read.records.sessions[reply.session].labels
-        # A label of an earlier process: it left no trace of what came of that part.
-        attempt = _Attempt(address, part, is_repeated=labels.get(SENDING) == label)
+        sending = f"{reply.turn}/{name}"
+        session = self._read.records.sessions[reply.session]
+        # An earlier process was sending it, and left no trace of what came of that part.
+        is_repeated = session.state(ChatState).sending == sending
+        attempt = _Attempt(address, part, is_repeated=is_repeated)
         sent: Sent | None = None
         while sent is None:
             await self._wait_allowed(attempt.address)
             if not self._is_wanted(reply):
                 return attempt.address
-            if labels.get(SENDING) != label:
-                self._facts.post(LabelsChanged(reply.session, {SENDING: label}))
+            if session.state(ChatState).sending != sending:
+                self._facts.post(change_state(reply.session, ChatState, sending=sending))
             await self._facts.wait_durable()
             try:
                 sent = await self.platform(attempt.address).send(
                     attempt.address,
                     attempt.part,
-                    key=f"{reply.session}/{label}",
+                    key=f"{reply.session}/{sending}",
                     anchor=anchor,
                     mark=attempt.mark,
                 )
@@ -165,7 +165,7 @@ class Replies:
             except (GoneError, RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
                 # It was certainly not taken: should the chat come back, nothing is repeated.
-                self._facts.post(LabelsChanged(reply.session, {SENDING: ""}))
+                self._facts.post(change_state(reply.session, ChatState, sending=""))
                 raise
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 attempt = attempt.after(exc)

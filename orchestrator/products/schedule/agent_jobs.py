@@ -16,7 +16,7 @@ from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.job import is_declared, session_of
-from orchestrator.products.schedule.job_run import MAY_SCHEDULE, SET_BY, targets_of
+from orchestrator.products.schedule.job_run import JobRunState
 from orchestrator.products.schedule.targets import ORIGIN
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class AgentJobs:
     @property
     def _kept_in(self) -> SessionId:
         """The session that has the jobs: of a run, that of its job."""
-        return SessionId(self._session.labels.get(SET_BY, self._session.id))
+        return self._session.state(JobRunState).session or self._session.id
 
     @property
     def agent(self) -> str:
@@ -73,8 +73,8 @@ class AgentJobs:
 
     @property
     def deliver(self) -> tuple[str, ...]:
-        labels = self._session.labels
-        return targets_of(self._session) if SET_BY in labels else (ORIGIN,)
+        run = self._session.state(JobRunState)
+        return run.deliver if run.session else (ORIGIN,)
 
     def now(self) -> float:
         return self._scheduler.now()
@@ -87,8 +87,8 @@ class AgentJobs:
         return [it for it in found if not is_declared(it)]
 
     def require_settable(self) -> None:
-        labels = self._session.labels
-        if SET_BY in labels and MAY_SCHEDULE not in labels:
+        run = self._session.state(JobRunState)
+        if run.session and not run.may_schedule:
             raise ToolError(
                 "a schedule started this run, and its job does not allow its runs to set jobs:"
                 " no job was set; do the work now"

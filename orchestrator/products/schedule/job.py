@@ -17,7 +17,6 @@ from orchestrator.delegation.schedule import (
     job_id,
     zone_of,
 )
-from orchestrator.kernel.doors.session_kinds import JOB_PREFIX
 from orchestrator.kernel.engine.scheduler_slot import JobEdit
 from orchestrator.products.schedule.targets import ORIGIN
 
@@ -107,7 +106,7 @@ def require_names(jobs: Sequence[Job]) -> Mapping[JobId, Job]:
 
 def session_of(job: JobId) -> SessionId:
     """Return the session that a job of a program has for itself."""
-    return SessionId(f"{JOB_PREFIX}{_digest(job)}")
+    return SessionId(f"j_{_digest(job)}")
 
 
 def run_of(job: JobRecord, at: float) -> SessionId:
@@ -132,7 +131,7 @@ def session_of_name(name: str) -> SessionId:
 
 
 def time_text(at: float) -> str:
-    """Return a time as labels and file names have it."""
+    """Return a time as instructions and file names have it."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H%M%SZ")
 
 

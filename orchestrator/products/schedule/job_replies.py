@@ -7,18 +7,18 @@ from typing import Final
 import trio
 
 from orchestrator.agents import MessageId, UserMessage
-from orchestrator.delegation import Ending, Reply, SessionId, SessionRecord
+from orchestrator.delegation import Ending, Reply, SessionRecord
 from orchestrator.delegation.events import MessageReceived
-from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobId
+from orchestrator.delegation.events.jobs import REMEMBERED_RUNS
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.charges import Charge, charge_no_one
-from orchestrator.products.schedule.job_run import DUE, JOB, SET_BY, targets_of
+from orchestrator.products.schedule.job_run import JobRunState
 from orchestrator.products.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets
 
 
@@ -51,37 +51,31 @@ class JobReplies:
 
         An answer that says that there is nothing to tell is not delivered; a failure always is.
         """
-        targets = targets_of(session)
+        run = session.state(JobRunState)
+        targets = run.deliver
         is_silent = reply.outcome.succeeded and reply.text.strip() == SILENT
         if is_silent or not targets:
             await trio.lowlevel.checkpoint()
             return
         text = reply.text
         if not reply.outcome.succeeded:
-            text = f"Job {session.labels[JOB]} did not succeed. {text}"
-            if await self._fails_in_a_row(session):
+            text = f"Job {run.job} did not succeed. {text}"
+            if await self._fails_in_a_row(run):
                 text += "\nIt is the third time in a row that it did not succeed."
         await self.targets.deliver(
-            Delivery(
-                address="",
-                job=JobId(session.labels[JOB]),
-                due=session.labels[DUE],
-                text=text,
-                session=session,
-                reply=reply,
-            ),
+            Delivery(address="", job=run.job, due=run.due, text=text, session=session, reply=reply),
             targets,
         )
 
-    async def _fails_in_a_row(self, session: SessionRecord) -> bool:
+    async def _fails_in_a_row(self, run: JobRunState) -> bool:
         """Return whether the last runs of a job have all failed."""
-        owner = self._read.records.sessions.get(SessionId(session.labels[SET_BY]))
-        job = None if owner is None else owner.jobs.get(JobId(session.labels[JOB]))
+        owner = self._read.records.sessions.get(run.session)
+        job = None if owner is None else owner.jobs.get(run.job)
         runs = () if job is None else job.runs
         failures = 0
-        for run in runs:
-            await self._facts.load(run)
-            record = self._read.records.sessions.get(run)
+        for id_ in runs:
+            await self._facts.load(id_)
+            record = self._read.records.sessions.get(id_)
             outcome = None if record is None else record.last_outcome
             failures += outcome is not None and outcome.ending is not Ending.SUCCEEDED
         return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
@@ -91,7 +85,7 @@ class JobReplies:
         await trio.lowlevel.checkpoint()
         door = self._given_door
         assert door is not None, "runs begin when there is a door"
-        origin = SessionId(delivery.session.labels[SET_BY])
+        origin = delivery.session.state(JobRunState).session
         try:
             session = await door.find(origin)
         except UnknownIdError:
@@ -105,7 +99,7 @@ class JobReplies:
         # The reply goes where the last one went, and answers no message there.
         context = {**session.root.context}
         context.pop("message_id", None)
-        if session.door is not None or KIND not in session.labels:
+        if session.door is not None or session.kind is SessionKind.PROGRAM:
             # Its door takes the reply; or the program has the next door.
             with self._charge(session, True):
                 grants = current_grants(self._facts.journal_identity)

@@ -1,35 +1,44 @@
-"""The run of a job: the request that begins it, and what its labels say of its job."""
+"""The run of a job: the request that begins it, and the state that it keeps of its job."""
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any, ClassVar, Final
 
 from orchestrator.agents import Agent, UserMessage
-from orchestrator.delegation import SessionRecord
-from orchestrator.delegation.events.jobs import JobRecord, JobSpec
+from orchestrator.delegation import SessionId
+from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.products.schedule.job import full_name, time_text
 from orchestrator.products.schedule.targets import FILE, ORIGIN, SILENT
 
-JOB: Final = "job"
-"""The kind of sessions that are runs of jobs, and the label that names the job."""
-DUE: Final = "due"
-"""The label of a run: for which time it began."""
-DELIVER: Final = "deliver"
-"""The label of a run: where its replies go, whatever becomes of its job meanwhile."""
-SET_BY: Final = "job_session"
-"""The label of a run: the session in which its job was set."""
-MAY_SCHEDULE: Final = "may_schedule"
-"""The label of a run that may set jobs."""
 PLATFORM: Final = "schedule"
 NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
 """The kinds of targets that are no platforms of chats."""
 
 
+class JobRunState(SessionState, frozen=True):
+    """The job of a run, as it was when the run began."""
+
+    NAME: ClassVar[str] = "job_run"
+    job: JobId = JobId("")
+    session: SessionId = SessionId("")
+    """The session in which the job was set; empty in a session that is no run of a job."""
+    due: str = ""
+    """The time for which the run began."""
+    deliver: tuple[str, ...] = ()
+    """The targets of its replies, also after the job was changed or removed."""
+    may_schedule: bool = False
+    """Whether the run may set jobs."""
+
+
 def run_request(
-    job: JobRecord, at: float, agent: Agent[Any], *, owner: str, labels: Mapping[str, str]
+    job: JobRecord,
+    at: float,
+    agent: Agent[Any],
+    *,
+    owner: str,
+    states: tuple[SessionState, ...] = (),
 ) -> InboundRequest:
     """Return the request that begins the run of a job.
 
@@ -38,7 +47,7 @@ def run_request(
         at: the time for which it begins.
         agent: its agent.
         owner: whose the run is.
-        labels: what else is said of it.
+        states: the states that other products keep in it.
     """
     spec = job.spec
     return InboundRequest(
@@ -46,22 +55,19 @@ def run_request(
         message=UserMessage(spec.goal),
         context=_context(job),
         instructions=_instructions(spec, time_text(at)),
-        labels={
-            **labels,
-            KIND: JOB,
-            JOB: spec.id,
-            DUE: time_text(at),
-            DELIVER: msgspec.json.encode(spec.deliver).decode(),
-            SET_BY: job.session,
-            **({MAY_SCHEDULE: "true"} if spec.may_schedule else {}),
-        },
+        kind=SessionKind.JOB_RUN,
+        states=(
+            *states,
+            JobRunState(
+                job=spec.id,
+                session=job.session,
+                due=time_text(at),
+                deliver=spec.deliver,
+                may_schedule=spec.may_schedule,
+            ),
+        ),
         owner=owner,
     )
-
-
-def targets_of(run: SessionRecord) -> tuple[str, ...]:
-    """Return where the replies of a run go."""
-    return msgspec.json.decode(run.labels[DELIVER], type=tuple[str, ...])
 
 
 def _instructions(spec: JobSpec, due_at: str) -> str:

@@ -11,7 +11,6 @@ import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
-    Collection,
     Container,
     Iterable,
     Iterator,
@@ -44,15 +43,22 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.delegation.schedule import Due, due, times_of
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.kept import KeptDoor, is_over
-from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.sessions import Sessions
 from orchestrator.products.schedule.agent_jobs import AgentJobs
-from orchestrator.products.schedule.charges import Charge, UnpaidError, charge_no_one
+from orchestrator.products.schedule.charges import (
+    Charge,
+    Inherit,
+    UnpaidError,
+    charge_no_one,
+    inherit_nothing,
+)
 from orchestrator.products.schedule.job import (
     Job,
     edited_spec,
@@ -64,7 +70,7 @@ from orchestrator.products.schedule.job import (
     session_of,
 )
 from orchestrator.products.schedule.job_replies import JobReplies
-from orchestrator.products.schedule.job_run import JOB, run_request
+from orchestrator.products.schedule.job_run import run_request
 from orchestrator.products.schedule.local_zone import local_zone
 from orchestrator.products.schedule.targets import (
     FILE,
@@ -75,8 +81,6 @@ from orchestrator.products.schedule.targets import (
     write_file,
 )
 
-DECLARED: Final = "declared_job"
-"""The label of a session that a job of a program has for itself."""
 LONGEST_SLEEP: Final = 3600.0
 _JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
 
@@ -93,7 +97,7 @@ class Scheduler:
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         charge: Charge = charge_no_one,
-        inherited: Collection[str] = (),
+        inherit: Inherit = inherit_nothing,
         knows_targets: bool = True,
     ) -> None:
         """Know jobs; `run_forever` begins their runs.
@@ -105,7 +109,7 @@ class Scheduler:
             clock: the time of day, which may be set.
             environ: the environment, which may name the time zone.
             charge: finds who pays for a run.
-            inherited: the labels that a run has of the session of its job.
+            inherit: returns the states that a run has from the session of its job.
             knows_targets: whether there are no other targets, at the process that begins the jobs.
         """
         self._facts = sessions.facts
@@ -116,7 +120,7 @@ class Scheduler:
             self._facts, self._read, targets, charge=charge, knows_targets=knows_targets
         )
         self._charge = charge
-        self._inherited = inherited
+        self._inherit = inherit
         self._clock = clock
         self._environ = environ
         self._changed = trio.Event()
@@ -132,8 +136,8 @@ class Scheduler:
         """Begin the jobs of the journal as long as the block lasts. Resume the door's runs in it.
 
         Args:
-            door: opens the sessions of runs, and pushes replies of the kind `JOB` to `deliver`. It
-                has the conversations in which jobs are set, too.
+            door: opens the sessions of runs, and pushes the replies of the kind `JOB_RUN` to
+                `deliver`. It has the conversations in which jobs are set, too.
             jobs: those of the program, if this journal has them. None leaves them as they are: the
                 jobs that agents have set begin all the same.
         """
@@ -212,7 +216,7 @@ class Scheduler:
             specs.append(spec)
         kept = {session_of(spec.id) for spec in specs}
         for session in [*self._read.records.scheduled.values()]:
-            if DECLARED in session.labels and session.id not in kept:
+            if session.kind is SessionKind.JOB and session.id not in kept:
                 # With a job goes what its runs have set.
                 for removed in [*session.jobs]:
                     self._post(JobRemoved(session.id, removed))
@@ -261,18 +265,20 @@ class Scheduler:
         """Remove a job. What runs of it ends in peace."""
         self._post(JobRemoved(job.session, job.spec.id))
 
-    def run_now(self, job: JobRecord, *, labels: Mapping[str, str] | None = None) -> SessionId:
+    def run_now(
+        self, job: JobRecord, *, states: tuple[SessionState, ...] | None = None
+    ) -> SessionId:
         """Begin a run of a job beside its times, and return its session.
 
         Args:
             job: the job.
-            labels: what the run says of who begins it, and pays for it; by default that of the job.
+            states: name the key that begins the run, and pays for it; by default that of the job.
 
         Raises:
             UnpaidError: who pays for it cannot.
         """
-        if labels is not None:
-            return self._begin(job, self._clock(), by_hand=True, labels=labels)
+        if states is not None:
+            return self._begin(job, self._clock(), by_hand=True, states=states)
         session = self._read.records.sessions[job.session]
         with self._charge(session, False):
             return self._begin(job, self._clock(), by_hand=True)
@@ -366,7 +372,7 @@ class Scheduler:
         *,
         missed: int = 0,
         by_hand: bool = False,
-        labels: Mapping[str, str] | None = None,
+        states: tuple[SessionState, ...] | None = None,
     ) -> SessionId:
         """Open the session of a run, in one step with the fact that says so."""
         self._facts.require_running()
@@ -377,10 +383,9 @@ class Scheduler:
             raise UnknownIdError(f"there is no agent {spec.agent!r} here")
         ledger = self._read.records
         session = ledger.sessions[job.session]
-        if labels is None:
-            kept = session.labels.items()
-            labels = {name: text for name, text in kept if name in self._inherited}
-        request = run_request(job, at, agent, owner=session.owner, labels=labels)
+        if states is None:
+            states = self._inherit(session)
+        request = run_request(job, at, agent, owner=session.owner, states=states)
         run = ledger.sessions.get(fact.run)
         if run is None:
             self._door.open_background(request, fact.run)
@@ -410,8 +415,8 @@ class Scheduler:
         """Open the session that a declared job has for itself, unless it is there: no run."""
         id_ = session_of(spec.id)
         if id_ not in self._read.records.sessions:
-            labels = {DECLARED: spec.id, KIND: RECORD}
-            self._facts.post(SessionOpened(id_, RECORD, labels=labels))
+            kind = SessionKind.JOB
+            self._facts.post(SessionOpened(id_, kind.value, kind=kind))
 
 
 def require_jobs(
@@ -483,8 +488,10 @@ async def open_schedule(
     scheduler = Scheduler(sessions, by_name, targets=targets, clock=clock)
     with raising_one_error():
         async with trio.open_nursery() as nursery:
-            door = KeptDoor(sessions, by_name, nursery, kinds={JOB: scheduler.deliver})
+            door = KeptDoor(
+                sessions, by_name, nursery, kinds={SessionKind.JOB_RUN: scheduler.deliver}
+            )
             async with scheduler.open(door, jobs):
-                await door.resume_sessions(kind=JOB)
+                await door.resume_sessions(kind=SessionKind.JOB_RUN)
                 yield scheduler
             nursery.cancel_scope.cancel(reason="the schedule is closed")

@@ -21,8 +21,8 @@ from orchestrator.products.server.json_rpc import RpcMessage
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.operation import Operation
-from orchestrator.products.server.quotas import KEY
 from orchestrator.products.server.request_ids import RequestIds
+from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES, decoded
 
@@ -120,11 +120,23 @@ class ApiCall:
         return self.journal.owners.sees(self.key, session)
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """The label of the sessions that the request opens: its key, unless that is the default
-        one.
+    def key_states(self) -> tuple[RequestState, ...]:
+        """The state of a run that the request begins: the name of its key."""
+        return (RequestState(key_name=self._key_name),)
+
+    def request_state(self, *, opening: str = "") -> RequestState:
+        """Return the state of the session that the request opens.
+
+        Args:
+            opening: the characters that the answer may begin with, if that is JSON.
         """
-        return {} if self.key.name == DEFAULT else {KEY: self.key.name}
+        return RequestState(
+            key_name=self._key_name, fingerprint=self.ids.fingerprint, opening=opening
+        )
+
+    @property
+    def _key_name(self) -> str:
+        return "" if self.key.name == DEFAULT else self.key.name
 
     def begin_run(
         self, session: SessionRecord | None = None, *, runs: int = 1

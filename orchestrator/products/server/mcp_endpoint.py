@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.history.export_formats import TreeFormat, draw_tree
@@ -59,8 +60,8 @@ class KeyCaller:
         return self._call.owner
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        return self._call.labels
+    def states(self) -> tuple[SessionState, ...]:
+        return self._call.key_states
 
     @property
     def name(self) -> str:

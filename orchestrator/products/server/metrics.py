@@ -22,8 +22,8 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND, RECORD
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.server.operation import Operation
 
@@ -175,7 +175,7 @@ class _JournalFacts:
         self.under_way = {
             session.id
             for session in self.records.sessions.values()
-            if session.labels.get(KIND) and not is_over(session)
+            if session.kind is not SessionKind.PROGRAM and not is_over(session)
         }
         """The runs that are not over. A conversation is one only during its turns, because few are
         closed."""
@@ -183,19 +183,19 @@ class _JournalFacts:
     def count(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
         del encoded
         match entry.event:
-            case SessionOpened(session=session, labels=labels) if KIND in labels:
-                self._metrics.started.labels(labels[KIND]).inc()
-                if labels[KIND] not in {CONVERSATION, RECORD}:
+            case SessionOpened(session=session, kind=kind) if kind is not SessionKind.PROGRAM:
+                self._metrics.started.labels(kind).inc()
+                if kind.is_run and kind is not SessionKind.CONVERSATION:
                     self.under_way.add(session)
             case TurnStarted(session=session) | TurnResumed(session=session):
-                if KIND in self.records.sessions[session].labels:
+                if self.records.sessions[session].kind is not SessionKind.PROGRAM:
                     self.under_way.add(session)
             case TurnEnded(session=session, outcome=outcome):
                 self._end(session, outcome.ending)
             case SessionClosed(session=session):
                 record = self.records.sessions[session]
-                if record.labels.get(KIND) == CONVERSATION:
-                    self._metrics.ended.labels(CONVERSATION, "closed").inc()
+                if record.kind is SessionKind.CONVERSATION:
+                    self._metrics.ended.labels(record.kind, "closed").inc()
                 # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
@@ -214,8 +214,8 @@ class _JournalFacts:
         record = self.records.sessions[session]
         if session in self.under_way and is_over(record):
             self.under_way.remove(session)
-            if record.labels[KIND] != CONVERSATION:
-                self._metrics.ended.labels(record.labels[KIND], ending).inc()
+            if record.kind is not SessionKind.CONVERSATION:
+                self._metrics.ended.labels(record.kind, ending).inc()
 
     def _count_usage(self, usage: Usage) -> None:
         self._metrics.calls.inc(usage.calls)

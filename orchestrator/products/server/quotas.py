@@ -18,13 +18,12 @@ from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.products.schedule.charges import UnpaidError
 from orchestrator.products.server.keys.key import DEFAULT, Key
+from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.transport.errors import HttpError
 
 if TYPE_CHECKING:
     from orchestrator.products.server.keys.store import KeyStore
 
-KEY: Final = "key"
-"""The label of a session: the name of the key that opened it."""
 _OF_KEY: Final = Grant.standing("key:", Budget()).id
 """The start of the ids of grants that name the key of a message."""
 LONGEST_WAIT: Final = 31_536_000
@@ -220,7 +219,12 @@ def _present_key(session: SessionRecord) -> str:
     for account in session.accounts:
         if account.id.startswith(_OF_KEY):
             return _key_in(account.id)
-    return session.labels.get(KEY, DEFAULT)
+    return session.state(RequestState).key_name or DEFAULT
+
+
+def inherited_key(session: SessionRecord) -> tuple[RequestState, ...]:
+    """Return the state of a run that begins for a job: it is of the key that set the job."""
+    return (RequestState(key_name=session.state(RequestState).key_name),)
 
 
 def _keys_of_mail(session: SessionRecord) -> list[str]:

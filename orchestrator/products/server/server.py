@@ -10,12 +10,12 @@ import trio
 from orchestrator.agents import Agent, DefinitionError, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import NO_PUSHES, Push
 from orchestrator.kernel.doors.request import RequestDoor
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.mcp.server.tools import tools_of
 from orchestrator.products.schedule import Scheduler
-from orchestrator.products.schedule.job_run import JOB
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.app import application
 from orchestrator.products.server.audit import HttpAudit
@@ -26,7 +26,7 @@ from orchestrator.products.server.live.live_text import LiveText
 from orchestrator.products.server.metrics import Metrics
 from orchestrator.products.server.openai.responses.routes import agent_of_response
 from orchestrator.products.server.past_runs import PastRuns
-from orchestrator.products.server.quotas import KEY, JobCharges, Quotas
+from orchestrator.products.server.quotas import JobCharges, Quotas, inherited_key
 from orchestrator.products.server.run_summaries import RunSummaries
 from orchestrator.products.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.products.server.state import ServerState, Settings
@@ -213,7 +213,7 @@ async def serve_journal(
         targets=settings.job_targets,
         clock=settings.clock,
         charge=JobCharges(state.keys, state.quotas, read).charge,
-        inherited=(KEY,),
+        inherit=inherited_key,
     )
     summaries = RunSummaries(read)
     with (
@@ -231,7 +231,7 @@ async def serve_journal(
                     nursery,
                     _by_owner(push),
                     agent_of_response,
-                    kinds={JOB: scheduler.deliver},
+                    kinds={SessionKind.JOB_RUN: scheduler.deliver},
                 ),
                 scheduler=scheduler,
                 live_text=LiveText(read, read.redactor),

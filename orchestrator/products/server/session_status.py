@@ -11,6 +11,7 @@ from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import Cause, Ending, Grant, Outcome, SessionRecord
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.products.server.request_state import RequestState
 
 CutReason: TypeAlias = Literal["length", "content_filter"]
 State: TypeAlias = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
@@ -38,8 +39,6 @@ _CUT: Final[Mapping[str, CutReason]] = {
 REFUSES: Final = "refused to answer: "
 """The prefix of the error of a model that refuses to answer."""
 _INTERNAL: Final = ("internal", 500)
-OPENING: Final = "opening"
-"""The label of a session whose answer is JSON: the characters that may begin the answer."""
 INTERRUPTED: Final = replace(
     PROCESS_DIED, error=f"{PROCESS_DIED.error}; `orchestrator resume` goes on with it"
 )
@@ -153,8 +152,13 @@ class AgentMessage:
 
 def is_shown(session: SessionRecord, text: str) -> bool:
     """Return whether a message is shown: text before an answer in JSON is hidden."""
-    opening = session.labels.get(OPENING)
-    return opening is None or (bool(text.strip()) and text.lstrip()[0] in opening)
+    opening = session.state(RequestState).opening
+    return not opening or (bool(text.strip()) and text.lstrip()[0] in opening)
+
+
+def answers_in_json(session: SessionRecord) -> bool:
+    """Return whether the client of a session reads its answer as one JSON."""
+    return bool(session.state(RequestState).opening)
 
 
 def wants_logprobs(session: SessionRecord) -> bool:

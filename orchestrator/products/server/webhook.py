@@ -24,8 +24,8 @@ import msgspec
 import trio
 
 from orchestrator.delegation import Reply, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import Push, is_over
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import ServerSetupError
 from orchestrator.products.schedule import CheckedTarget, Delivery
 from orchestrator.products.server.keys.changes import NAME
@@ -49,7 +49,7 @@ SHORTEST_KEY: Final = 24
 SECONDS: Final = 10
 """The most seconds for a receiver to answer."""
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-KINDS_THAT_END: Final = frozenset({"response", "run"})
+KINDS_THAT_END: Final = frozenset({SessionKind.RESPONSE, SessionKind.RUN})
 """The kinds of sessions that end with their request."""
 
 
@@ -272,7 +272,7 @@ class _Sender:
 
 def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> WebhookEvent:
     """Return the event of a reply."""
-    kind, state = session.labels.get(KIND, ""), state_of(session)
+    kind, state = session.kind, state_of(session)
     is_last = is_over(session) and reply.turn == session.turns
     ends = kind in KINDS_THAT_END and is_last and state in ENDED
     _, _, hexadecimal = session.id.partition("_")
@@ -281,7 +281,7 @@ def event_of(session: SessionRecord, reply: Reply, id_: str, now: int) -> Webhoo
         created_at=now,
         type=f"response.{state}" if ends else "session.reply",
         data=WebhookData(
-            id=f"resp_{hexadecimal}" if kind == "response" else session.id,
+            id=f"resp_{hexadecimal}" if kind is SessionKind.RESPONSE else session.id,
             run=session.id,
             turn=reply.turn,
             text=reply.text,

@@ -113,7 +113,7 @@ async def test_idle_sessions_are_known_and_read_back_equal(store: JournalStore) 
 
 async def test_owners_are_known_without_reading_their_sessions(store: JournalStore) -> None:
     facts = [
-        SessionOpened(SessionId("r_one"), "worker", owner="ann", labels={"owner": "x"}),
+        SessionOpened(SessionId("r_one"), "worker", owner="ann", metadata={"owner": "x"}),
         SessionOpened(SessionId("r_two"), "worker"),
         SessionOpened(SessionId("r_three"), "worker", owner='b"ob'),
     ]

@@ -42,8 +42,9 @@ from orchestrator.delegation.events import (
     Entry,
     Event,
     JournalOpened,
-    LabelsChanged,
+    KindChanged,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     ModelFailed,
     ModelFailure,
@@ -53,6 +54,7 @@ from orchestrator.delegation.events import (
     ReplyPartDelivered,
     SessionClosed,
     SessionOpened,
+    StateChanged,
     Steered,
     SteeringFact,
     SteeringOrigin,
@@ -362,7 +364,14 @@ class _Replayer:
             case TurnResumed(paused=paused):
                 for account in self._ledger.accounts.values():
                     account.started_at += paused
-            case LabelsChanged() | ReplyDelivered() | ReplyPartDelivered() | DeliveryFailed():
+            case (
+                KindChanged()
+                | MetadataChanged()
+                | StateChanged()
+                | ReplyDelivered()
+                | ReplyPartDelivered()
+                | DeliveryFailed()
+            ):
                 pass
             case _:
                 assert_never(event)

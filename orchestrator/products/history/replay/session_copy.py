@@ -122,8 +122,13 @@ class _SessionCopy:
             attended=False,
         )
         if kept_open is not None:
-            labels, owner = kept_open.labels, kept_open.owner
-            opened = attrs.evolve(opened, labels=labels, owner=owner)
+            opened = attrs.evolve(
+                opened,
+                owner=kept_open.owner,
+                kind=kept_open.kind,
+                metadata=kept_open.metadata,
+                states=kept_open.states,
+            )
         self._facts.post(opened)
         open_turn = self._copied.open_turn
         for entry in self._copied.facts:

@@ -7,6 +7,7 @@ from typing import Protocol
 import attrs
 
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.request import RequestDoor
 from orchestrator.kernel.orchestrator import Orchestrator
@@ -52,8 +53,8 @@ class Caller(Protocol):
         ...
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """Labels of the sessions that the request opens."""
+    def states(self) -> tuple[SessionState, ...]:
+        """The states of the session that the request opens."""
         ...
 
     @property

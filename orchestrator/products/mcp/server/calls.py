@@ -5,7 +5,7 @@ only made to a session that can be reached later. A task is answered when it is 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import trio
@@ -14,8 +14,9 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from orchestrator.agents import UserMessage, raising_one_error, well_formed
 from orchestrator.delegation import Outcome, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.products.mcp.server.caller import Caller, RefusedError
 from orchestrator.products.mcp.server.progress import Report, open_progress
 from orchestrator.products.mcp.server.results import (
@@ -32,12 +33,8 @@ from orchestrator.products.mcp.server.tools import AgentTool, TaskMode
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension of clients that poll for the answer of a call."""
-CALL: Final = "mcp"
-"""The kind of a run whose client waits for its answer."""
-TASK: Final = "mcp_task"
-"""The kind of a run whose client polls for its answer."""
-TOOL: Final = "tool"
-"""The label of a run: the name of the tool that was called."""
+CALLS: Final = frozenset({SessionKind.MCP_CALL, SessionKind.MCP_TASK})
+"""The kinds of runs that calls of tools begin."""
 ARGUMENTS: Final = "arguments"
 """The key of the form that asks for missing arguments."""
 _ASKED: Final = frozenset({"string", "number", "integer", "boolean"})
@@ -48,6 +45,14 @@ _KEYWORDS: Final = frozenset(
     ]
 )
 """The keys of a form's field."""
+
+
+class McpCallState(SessionState, frozen=True):
+    """The call that a run answers."""
+
+    NAME: ClassVar[str] = "mcp_call"
+    tool: str = ""
+    """The name of the tool that was called."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,7 +110,8 @@ async def call_tool(
         message=UserMessage(well_formed(tool.arguments.goal(given))),
         context=caller.context,
         owner=caller.owner,
-        labels={KIND: TASK if is_task else CALL, TOOL: tool.name, **caller.labels},
+        kind=SessionKind.MCP_TASK if is_task else SessionKind.MCP_CALL,
+        states=(McpCallState(tool=tool.name), *caller.states),
     )
     try:
         await caller.take_request(inbound)

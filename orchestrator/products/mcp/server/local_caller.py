@@ -21,9 +21,10 @@ import trio
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest, search_request_ahead
 from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import (
     JournalError,
     JournalInUseError,
@@ -37,7 +38,7 @@ from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.history.export_formats import TreeFormat, draw_tree, export_tree
 from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RunPage
-from orchestrator.products.mcp.server.calls import CALL, TASK
+from orchestrator.products.mcp.server.calls import CALLS
 
 OpenOrchestrator: TypeAlias = Callable[[HeldJournal], AbstractAsyncContextManager[Orchestrator]]
 PAGE: Final = 20
@@ -49,7 +50,7 @@ class LocalCaller:
     """The program at the other end of stdin and stdout."""
 
     owner = ""
-    labels: Mapping[str, str] = {}
+    states: tuple[SessionState, ...] = ()
     context: Mapping[str, str] = {"platform": PLATFORM}
 
     def __init__(self, journals: Journals, held: Sequence[OpenJournal], name: str) -> None:
@@ -91,7 +92,7 @@ class LocalCaller:
             found = await holder.orchestrator.read.session(run)
         else:
             found = await trio.to_thread.run_sync(_read_elsewhere, self._journals, run)
-        if found.session.owner or found.session.labels.get(KIND) not in {CALL, TASK}:
+        if found.session.owner or found.session.kind not in CALLS:
             raise _unknown(run)
         return found
 
@@ -128,7 +129,7 @@ class LocalCaller:
         last: SessionId | None = None
         for it, last in newest[start:]:
             session = (await it.orchestrator.read.session(last)).session
-            if not session.owner and session.labels.get(KIND) in {CALL, TASK}:
+            if not session.owner and session.kind in CALLS:
                 runs.append(session)
             if len(runs) == PAGE:
                 break
@@ -219,7 +220,7 @@ def _has_task(
         with store.open_reader(verify=False) as reader:
             return any(
                 isinstance(entry.event, SessionOpened)
-                and entry.event.labels.get(KIND) == TASK
+                and entry.event.kind is SessionKind.MCP_TASK
                 and entry.event.agent in agents
                 for session in sessions
                 for entry in reader.entries(session)

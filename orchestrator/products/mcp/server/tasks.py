@@ -8,13 +8,14 @@ from typing import Any
 
 import trio
 
+from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.mcp.server.caller import Caller, HeldRun
-from orchestrator.products.mcp.server.calls import TASK, TOOL
+from orchestrator.products.mcp.server.calls import McpCallState
 from orchestrator.products.mcp.server.results import (
     CONFIRM,
     REASON,
@@ -28,8 +29,8 @@ from orchestrator.products.mcp.server.tools import AgentTool
 async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) -> Json:
     """Return the state of a task, once that is durable."""
     found = await caller.read_run(task)
-    _require_task(found.session.labels, task)
-    tool = tools.get(found.session.labels.get(TOOL, ""))
+    _require_task(found.session, task)
+    tool = tools.get(found.session.state(McpCallState).tool)
     shown = detailed_task_of(found.session, _questions_of(found), tool)
     await caller.wait_durable()
     return shown
@@ -63,12 +64,12 @@ async def cancel_task(caller: Caller, task: str) -> Json:
 
 async def _hold_task(caller: Caller, task: str) -> HeldRun:
     held = await caller.hold_run(task)
-    _require_task(held.session.labels, task)
+    _require_task(held.session, task)
     return held
 
 
-def _require_task(labels: Mapping[str, str], task: str) -> None:
-    if labels.get(KIND) != TASK:
+def _require_task(session: SessionRecord, task: str) -> None:
+    if session.kind is not SessionKind.MCP_TASK:
         raise unknown_task(task)
 
 

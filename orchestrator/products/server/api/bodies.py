@@ -1,21 +1,18 @@
 """The bodies of runs and tasks. Times are seconds since the epoch."""
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from orchestrator.agents import Usage
 from orchestrator.delegation import Mode, Outcome, SessionRecord, one_line
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.read_api import FoundTask
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
 
-METADATA: Final = "metadata"
-"""The label of a client's metadata, as JSON."""
 MOST_NOTES: Final = 16
 """The most entries that the metadata of a client may have."""
 RunStatus: TypeAlias = Literal[
@@ -49,11 +46,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     id: str
     object: Literal["run"] = "run"
     kind: Annotated[
-        str,
-        msgspec.Meta(
-            description="The kind of request that opened it: `run`, `response`, `chat`,"
-            " `completion`, `session`, `mcp`, `mcp_task`; empty: no request."
-        ),
+        SessionKind,
+        msgspec.Meta(description="The kind of request that opened it; `program`: no request."),
     ]
     owner: Annotated[str, msgspec.Meta(description="The owner of the key that opened it.")]
     agent: str
@@ -154,16 +148,6 @@ class Task(msgspec.Struct, kw_only=True):
     seq: Annotated[int, msgspec.Meta(description="The number of the journal's last fact.")]
 
 
-def encode_metadata(metadata: Mapping[str, str]) -> str:
-    """Encode the metadata of a client as a label."""
-    return msgspec.json.encode(metadata).decode()
-
-
-def metadata_of(session: SessionRecord) -> dict[str, str]:
-    label = session.labels.get(METADATA)
-    return msgspec.json.decode(label, type=dict[str, str]) if label else {}
-
-
 def changed_at(session: SessionRecord) -> float:
     """Return the time when the last turn of a session began or ended."""
     tree = session.tree
@@ -200,14 +184,14 @@ def summary_of(session: SessionRecord, records: Records) -> RunSummary:
     node = session.tree[session.root.id]
     return RunSummary(
         id=session.id,
-        kind=session.labels.get(KIND, ""),
+        kind=session.kind,
         owner=session.owner or DEFAULT,
         agent=session.root.agent,
         status=status_of(session, records),
         about=one_line(node.goal),
         tasks=dict(session.tree.counts()),
         usage=session.tree.total,
-        metadata=metadata_of(session),
+        metadata=dict(session.metadata),
         interrupted=session.awaits_resume and not session.closed,
         paused=session.root.id in session.slots.paused,
         forked_from=session.forked_from,

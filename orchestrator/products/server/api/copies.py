@@ -4,24 +4,19 @@ from typing import Final
 
 from starlette.responses import Response
 
-from orchestrator.delegation import SessionRecord
-from orchestrator.kernel.doors.inbound import LANGUAGE_MODEL
-from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.history.replay.fork import copy_run
 from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
-from orchestrator.products.server.api.bodies import METADATA, Run
+from orchestrator.products.server.api.bodies import Run
 from orchestrator.products.server.api.lookup import find_task
-from orchestrator.products.server.api.runs import RUN, agent_of, show_run
+from orchestrator.products.server.api.runs import agent_of, show_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.idempotency import (
-    FINGERPRINT,
-    session_exists,
-    session_for_key,
-)
+from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
 MOST_FACTS: Final = 10_000
 """The most facts of a run that a server copies. That takes half a second, and all other requests
@@ -75,20 +70,17 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
     copied = copy_run(keep, entries, agent, session, task, run=run, most=MOST_FACTS)
     with call.begin_run():
         begun = journal.door.open_copy(
-            copied, agent, id_, owner=call.owner, labels=_labels(call, session)
+            copied,
+            agent,
+            id_,
+            owner=call.owner,
+            kind=SessionKind.RUN,
+            metadata=session.metadata,
+            states=(call.request_state(),),
+            language_model=session.state(DoorState).language_model,
         )
         call.record(begun.id)
     return await show_run(call, FoundSession(begun, journal.read.records), 202)
-
-
-def _labels(call: ApiCall, session: SessionRecord) -> dict[str, str]:
-    kept = (METADATA, LANGUAGE_MODEL)
-    return {
-        **{name: session.labels[name] for name in kept if name in session.labels},
-        KIND: RUN,
-        FINGERPRINT: call.ids.fingerprint,
-        **call.labels,
-    }
 
 
 OPERATIONS: Final = (retry_task, fork_task)

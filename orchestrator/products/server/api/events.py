@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactLine
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.server.api.bodies import Failure, failure_of, status_of
@@ -90,7 +90,7 @@ class _RunEvents:
     def is_over(self) -> bool:
         """Return whether the stream gets no more facts."""
         session = self.session
-        is_conversation = session.labels.get(KIND) == CONVERSATION
+        is_conversation = session.kind is SessionKind.CONVERSATION
         is_done = session.closed if is_conversation else is_over(session)
         is_in_turn = session.turn is not None and not session.awaits_resume
         if not is_done or is_in_turn or session.unsettled_detached:
@@ -101,7 +101,7 @@ class _RunEvents:
 
     def end(self) -> bytes:
         session = self.session
-        if session.labels.get(KIND) == CONVERSATION:
+        if session.kind is SessionKind.CONVERSATION:
             return msgspec.json.encode(End(status="closed"))
         status = status_of(session, self._found.records)
         return msgspec.json.encode(End(status=status, error=failure_of(session)))

@@ -246,7 +246,7 @@ async def run_job(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     job = _find(call)
     with call.begin_run():
-        run = call.journal.scheduler.run_now(job, labels=call.labels)
+        run = call.journal.scheduler.run_now(job, states=call.key_states)
         call.record(full_name(job))
     await call.journal.read.wait_durable()
     return json_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)

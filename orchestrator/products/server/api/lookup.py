@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from orchestrator.delegation import SessionId, SessionRecord, TaskId
-from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.read_api import FoundSession, FoundTask
 from orchestrator.products.server.api_call import ApiCall
@@ -73,8 +73,10 @@ async def find_run(call: ApiCall, session: str) -> SessionRecord:
     The session of a program's job is not found here. To close it would end the job, and the program
     could not set it again.
     """
-    if is_run(SessionId(session)) and call.sees(SessionId(session)):
-        return await call.journal.door.find(session)
+    if call.sees(SessionId(session)):
+        found = await call.journal.door.find(session)
+        if found.kind is not SessionKind.JOB:
+            return found
     await trio.lowlevel.checkpoint()
     raise unknown_run(session)
 
@@ -106,8 +108,8 @@ async def read_task(call: ApiCall, task: str) -> FoundTask:
 async def find_task(call: ApiCall, task: str) -> FoundTask:
     """Return a task to act on: its session stays in memory."""
     run = await call.journal.read.session_of(task, sees=call.sees)
-    if run is not None and is_run(run):
-        session = await call.journal.door.find(run)
+    if run is not None:
+        session = await find_run(call, run)
         records = call.journal.read.records
         if (record := records.tasks.get(TaskId(task))) is not None:
             return FoundTask(record, session, records)

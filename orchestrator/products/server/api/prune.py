@@ -10,7 +10,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from orchestrator.kernel.doors.session_kinds import is_run
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
@@ -101,7 +101,8 @@ async def _prune_held(journal: ServedJournal, before: float, by: AuditEvent | No
         pruned = await orchestrator.prune(before=before, by=by)
     else:
         pruned = await orchestrator.preview_prune(before=before)
-    jobs = sum(not is_run(it) for it in journal.read.records.scheduled)
+    scheduled = journal.read.records.scheduled.values()
+    jobs = sum(it.kind is SessionKind.JOB for it in scheduled)
     return attrs.evolve(pruned, active=pruned.active - jobs)
 
 

@@ -1,6 +1,5 @@
 """`/v1/runs`: runs in the background, and the trees of all runs."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
@@ -12,24 +11,17 @@ from starlette.responses import Response
 from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
 from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.budget_scope import budget
-from orchestrator.kernel.doors.inbound import (
-    LANGUAGE_MODEL,
-    InboundRequest,
-    goal_message,
-    with_language_model,
-)
+from orchestrator.kernel.doors.inbound import InboundRequest, goal_message, with_language_model
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.history.export_formats import MEDIA_TYPES, Format, draw_tree, html_report
 from orchestrator.products.server.api.bodies import (
-    METADATA,
     Metadata,
     Run,
     RunStatus,
     RunSummary,
-    encode_metadata,
     run_of,
     summary_of,
 )
@@ -49,14 +41,9 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import JSON, HttpError
-from orchestrator.products.server.transport.idempotency import (
-    FINGERPRINT,
-    session_exists,
-    session_for_key,
-)
+from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 from orchestrator.products.server.transport.session_headers import context_of
 
-RUN: Final = "run"
 # A browser may open the picture or the page, which must not act for its user.
 SANDBOX: Final = "sandbox allow-scripts allow-downloads"
 
@@ -139,7 +126,7 @@ class RunsQuery(PageQuery):
     def lists(self, run: RunSummary) -> bool:
         """Return whether a run passes every filter."""
         return (
-            run.kind != RECORD
+            run.kind.is_run
             and self.status in {None, run.status}
             and self.agent in {"", run.agent}
             and run.created > self.created_after
@@ -214,8 +201,8 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
 async def create_run(call: ApiCall) -> Response:
     """Run an agent in the background."""
     body = await call.body(NewRun)
-    labels = language_model_label(call, body.language_model)
-    agent = agent_for(call, body.model or body.agent, labels)
+    model = allowed_language_model(call, body.language_model)
+    agent = agent_for(call, body.model or body.agent, model)
     message = goal_message(agent, goal_of(agent, body.input))
     request = InboundRequest(
         agent=agent,
@@ -223,13 +210,10 @@ async def create_run(call: ApiCall) -> Response:
         context=context_of(call.headers),
         owner=call.owner,
         instructions=body.instructions,
-        labels={
-            KIND: RUN,
-            FINGERPRINT: call.ids.fingerprint,
-            METADATA: encode_metadata(body.metadata),
-            **labels,
-            **call.labels,
-        },
+        kind=SessionKind.RUN,
+        metadata=body.metadata,
+        states=(call.request_state(),),
+        language_model=model,
     )
     await call.take_request(request)
     id_ = call.ids.new_session(call.journal.name)
@@ -244,10 +228,10 @@ async def create_run(call: ApiCall) -> Response:
     return await show_run(call, FoundSession(session, call.journal.read.records), 202)
 
 
-def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
-    """Return the label of a run that replaces its agent's model, or refuse that model."""
+def allowed_language_model(call: ApiCall, name: str | None) -> str:
+    """Return the model that a run asks for, empty if it asks for none, or refuse it."""
     if name is None:
-        return {}
+        return ""
     allowed = call.server.language_models
     if name not in allowed:
         there_are = f"there are: {', '.join(allowed)}" if allowed else "there is none"
@@ -258,16 +242,16 @@ def language_model_label(call: ApiCall, name: str | None) -> dict[str, str]:
             code="language_model_not_found",
             param="language_model",
         )
-    return {LANGUAGE_MODEL: name}
+    return name
 
 
-def agent_for(call: ApiCall, name: str, labels: Mapping[str, str]) -> Agent[Any]:
-    """Return the agent of a new run, with the model that its labels name."""
+def agent_for(call: ApiCall, name: str, language_model: str) -> Agent[Any]:
+    """Return the agent of a new run, with the model that it asks for."""
     agent = call.server.agent(name)
-    if not labels:
+    if not language_model:
         return agent
     try:
-        chosen = with_language_model(agent, labels)
+        chosen = with_language_model(agent, language_model)
         call.journal.door.require_model(chosen)
     except DefinitionError as exc:
         raise HttpError(
@@ -446,7 +430,7 @@ async def resume_run(call: ApiCall) -> Response:
         door = call.journal.door
         paused = await door.seconds_interrupted(session)
         with call.begin_run(session):
-            door.resume(session, agent, kind=RUN, paused=paused)
+            door.resume(session, agent, kind=SessionKind.RUN, paused=paused)
             call.record(session.id)
     return await show_run(call, FoundSession(session, call.journal.read.records), 202)
 

@@ -9,19 +9,11 @@ from starlette.responses import Response
 from orchestrator.agents import Agent, MessageId, Usage, UserMessage, well_formed
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord, one_line
 from orchestrator.delegation.events import MessageReceived
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest, search_parts_ahead
-from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.server.api.bodies import (
-    METADATA,
-    MOST_NOTES,
-    Metadata,
-    changed_at,
-    encode_metadata,
-    metadata_of,
-    status_of,
-)
+from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, changed_at, status_of
 from orchestrator.products.server.api.lookup import (
     Bodies,
     PageQuery,
@@ -38,7 +30,6 @@ from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import (
-    FINGERPRINT,
     message_id,
     session_exists,
     session_for_key,
@@ -131,7 +122,7 @@ def _body_of(found: FoundSession, seq: int) -> Session:
         inbox=len(session.undelivered),
         about=one_line(tree[tree.root].goal),
         usage=tree.total,
-        metadata=metadata_of(session),
+        metadata=dict(session.metadata),
         created=tree[tree.root].requested,
         changed=changed_at(session),
         seq=seq,
@@ -168,7 +159,7 @@ async def find_session(call: ApiCall) -> SessionRecord:
 
 
 def _require_conversation(session: SessionRecord) -> None:
-    if session.labels.get(KIND) != CONVERSATION:
+    if session.kind is not SessionKind.CONVERSATION:
         raise UnknownIdError(
             f"there is no session {session.id!r}; it is a run: see /v1/runs/{session.id}"
         )
@@ -191,12 +182,9 @@ async def create_session(call: ApiCall) -> Response:
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
-        labels = {
-            FINGERPRINT: call.ids.fingerprint,
-            METADATA: encode_metadata(body.metadata),
-            **call.labels,
-        }
-        session = call.journal.door.open_conversation(agent, labels, id_, owner=call.owner)
+        session = call.journal.door.open_conversation(
+            agent, id_, owner=call.owner, metadata=body.metadata, states=(call.request_state(),)
+        )
         call.record(session.id)
     return await _show(call, FoundSession(session, call.journal.read.records), 201)
 
@@ -206,7 +194,7 @@ class _SessionBodies(Bodies[Session]):
 
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[Session] | None:
         summary = journal.summaries.get(session)
-        is_other = summary is not None and summary.kind != CONVERSATION
+        is_other = summary is not None and summary.kind is not SessionKind.CONVERSATION
         return Shown(None) if is_other else None
 
 
@@ -222,7 +210,7 @@ async def list_sessions(call: ApiCall) -> Response:
     """List conversations, newest first."""
 
     def show(found: FoundSession) -> Session | None:
-        if found.session.labels.get(KIND) != CONVERSATION:
+        if found.session.kind is not SessionKind.CONVERSATION:
             return None
         journal = call.server.journals.of_session(found.session.id)
         records = found.records if journal is None else journal.read.records
@@ -252,7 +240,7 @@ async def change_session(call: ApiCall) -> Response:
     """Change the metadata of a conversation."""
     body = await call.body(ChangedSession)
     session = await find_session(call)
-    merged = metadata_of(session) | body.metadata
+    merged = {**session.metadata, **body.metadata}
     metadata = {name: note for name, note in merged.items() if note}
     if len(metadata) > MOST_NOTES:
         raise HttpError(
@@ -261,7 +249,7 @@ async def change_session(call: ApiCall) -> Response:
             code="too_much_metadata",
             param="metadata",
         )
-    call.journal.door.change_labels(session, {METADATA: encode_metadata(metadata)})
+    call.journal.door.change_metadata(session, metadata)
     call.record(session.id)
     return await _show(call, FoundSession(session, call.journal.read.records))
 

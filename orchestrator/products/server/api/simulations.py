@@ -13,8 +13,8 @@ from orchestrator.products.history.simulation.in_thread import simulate_in_threa
 from orchestrator.products.server.api.runs import (
     RunBudget,
     agent_for,
+    allowed_language_model,
     goal_of,
-    language_model_label,
 )
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -137,8 +137,8 @@ class Simulation(msgspec.Struct, kw_only=True):
 async def create_simulation(call: ApiCall) -> Response:
     """Estimate the time and cost of a run; no model is called, and no tool runs."""
     body = await call.body(NewSimulation)
-    labels = language_model_label(call, body.language_model)
-    agent = agent_for(call, body.model or body.agent, labels)
+    model = allowed_language_model(call, body.language_model)
+    agent = agent_for(call, body.model or body.agent, model)
     goal = agent.as_goal(goal_of(agent, body.input))
     if not body.run_code:
         _require_no_code(agent)

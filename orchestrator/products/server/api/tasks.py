@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from orchestrator.agents import MessageId, UserMessage, well_formed
 from orchestrator.delegation import Receipt, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.session_kinds import CONVERSATION, KIND
 from orchestrator.kernel.read_api import FoundTask
 from orchestrator.products.server.api.bodies import Task, task_of
 from orchestrator.products.server.api.lookup import find_task, read_task
@@ -94,7 +94,7 @@ async def cancel_task(call: ApiCall) -> Response:
     session = found.session
     is_root = session.root.id == found.task.id
     call.record(found.task.id)
-    if is_root and session.labels.get(KIND, CONVERSATION) != CONVERSATION:
+    if is_root and session.kind not in {SessionKind.PROGRAM, SessionKind.CONVERSATION}:
         # A closed session is not woken by the notices of the cancelled tasks.
         await call.journal.door.close(session)
     else:

@@ -13,7 +13,7 @@ import trio
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import ApprovalAsked, SessionOpened
-from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.store import JournalStore, Writer
@@ -199,7 +199,8 @@ def _is_of_server(store: JournalStore, sessions: Sequence[SessionId]) -> bool:
     try:
         with store.open_reader(verify=False) as reader:
             return any(
-                isinstance(entry.event, SessionOpened) and KIND in entry.event.labels
+                isinstance(entry.event, SessionOpened)
+                and entry.event.kind is not SessionKind.PROGRAM
                 for session in sessions
                 for entry in reader.entries(session)
             )

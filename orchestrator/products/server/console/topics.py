@@ -34,7 +34,6 @@ from orchestrator.delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.read_api import FoundSession
 from orchestrator.products.server.api.approvals import approval_bodies
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
@@ -379,7 +378,7 @@ class RunsTopic(Topic):
             if session is None:
                 # A large run that has ended may already be out of memory.
                 self._is_unknown = True
-            elif not session.deleted and session.labels.get(KIND) != RECORD:
+            elif not session.deleted and session.kind.is_run:
                 runs.append(summary_of(session, records))
         deleted = [it for it in self._deleted if self._journal_of(it) is not None]
         self._deleted.clear()

@@ -16,9 +16,9 @@ import trio
 from orchestrator.delegation import Encoded, SessionRecord
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
 from orchestrator.kernel.doors.kept import is_over
+from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import (
-    OPENING,
     AgentMessage,
     agent_messages,
     is_shown,
@@ -69,7 +69,7 @@ class AgentStream:
         self._queued_length = 0
         """The number of them that were queued: a model that is called again repeats them."""
         self._is_over = False
-        self._opening = session.labels.get(OPENING)
+        self._opening = session.state(RequestState).opening
         """The first characters of an answer in JSON."""
         self._is_shown: bool | None = None
         """Whether the message is shown; None if it has not begun."""

@@ -24,7 +24,7 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.read_api import ReadApi
 
 MAX_BUFFERED_UPDATES: Final = 10_000
@@ -182,7 +182,7 @@ class LiveText:
         match entry.event:
             case TurnStarted(session) | TurnResumed(session):
                 record = self._read.records.sessions[session]
-                if KIND in record.labels:
+                if record.kind is not SessionKind.PROGRAM:
                     self._answers[root_of(session)] = _LiveAnswer(
                         self._redactor, keeps_reasoning=record.terms.keeps_reasoning
                     )

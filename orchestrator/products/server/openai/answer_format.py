@@ -11,7 +11,6 @@ import msgspec
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline, require_schema
 from orchestrator.products.server.openai.conversation import Dialect
-from orchestrator.products.server.session_status import OPENING
 from orchestrator.products.server.transport.errors import bad_request
 
 ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
@@ -102,10 +101,10 @@ def requested_schema(
     return schema
 
 
-def format_labels(agent: Agent[Any], schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the labels of a session whose answer is JSON."""
+def answer_opening(agent: Agent[Any], schema: Mapping[str, Any] | None) -> str:
+    """Return the characters that an answer in JSON may begin with; none if it is text."""
     promised = agent.answer_schema if schema is None else schema
-    return {} if promised is None else {OPENING: opening_of(promised)}
+    return "" if promised is None else opening_of(promised)
 
 
 def opening_of(schema: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ its Idempotency-Key finds all of them, and no crash leaves a part.
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from orchestrator.agents import Usage, new_message_id, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall
@@ -24,10 +25,16 @@ from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 MOST_CHOICES: Final = 16
 """How many answers a request may ask for: each is a run of its own."""
-OTHERS: Final = "choices"
-"""The label of the first session: the ids of the others, separated by blanks."""
-CHOICE: Final = "choice"
-"""The label of the others: their number."""
+
+
+class ChoicesState(SessionState, frozen=True):
+    """The place of a session among the choices of its request."""
+
+    NAME: ClassVar[str] = "choices"
+    others: tuple[SessionId, ...] = ()
+    """The sessions of the other choices, in the first session of a request."""
+    number: int = 0
+    """The number of the choice; the first session has 0."""
 
 
 async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> list[SessionRecord]:
@@ -50,8 +57,8 @@ async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> li
             for number, it in enumerate(rest, 1)
         ]
         if others:
-            named = {OTHERS: " ".join(it.id for it in others)}
-            first = attrs.evolve(first, labels={**first.labels, **named})
+            ids = tuple(it.id for it in others)
+            first = attrs.evolve(first, states=(*first.states, ChoicesState(others=ids)))
         session = door.open_one_turn(first, id_)
         call.record(session.id)
     return [session, *others]
@@ -61,13 +68,13 @@ def _numbered(request: InboundRequest, number: int) -> InboundRequest:
     message = request.message
     if message is not None:
         message = attrs.evolve(message, id=new_message_id())
-    labels = {**request.labels, CHOICE: str(number)}
-    return attrs.evolve(request, message=message, labels=labels)
+    states = (*request.states, ChoicesState(number=number))
+    return attrs.evolve(request, message=message, states=states)
 
 
 def other_choices(session: SessionRecord) -> list[SessionId]:
     """Return the sessions of all choices but the first one."""
-    return [SessionId(it) for it in session.labels.get(OTHERS, "").split()]
+    return list(session.state(ChoicesState).others)
 
 
 async def choices_of(call: ApiCall, first: SessionRecord) -> list[SessionRecord]:

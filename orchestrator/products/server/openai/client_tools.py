@@ -7,7 +7,7 @@ described, and the client is told so.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -18,14 +18,11 @@ from orchestrator.agents.models.registry import has_custom_tools
 from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS
 from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
 
-CUSTOM_TOOLS: Final = "custom_tools"
-"""The label of a session that has the names of its custom tools."""
-FUNCTIONS: Final = "functions"
-"""The label of a session whose client has sent `functions`, the older form of tools."""
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 FUNCTION: Final = "function"
@@ -253,24 +250,38 @@ def earlier_custom_call(name: str, text: str, id_: str) -> ToolCall:
     return ToolCall(name, {INPUT: text}, id=CallId(id_))
 
 
-def tool_labels(tools: Iterable[Tool], earlier: Iterable[str] = ()) -> dict[str, str]:
-    """Return the label of a session that has custom tools.
+class ClientToolsState(SessionState, frozen=True):
+    """The tools of a session's client, as its conversation shows them."""
+
+    NAME: ClassVar[str] = "client_tools"
+    custom: tuple[str, ...] = ()
+    """The names of its custom tools."""
+    has_functions: bool = False
+    """Whether the client has sent `functions`, the older form of tools."""
+
+
+def client_tools_state(
+    tools: Iterable[Tool], earlier: Iterable[str] = (), *, has_functions: bool = False
+) -> ClientToolsState:
+    """Return the state of a session whose client has tools.
 
     Args:
-        tools: those of its client.
+        tools: the tools of the client.
         earlier: the custom tools that were called in the conversation before it.
+        has_functions: the client has sent them in the older form.
     """
     names = {it.name for it in tools if it.text_input is not None} | {*earlier}
-    encoded = msgspec.json.encode(sorted(names)).decode()
-    return {CUSTOM_TOOLS: encoded} if names else {}
+    return ClientToolsState(custom=tuple(sorted(names)), has_functions=has_functions)
 
 
 def custom_tools_of(session: SessionRecord) -> frozenset[str]:
     """Return the names of the custom tools in a conversation."""
-    label = session.labels.get(CUSTOM_TOOLS)
-    if label is None:
-        return frozenset()
-    return msgspec.json.decode(label, type=frozenset[str])
+    return frozenset(session.state(ClientToolsState).custom)
+
+
+def has_functions(session: SessionRecord) -> bool:
+    """Return whether the client of a session has sent the older form of tools."""
+    return session.state(ClientToolsState).has_functions
 
 
 def custom_input(call: ToolCall) -> str:

@@ -12,8 +12,8 @@ import msgspec
 import trio
 from starlette.responses import Response
 
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.session_kinds import KIND
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
@@ -37,8 +37,6 @@ from orchestrator.products.server.openai.choices import (
 from orchestrator.products.server.openai.conversation import CHAT
 from orchestrator.products.server.operation import UNSUPPORTED, Answer, operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
-from orchestrator.products.server.transport.idempotency import FINGERPRINT
-from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 SAME: Final = (
@@ -120,15 +118,7 @@ async def create_completion(call: ApiCall) -> Response:
     inbound: list[InboundRequest] = []
     for prompt in prompts:
         chat = ChatRequest(model=request.model, messages=[User(prompt)], **asked)
-        one, call.answer_headers = to_inbound_request(
-            call.server.agent(request.model),
-            chat,
-            context_of(call.headers),
-            {KIND: "completion", FINGERPRINT: call.ids.fingerprint, **call.labels},
-            unknown=unknown,
-            is_strict=call.server.settings.is_strict,
-        )
-        one = attrs.evolve(one, owner=call.owner)
+        one, call.answer_headers = to_inbound_request(call, chat, SessionKind.COMPLETION, unknown)
         await call.take_request(one)
         inbound += [one] * (request.n or 1)
     words = _Words(prompts, request.n or 1, has_echo=bool(request.echo))

@@ -12,11 +12,10 @@ from orchestrator.agents import Failure, MessageId, new_message_id
 from orchestrator.delegation import Cause, SessionId, SessionRecord
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.session_status import last_outcome_of
 from orchestrator.products.server.transport.errors import HttpError
 
-FINGERPRINT: Final = "request"
-"""The label with the fingerprint of the request that opened a session."""
 _LEFT: Final = frozenset({Cause.CALLER_GONE, Cause.SHUTDOWN, Cause.PROCESS_DIED})
 _LATER: Final = frozenset(
     kind.value for kind in Failure if kind.is_transient or kind is Failure.QUOTA
@@ -31,7 +30,7 @@ def session_exists(call: ApiCall, id_: SessionId | None) -> bool:
 async def session_for_key(call: ApiCall, id_: SessionId | None) -> SessionRecord:
     """Return the session that an earlier request with the same key opened."""
     session = await call.journal.door.find(str(id_))
-    if session.labels.get(FINGERPRINT) != call.ids.fingerprint:
+    if session.state(RequestState).fingerprint != call.ids.fingerprint:
         raise key_reused()
     return session
 

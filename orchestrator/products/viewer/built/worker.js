@@ -1,4 +1,4 @@
-/*! sources sha256 18b386e9f4fc24e1b605a6788701caceeedfbd7602a66f61e81773d8ba7bda7a */
+/*! sources sha256 264671d9248d7e324ef4c37b858d5e1ccd863f5a982e4896a7272341be1becd5 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

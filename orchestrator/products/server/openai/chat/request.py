@@ -13,9 +13,10 @@ from orchestrator.agents import Agent, DefinitionError, Part, Pipeline, Tool, To
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation import AnswerTerms
 from orchestrator.delegation.events import EarlierMessage
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.products.server.api.bodies import METADATA, encode_metadata
-from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.chat.bodies import (
     Assistant,
     AudioPart,
@@ -40,15 +41,14 @@ from orchestrator.products.server.openai.chat.bodies import (
 from orchestrator.products.server.openai.client_content import file_from_data, image_from_url
 from orchestrator.products.server.openai.client_tools import (
     FUNCTION,
-    FUNCTIONS,
     ChosenTools,
     ToolDefinition,
     choose_tools,
     client_tools,
+    client_tools_state,
     earlier_call,
     earlier_custom_call,
     require_client_tool,
-    tool_labels,
 )
 from orchestrator.products.server.openai.conversation import (
     CHAT,
@@ -58,6 +58,7 @@ from orchestrator.products.server.openai.conversation import (
 )
 from orchestrator.products.server.openai.requested_settings import Parameter, keep_settings
 from orchestrator.products.server.transport.errors import bad_request
+from orchestrator.products.server.transport.session_headers import context_of
 
 SAMPLING: Final = (
     *("temperature", "top_p", "stop", "seed"),
@@ -67,35 +68,26 @@ SAMPLING: Final = (
 
 
 def to_inbound_request(
-    agent: Agent[Any],
-    request: ChatRequest,
-    context: Mapping[str, str],
-    labels: Mapping[str, str],
-    *,
-    unknown: Iterable[str] = (),
-    is_strict: bool = False,
-    ignores_hosted_tools: bool = False,
+    call: ApiCall, request: ChatRequest, kind: SessionKind, unknown: Iterable[str]
 ) -> tuple[InboundRequest, Mapping[str, str]]:
     """Return the inbound request of a body, and the headers that say what of it is ignored.
 
     Args:
-        agent: the agent that the body names as its model.
+        call: the request.
         request: the body.
-        context: where the request comes from.
-        labels: strings by which its session is found again.
+        kind: the kind of the session that it opens.
         unknown: the parameters that the body has besides.
-        is_strict: refuse what the agent cannot keep.
-        ignores_hosted_tools: leave out tools that only their provider could run.
     """
+    agent, settings = call.server.agent(request.model), call.server.settings
     _require_supported(request)
-    chosen = _client_tools(agent, request, ignores_others=ignores_hosted_tools)
+    chosen = _client_tools(agent, request, ignores_others=settings.ignores_hosted_tools)
     tools = chosen.tools
     kept = keep_settings(
         agent,
         _parameters(request, chosen, has_tools=bool(tools or agent.tools)),
         [*unknown, *chosen.ignored, *_unkept(request)],
         CHAT,
-        is_strict=is_strict,
+        is_strict=settings.is_strict,
     )
     messages = list(_messages(request))
     require_answerable(messages, CHAT, param="messages")
@@ -106,16 +98,16 @@ def to_inbound_request(
     inbound = InboundRequest(
         agent=agent,
         message=message,
-        context=context,
+        context=context_of(call.headers),
+        owner=call.owner,
         instructions="\n\n".join(_instructions(request)),
         history=history,
-        labels={
-            **labels,
-            **_metadata(request),
-            **format_labels(agent, schema),
-            **tool_labels(tools),
-            **({FUNCTIONS: "true"} if request.functions and not request.tools else {}),
-        },
+        kind=kind,
+        metadata=_metadata(request),
+        states=(
+            call.request_state(opening=answer_opening(agent, schema)),
+            client_tools_state(tools, has_functions=bool(request.functions and not request.tools)),
+        ),
         tools=tools,
         terms=AnswerTerms(
             kept.settings,
@@ -155,11 +147,11 @@ def _unkept(request: ChatRequest) -> Iterator[str]:
 
 
 def _metadata(request: ChatRequest) -> dict[str, str]:
-    """Return the client's own notes as a label."""
+    """Return the client's own notes."""
     notes = dict(request.metadata or {})
     if request.user:
         notes.setdefault("user", request.user)
-    return {METADATA: encode_metadata(notes)} if notes else {}
+    return notes
 
 
 def _require_supported(request: ChatRequest) -> None:

@@ -21,9 +21,9 @@ from orchestrator.products.server.openai.chat.bodies import (
 )
 from orchestrator.products.server.openai.choices import total_usage
 from orchestrator.products.server.openai.client_tools import (
-    FUNCTIONS,
     custom_input,
     custom_tools_of,
+    has_functions,
 )
 from orchestrator.products.server.openai.logprobs import chat_logprobs
 from orchestrator.products.server.openai.public_ids import COMPLETION
@@ -55,7 +55,7 @@ def _choice(session: SessionRecord, number: int) -> Choice:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
     calls, refusal = calls_of(session), refusal_of(session)
-    is_older = FUNCTIONS in session.labels
+    is_older = has_functions(session)
     text = outcome.output if outcome.succeeded else cut_text(session)
     if calls and not is_shown(session, text):
         text = ""
@@ -94,7 +94,7 @@ def finish_of(session: SessionRecord) -> Finish:
         return reason
     if not client_calls(session):
         return "stop"
-    return "function_call" if FUNCTIONS in session.labels else "tool_calls"
+    return "function_call" if has_functions(session) else "tool_calls"
 
 
 def calls_of(session: SessionRecord) -> list[Call]:

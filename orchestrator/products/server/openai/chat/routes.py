@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
-from orchestrator.kernel.doors.session_kinds import KIND
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (
@@ -20,7 +20,7 @@ from orchestrator.products.server.openai.chat.bodies import (
 )
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
-from orchestrator.products.server.openai.chat.stored import stored_labels
+from orchestrator.products.server.openai.chat.stored import stored_state
 from orchestrator.products.server.openai.chat.stream import chat_stream
 from orchestrator.products.server.openai.choices import (
     begin_choices,
@@ -30,8 +30,6 @@ from orchestrator.products.server.openai.choices import (
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.session_status import wants_logprobs
-from orchestrator.products.server.transport.idempotency import FINGERPRINT
-from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 
@@ -51,20 +49,12 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 async def create_chat_completion(call: ApiCall) -> Response:
     """Run an agent, and wait for its answer."""
     request = await call.body(ChatRequest)
+    unknown = await call.unknown_parameters(ChatRequest)
     inbound, call.answer_headers = to_inbound_request(
-        call.server.agent(request.model),
-        request,
-        context_of(call.headers),
-        {KIND: "chat", FINGERPRINT: call.ids.fingerprint, **call.labels},
-        unknown=await call.unknown_parameters(ChatRequest),
-        is_strict=call.server.settings.is_strict,
-        ignores_hosted_tools=call.server.settings.ignores_hosted_tools,
+        call, request, SessionKind.CHAT_COMPLETION, unknown
     )
-    inbound = attrs.evolve(
-        inbound,
-        owner=call.owner,
-        labels={**inbound.labels, **stored_labels(request, inbound.instructions)},
-    )
+    states = (*inbound.states, stored_state(request, inbound.instructions))
+    inbound = attrs.evolve(inbound, states=states)
     await call.take_request(inbound)
     sessions = await begin_choices(call, [inbound] * (request.n or 1))
     wait = wait_for_turns(call, sessions)

@@ -5,7 +5,7 @@ that have this label, and loads no session but those on its page.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import attrs
 import msgspec
@@ -15,9 +15,10 @@ from starlette.responses import Response
 from orchestrator.agents import AssistantMessage, ToolMessage, UserMessage
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
+from orchestrator.delegation.session_state import SessionState, read_state
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
+from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -27,17 +28,21 @@ from orchestrator.products.server.openai.chat.bodies import (
     FunctionCall,
 )
 from orchestrator.products.server.openai.chat.response import completion, function_call
-from orchestrator.products.server.openai.choices import CHOICE, choices_of
+from orchestrator.products.server.openai.choices import ChoicesState, choices_of
 from orchestrator.products.server.openai.failures import session_error
 from orchestrator.products.server.openai.pages import ItemsQuery, Page
 from orchestrator.products.server.openai.public_ids import COMPLETION, find_object
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import not_found
 
-STORED: Final = "c_stored_chat"
-"""The label of a chat that is stored, in the form of an id: by that its fact is found."""
-INSTRUCTIONS: Final = "instructions"
-"""The label with the system and developer messages of a chat that is stored."""
+
+class StoredChatState(SessionState, frozen=True):
+    """Whether a chat is stored. The facts of stored chats are found by the name of the state."""
+
+    NAME: ClassVar[str] = "stored_chat"
+    is_stored: bool = False
+    instructions: str = ""
+    """The system and developer messages of a chat that is stored."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,12 +96,11 @@ _PATH: Final = "/v1/chat/completions/{completion}"
 _COMPLETION: Final = Answer("The chat completion", StoredCompletion)
 
 
-def stored_labels(request: ChatRequest, instructions: str) -> dict[str, str]:
-    """Return the labels by which a chat is stored, if its client wants that."""
+def stored_state(request: ChatRequest, instructions: str) -> StoredChatState:
+    """Return the state by which a chat is stored, if its client wants that."""
     if not request.store:
-        return {}
-    noted = {INSTRUCTIONS: instructions} if instructions else {}
-    return {STORED: "true", **noted}
+        return StoredChatState()
+    return StoredChatState(is_stored=True, instructions=instructions)
 
 
 @operation("GET", _PATH, Scope.READ, _COMPLETION)
@@ -110,8 +114,7 @@ async def update_completion(call: ApiCall) -> Response:
     """Change the metadata of a stored chat completion."""
     body = await call.body(ChangedCompletion)
     session = await _find(call)
-    metadata = encode_metadata(body.metadata or {})
-    call.journal.door.change_labels(session, {METADATA: metadata})
+    call.journal.door.change_metadata(session, body.metadata or {})
     call.record(session.id)
     return await _show(call, session)
 
@@ -148,7 +151,7 @@ async def list_completions(call: ApiCall) -> Response:
         if not has_begun:
             has_begun = COMPLETION.of(session) == query.after
             continue
-        is_wanted = metadata.items() <= metadata_of(session).items()
+        is_wanted = metadata.items() <= session.metadata.items()
         if is_wanted and _is_answered(session):
             found.append(await _body(call, session))
         if len(found) > query.limit:
@@ -182,12 +185,12 @@ async def _stored(call: ApiCall, query: StoredQuery) -> list[SessionId]:
     await trio.lowlevel.checkpoint()
     opened: list[tuple[float, SessionId]] = []
     for journal in call.server.journals:
-        for entry in await journal.read.entries_naming(SessionOpened, STORED):
+        for entry in await journal.read.entries_naming(SessionOpened, StoredChatState.NAME):
             fact = entry.event
             if (
                 isinstance(fact, SessionOpened)
-                and STORED in fact.labels
-                and CHOICE not in fact.labels
+                and StoredChatState.NAME in fact.states
+                and not read_state(fact.states, ChoicesState).number
                 and query.model in {"", fact.agent}
                 and journal.owners.sees(call.key, fact.session)
             ):
@@ -212,7 +215,7 @@ async def _find(call: ApiCall) -> SessionRecord:
 
 
 def _is_stored(session: SessionRecord) -> bool:
-    return STORED in session.labels and _is_answered(session)
+    return session.state(StoredChatState).is_stored and _is_answered(session)
 
 
 def _is_answered(session: SessionRecord) -> bool:
@@ -229,7 +232,7 @@ async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:
     await trio.lowlevel.checkpoint()
     answer = completion(await choices_of(call, session))
     fields: dict[str, Any] = msgspec.structs.asdict(answer)
-    return StoredCompletion(**fields, metadata=metadata_of(session))
+    return StoredCompletion(**fields, metadata=dict(session.metadata))
 
 
 def _messages(session: SessionRecord) -> list[StoredMessage]:
@@ -240,7 +243,7 @@ def _messages(session: SessionRecord) -> list[StoredMessage]:
         id_ = f"{COMPLETION.of(session)}-{len(found)}"
         found.append(StoredMessage(id=id_, role=role, content=content, **more))
 
-    if instructions := session.labels.get(INSTRUCTIONS):
+    if instructions := session.state(StoredChatState).instructions:
         add("system", instructions)
     for message in session.root.transcript:
         match message:

@@ -37,12 +37,12 @@ from orchestrator.products.server.openai.chat.response import (
     function_of,
 )
 from orchestrator.products.server.openai.choices import total_usage
-from orchestrator.products.server.openai.client_tools import FUNCTIONS
+from orchestrator.products.server.openai.client_tools import has_functions
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.logprobs import chat_logprobs
 from orchestrator.products.server.openai.public_ids import COMPLETION
 from orchestrator.products.server.served_journal import ServedJournal
-from orchestrator.products.server.session_status import OPENING, refusal_of
+from orchestrator.products.server.session_status import answers_in_json, refusal_of
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS, EventStream, EventWriter
 
@@ -209,7 +209,7 @@ class _ChoiceChunks:
     async def _send_text(self, update: AgentText) -> None:
         if update.item != self._item:
             separator = SEPARATOR if 0 <= self._item < update.item else ""
-            if separator and OPENING in self._session.labels:
+            if separator and answers_in_json(self._session):
                 raise _repaired()
             self._item, self._sent = update.item, []
         else:
@@ -231,7 +231,7 @@ class _ChoiceChunks:
 
     async def _send_end(self) -> None:
         if calls := calls_of(self._session):
-            is_older = FUNCTIONS in self._session.labels
+            is_older = has_functions(self._session)
             delta = (
                 Delta(function_call=function_of(calls))
                 if is_older

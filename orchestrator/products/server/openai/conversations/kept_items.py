@@ -1,14 +1,14 @@
-"""The items of a conversation: labels of a session in which no agent works.
+"""The items of a conversation: the state of a session in which no agent works.
 
-A response that goes on with a conversation is named in its label `pending`, before the response is
+A response that goes on with a conversation is `pending` in the state before the response is
 opened: until that is over, no other one begins. The next request about the conversation adds the
 output, or takes the input back if there is none. So a crash loses no item, and adds none twice.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -16,8 +16,9 @@ import trio
 
 from orchestrator.agents.redaction.long_texts import search_ahead, texts_in
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import Entries, SessionState
 from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.doors.session_kinds import KIND, RECORD
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.products.server.api.lookup import find_run
 from orchestrator.products.server.api_call import ApiCall
@@ -26,11 +27,6 @@ from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.response import body_of, status_of
 from orchestrator.products.server.transport.errors import HttpError
 
-PENDING: Final = "pending"
-"""The label with the session of the response that is under way, and with its first item."""
-NEXT: Final = "next"
-"""The label with the number of the next item: no number is given twice."""
-_ITEM: Final = "item"
 _ITEM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PREFIXES: Final[Mapping[str, str]] = {
     "message": "msg",
@@ -42,8 +38,22 @@ _PREFIXES: Final[Mapping[str, str]] = {
 }
 
 
+class ConversationState(SessionState, frozen=True):
+    """The items of a conversation, and the response that is under way in it."""
+
+    NAME: ClassVar[str] = "conversation"
+    items: Entries[dict[str, Any]] = msgspec.field(default_factory=dict)
+    """The items, by their numbers."""
+    next: int = 0
+    """The number of the next item: no number is given twice."""
+    pending: SessionId = SessionId("")
+    """The session of the response that is under way; empty if there is none."""
+    pending_from: int = 0
+    """The number of the first item that was added for that response."""
+
+
 def is_conversation(session: SessionRecord) -> bool:
-    return session.labels.get(KIND) == RECORD
+    return session.kind is SessionKind.RECORD
 
 
 async def find_conversation(
@@ -66,12 +76,11 @@ async def find_conversation(
 async def settle(call: ApiCall, session: SessionRecord) -> None:
     """Add the output of a response that is over, or take back the input of one that failed."""
     await trio.lowlevel.checkpoint()
-    pending = session.labels.get(PENDING)
-    if pending is None:
+    pending = session.state(ConversationState).pending
+    if not pending:
         return
-    id_, _, first = pending.partition(" ")
     try:
-        response = await find_run(call, id_)
+        response = await find_run(call, pending)
     except UnknownIdError:
         response = None  # a crash came before it, or it was pruned
     is_idle = response is None or response.has_nothing_pending
@@ -82,13 +91,17 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
     if response is not None and is_answered:
         output = msgspec.to_builtins(body_of(response).output)
     added = await prepare(call, output, session)
-    if session.labels.get(PENDING) != pending or session.deleted:
+    state = session.state(ConversationState)
+    if state.pending != pending or session.deleted:
         return  # another request was quicker
-    kept = KeptItems(session)
-    changed = {PENDING: ""}
-    if not is_answered:
-        changed |= dict.fromkeys(kept.names_from(int(first)), "")
-    call.journal.door.change_labels(session, changed | kept.labels_of(added))
+    removed = [] if is_answered else [it for it in state.items if int(it) >= state.pending_from]
+    call.journal.door.change_state(
+        session,
+        ConversationState,
+        pending=SessionId(""),
+        items={**dict.fromkeys(removed), **numbered(added, state.next)},
+        next=state.next + len(added),
+    )
 
 
 async def prepare(
@@ -105,7 +118,7 @@ async def prepare(
     redactor = call.journal.read.redactor
     taken: set[str] = set()
     if session is not None:
-        taken = {id_ for id_, _ in KeptItems(session).names()}
+        taken = set(KeptItems(session).numbers())
     prepared: list[dict[str, Any]] = []
     for it in items:
         await search_ahead(redactor, texts_in(it))
@@ -116,8 +129,8 @@ async def prepare(
             item["id"] = f"{prefix}_{token_hex(12)}"
         taken.add(item["id"])
         prepared.append(item)
-        # The label is another text than those in it: it is searched once more, ahead.
-        await search_ahead(redactor, [msgspec.json.encode(item).decode()])
+        # A text without its secret is another one: it is searched once more, ahead.
+        await search_ahead(redactor, texts_in(item))
     return prepared
 
 
@@ -144,14 +157,18 @@ class KeptItems:
     @property
     def is_locked(self) -> bool:
         """Whether a response is under way: what it was given is not shown until it is over."""
-        return PENDING in self.session.labels
+        return bool(self.state.pending)
 
     @property
-    def version(self) -> str:
-        """A text that changes when items are added."""
-        return self.session.labels.get(NEXT, "0")
+    def state(self) -> ConversationState:
+        return self.session.state(ConversationState)
 
-    def require_unlocked(self, version: str | None = None) -> None:
+    @property
+    def version(self) -> int:
+        """A number that changes when items are added."""
+        return self.state.next
+
+    def require_unlocked(self, version: int | None = None) -> None:
         """Refuse to add to a conversation to which another request adds.
 
         Args:
@@ -165,51 +182,29 @@ class KeptItems:
                 param="conversation",
             )
 
-    def names(self) -> Iterable[tuple[str, str]]:
-        """Yield the id of each item, and the name of its label."""
-        for name in self.session.labels:
-            if name.startswith(f"{_ITEM} "):
-                yield name.split(" ", 2)[2], name
+    def numbers(self) -> dict[str, str]:
+        """Return the numbers of the items, by their ids."""
+        return {item["id"]: number for number, item in self._ordered()}
 
-    def names_from(self, first: int) -> list[str]:
-        """Return the labels of the items from a number on."""
-        return [name for _, name in self.names() if _number_in(name) >= first]
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """Return the items that clients see, by their ids."""
+        until = self.state.pending_from if self.is_locked else self.state.next
+        return {item["id"]: item for number, item in self._ordered() if int(number) < until}
 
-    def shown(self) -> dict[str, str]:
-        """Return the items that clients see, by their ids, as JSON."""
-        pending = self.session.labels.get(PENDING)
-        until = None if pending is None else int(pending.partition(" ")[2])
-        labels = self.session.labels
-        ordered = sorted(self.names(), key=lambda it: _number_in(it[1]))
-        return {
-            id_: labels[name] for id_, name in ordered if until is None or _number_in(name) < until
-        }
+    def _ordered(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        items = self.state.items
+        for number in sorted(items, key=int):
+            if (item := items[number]) is not None:
+                yield number, item
 
     def as_input(self) -> list[Item]:
         """Return the items as those of an input."""
-        return [msgspec.json.decode(it, type=Item) for it in self.shown().values()]
-
-    def labels_of(self, items: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """Return the labels by which items are added that were prepared."""
-        return labels_of_items(items, int(self.version))
-
-    def pending_label(self, response: SessionId) -> dict[str, str]:
-        """Return the label by which a response is under way."""
-        return {PENDING: f"{response} {self.version}"}
+        return msgspec.convert([*self.shown().values()], list[Item])
 
 
-def labels_of_items(items: Iterable[Mapping[str, Any]], first: int = 0) -> dict[str, str]:
-    """Return the labels of items, the first of which has this number."""
-    labels: dict[str, str] = {}
-    number = first
-    for number, item in enumerate(items, first + 1):
-        name = f"{_ITEM} {number - 1} {item['id']}"
-        labels[name] = msgspec.json.encode(item).decode()
-    return labels | {NEXT: str(number)}
-
-
-def _number_in(name: str) -> int:
-    return int(name.split(" ", 2)[1])
+def numbered(items: Iterable[dict[str, Any]], first: int = 0) -> Entries[dict[str, Any]]:
+    """Return items by their numbers, which begin with this one."""
+    return {str(number): item for number, item in enumerate(items, first)}
 
 
 @attrs.frozen(kw_only=True)
@@ -220,7 +215,7 @@ class ContinuedConversation:
     items: list[Item]
     """What the response reads of it."""
     ids: frozenset[str]
-    version: str
+    version: int
     added: list[dict[str, Any]]
     """The input of the response, as it is kept."""
 
@@ -230,8 +225,15 @@ class ContinuedConversation:
 
     def begin(self, call: ApiCall, response: SessionId) -> None:
         """Add the input of a response that is opened next, in the same step."""
-        labels = self.kept.pending_label(response) | self.kept.labels_of(self.added)
-        call.journal.door.change_labels(self.kept.session, labels)
+        first = self.kept.version
+        call.journal.door.change_state(
+            self.kept.session,
+            ConversationState,
+            pending=response,
+            pending_from=first,
+            items=numbered(self.added, first),
+            next=first + len(self.added),
+        )
 
 
 async def continue_conversation(

@@ -11,13 +11,14 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.delegation import SessionRecord
-from orchestrator.products.server.api.bodies import METADATA, Metadata, encode_metadata, metadata_of
+from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.conversations.kept_items import (
+    ConversationState,
     KeptItems,
     find_conversation,
-    labels_of_items,
+    numbered,
     prepare,
 )
 from orchestrator.products.server.openai.pages import ItemsQuery, Page
@@ -26,11 +27,7 @@ from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.request import read_items
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.idempotency import (
-    FINGERPRINT,
-    session_exists,
-    session_for_key,
-)
+from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
 MOST_ITEMS: Final = 20
 """How many items one request may add."""
@@ -98,13 +95,15 @@ async def create_conversation(call: ApiCall) -> Response:
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
     else:
-        labels = {
-            FINGERPRINT: call.ids.fingerprint,
-            METADATA: encode_metadata(body.metadata or {}),
-            **call.labels,
-            **labels_of_items(items),
-        }
-        session = call.journal.door.open_record(labels, id_, owner=call.owner)
+        session = call.journal.door.open_record(
+            id_,
+            owner=call.owner,
+            metadata=body.metadata or {},
+            states=(
+                call.request_state(),
+                ConversationState(items=numbered(items), next=len(items)),
+            ),
+        )
         call.record(session.id)
     return await _show(call, session)
 
@@ -120,8 +119,7 @@ async def update_conversation(call: ApiCall) -> Response:
     """Change the metadata of a conversation."""
     body = await call.body(ChangedConversation)
     session = await find_conversation(call, call.path("conversation"))
-    metadata = encode_metadata(body.metadata or {})
-    call.journal.door.change_labels(session, {METADATA: metadata})
+    call.journal.door.change_metadata(session, body.metadata or {})
     call.record(session.id)
     return await _show(call, session)
 
@@ -165,8 +163,7 @@ async def list_items(call: ApiCall) -> Response:
     """The items of a conversation."""
     query = call.query(ItemsQuery)
     session = await find_conversation(call, call.path("conversation"))
-    shown = {id_: _read(item) for id_, item in KeptItems(session).shown().items()}
-    page = ConversationItems.select(shown, query)
+    page = ConversationItems.select(KeptItems(session).shown(), query)
     await call.journal.read.wait_durable()
     return json_response(page)
 
@@ -179,7 +176,7 @@ async def get_item(call: ApiCall) -> Response:
     if item is None:
         raise _no_item(call)
     await call.journal.read.wait_durable()
-    return json_response(_read(item))
+    return json_response(item)
 
 
 @operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
@@ -190,8 +187,8 @@ async def delete_item(call: ApiCall) -> Response:
     if call.path("item") not in kept.shown():
         raise _no_item(call)
     kept.require_unlocked()
-    names = dict(kept.names())
-    call.journal.door.change_labels(session, {names[call.path("item")]: ""})
+    number = kept.numbers()[call.path("item")]
+    call.journal.door.change_state(session, ConversationState, items={number: None})
     call.record(session.id)
     return await _show(call, session)
 
@@ -216,7 +213,9 @@ async def _add(
     version = kept.version
     added = await prepare(call, items, session)
     kept.require_unlocked(version)
-    call.journal.door.change_labels(session, kept.labels_of(added))
+    call.journal.door.change_state(
+        session, ConversationState, items=numbered(added, version), next=version + len(added)
+    )
     return added
 
 
@@ -225,14 +224,10 @@ async def _show(call: ApiCall, session: SessionRecord) -> Response:
     await trio.lowlevel.checkpoint()
     created = session.tree[session.root.id].requested
     body = Conversation(
-        id=CONVERSATION.of(session), created_at=int(created), metadata=metadata_of(session)
+        id=CONVERSATION.of(session), created_at=int(created), metadata=dict(session.metadata)
     )
     await call.journal.read.wait_durable()
     return json_response(body)
-
-
-def _read(item: str) -> dict[str, Any]:
-    return msgspec.json.decode(item, type=dict[str, Any])
 
 
 def _no_item(call: ApiCall) -> HttpError:

@@ -17,6 +17,7 @@ from orchestrator.agents import (
     UserMessage,
 )
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.products.server.openai.answer_format import PlainText
 from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.products.server.openai.logprobs import logprobs_of
 from orchestrator.products.server.openai.public_ids import RESPONSE, id_suffix
@@ -46,13 +47,14 @@ from orchestrator.products.server.openai.responses.bodies import (
     Role,
     Summary,
     SummaryText,
+    TextConfig,
     response_usage,
 )
-from orchestrator.products.server.openai.responses.labels import labels_of
+from orchestrator.products.server.openai.responses.response_state import ResponseState
 from orchestrator.products.server.session_status import (
-    OPENING,
     State,
     agent_messages,
+    answers_in_json,
     client_calls,
     cut_reason,
     failure_reason,
@@ -89,7 +91,7 @@ def body_of(session: SessionRecord) -> ResponseBody:
     body = initial_body(session)
     body.status = state
     body.output = output_of(session)
-    if state == "completed" and OPENING in session.labels:
+    if state == "completed" and answers_in_json(session):
         # An answer that was repaired is read as one JSON, without the one before it.
         body.output = [it for it in body.output if _is_answer(it)]
     if (reason := cut_reason(session)) is not None:
@@ -114,7 +116,7 @@ def status_of(session: SessionRecord) -> Status:
 
 def initial_body(session: SessionRecord) -> ResponseBody:
     """Return a response as it is when it has just begun."""
-    labels = labels_of(session)
+    state = session.state(ResponseState)
     created = session.tree[session.root.id].requested
     return ResponseBody(
         id=RESPONSE.of(session),
@@ -122,25 +124,25 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         status="in_progress",
         model=session.root.agent,
         output=[],
-        background=labels.is_background,
-        store=labels.is_stored,
+        background=state.is_background,
+        store=state.is_stored,
         run=session.id,
-        instructions=labels.instructions,
-        previous_response_id=labels.previous,
-        conversation=None if labels.conversation is None else ConversationRef(labels.conversation),
-        metadata=dict(labels.metadata),
-        tools=labels.tools,
-        tool_choice=labels.tool_choice,
-        parallel_tool_calls=labels.settings.get("parallel_tool_calls", True),
-        max_output_tokens=labels.settings.get("max_output_tokens"),
-        temperature=labels.settings.get("temperature"),
-        top_p=labels.settings.get("top_p"),
-        top_logprobs=labels.settings.get("top_logprobs"),
+        instructions=state.instructions,
+        previous_response_id=state.previous,
+        conversation=None if state.conversation is None else ConversationRef(state.conversation),
+        metadata=dict(session.metadata),
+        tools=state.tools,
+        tool_choice=state.tool_choice,
+        parallel_tool_calls=state.settings.get("parallel_tool_calls", True),
+        max_output_tokens=state.settings.get("max_output_tokens"),
+        temperature=state.settings.get("temperature"),
+        top_p=state.settings.get("top_p"),
+        top_logprobs=state.settings.get("top_logprobs"),
         reasoning=Reasoning(
-            effort=labels.settings.get("reasoning_effort"),
-            summary=cast("Summary | None", labels.summary),
+            effort=state.settings.get("reasoning_effort"),
+            summary=cast("Summary | None", state.summary),
         ),
-        text=labels.text,
+        text=state.text or TextConfig(PlainText()),
     )
 
 
@@ -224,7 +226,7 @@ def item_id(suffix: str, number: int, kind: str = "msg") -> str:
 
 def _reasoning_reference(session: SessionRecord) -> str | None:
     """Return what stands for the reasoning before the calls that the client is to run."""
-    if not labels_of(session).has_encrypted_reasoning:
+    if not session.state(ResponseState).has_encrypted_reasoning:
         return None
     last = _last_answer(session)
     if last is None or not any(block.data for block in last.reasoning):
@@ -273,7 +275,7 @@ def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
 def input_of(session: SessionRecord) -> list[InputItem]:
     """Return the input of a response and the conversation before it, oldest first."""
     items: list[InputItem] = []
-    if instructions := labels_of(session).system_instructions:
+    if instructions := session.state(ResponseState).system_instructions:
         items.append(_message_item("developer", [InputText(instructions)]))
     custom = custom_tools_of(session)
     names = {
@@ -291,7 +293,7 @@ def input_of(session: SessionRecord) -> list[InputItem]:
 
 
 def _input_messages(session: SessionRecord) -> Iterator[Message]:
-    own = labels_of(session).message
+    own = session.state(ResponseState).message
     for message in session.root.transcript:
         if message.id.startswith("h_") or message.id == own:
             yield message

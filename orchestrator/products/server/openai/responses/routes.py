@@ -1,8 +1,8 @@
 """`/v1/responses`: an agent answers, now or in the background, and can be retrieved later.
 
-A response is a session: its options are labels, its output is the transcript. So every process that
-has the journal can show it. A response that continues another one copies its conversation: two may
-continue the same one, and either may be deleted.
+A response is a session: its options are its state, its output is the transcript. So every process
+that has the journal can show it. A response that continues another one copies its conversation: two
+may continue the same one, and either may be deleted.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,19 +17,20 @@ from starlette.responses import Response
 
 from orchestrator.agents import Agent, Pipeline, ReasoningBlock
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest, with_client_tools
 from orchestrator.kernel.doors.kept import is_over
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
 from orchestrator.products.server.api.lookup import find_run, read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.answer_format import format_labels, requested_schema
+from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.choices import wait_for_answers, wait_for_turns
 from orchestrator.products.server.openai.client_tools import (
     allowed_tools,
+    client_tools_state,
     custom_tools_of,
     reserved_tool_names,
-    tool_labels,
 )
 from orchestrator.products.server.openai.conversation import RESPONSES
 from orchestrator.products.server.openai.conversations.kept_items import (
@@ -59,13 +60,6 @@ from orchestrator.products.server.openai.responses.bodies import (
     OutputText,
     ResponseBody,
 )
-from orchestrator.products.server.openai.responses.labels import (
-    conversation_of,
-    encode_labels,
-    is_response,
-    labels_of,
-    summary_of,
-)
 from orchestrator.products.server.openai.responses.request import (
     as_input,
     kept_settings,
@@ -84,6 +78,14 @@ from orchestrator.products.server.openai.responses.response import (
     run_of_reasoning,
     status_of,
 )
+from orchestrator.products.server.openai.responses.response_state import (
+    ResponseState,
+    conversation_of,
+    is_response,
+    metadata_in,
+    state_of_request,
+    summary_of,
+)
 from orchestrator.products.server.openai.responses.stream import (
     FROM_THE_BEGINNING,
     ResponseEvents,
@@ -92,7 +94,7 @@ from orchestrator.products.server.openai.responses.stream import (
 )
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.served_journal import ServedJournal
-from orchestrator.products.server.session_status import OPENING, wants_logprobs
+from orchestrator.products.server.session_status import answers_in_json, wants_logprobs
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import find_attempt
 from orchestrator.products.server.transport.session_headers import context_of
@@ -305,7 +307,7 @@ def _inbound_request(
     strict = call.server.settings.is_strict
     kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
     call.answer_headers = kept.headers
-    inherited = "" if previous is None else labels_of(previous).system_instructions
+    inherited = "" if previous is None else previous.state(ResponseState).system_instructions
     custom = parsed.custom_tools
     if previous is not None:
         custom |= custom_tools_of(previous)
@@ -320,18 +322,18 @@ def _inbound_request(
         owner=call.owner,
         instructions=_paragraphs(system_instructions, body.instructions or ""),
         history=parsed.history,
-        labels={
-            **encode_labels(
+        kind=SessionKind.RESPONSE,
+        metadata=metadata_in(body),
+        states=(
+            call.request_state(opening=answer_opening(agent, schema)),
+            client_tools_state(chosen.tools, custom),
+            state_of_request(
                 body,
                 message=None if parsed.message is None else parsed.message.id,
                 system_instructions=system_instructions,
-                fingerprint=call.ids.fingerprint,
                 settings=kept.settings,
             ),
-            **format_labels(agent, schema),
-            **tool_labels(chosen.tools, custom),
-            **call.labels,
-        },
+        ),
         tools=chosen.tools,
         terms=AnswerTerms(kept.settings, schema, keeps_reasoning=summary_of(body) is not None),
     )
@@ -339,15 +341,15 @@ def _inbound_request(
 
 def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
     """Return an agent with the tools that a response had of its client when it began."""
-    labels = labels_of(session)
+    state = session.state(ResponseState)
     # What the agent has been given since then under such a name is the agent's.
     taken = reserved_tool_names(agent)
-    tools = [it for it in labels.tools if it.name not in taken]
+    tools = [it for it in state.tools if it.name not in taken]
     if not tools or isinstance(agent, Pipeline):
         return agent
     # Which of them has to be called is said with the message.
     chosen = tools_of_client(tools, None, agent, ignores_others=True)
-    return with_client_tools(agent, allowed_tools(chosen.tools, labels.tool_choice))
+    return with_client_tools(agent, allowed_tools(chosen.tools, state.tool_choice))
 
 
 def _open_session(
@@ -384,7 +386,7 @@ def _stream(
         owns_turn: the turn runs within this stream, and ends with it.
         has_progress: tell what the tasks below the agent do, too.
     """
-    events = ResponseEvents(id_suffix(session), after, is_json=OPENING in session.labels)
+    events = ResponseEvents(id_suffix(session), after, is_json=answers_in_json(session))
     return EventStream(
         partial(send_events, call.journal, session, events, has_progress=has_progress),
         headers=run_header(session),
@@ -444,7 +446,7 @@ async def cancel_response(call: ApiCall) -> Response:
 async def delete_response(call: ApiCall) -> Response:
     """Delete a response."""
     session = await _find(call, call.path("response"))
-    if (conversation := labels_of(session).conversation) is not None:
+    if (conversation := session.state(ResponseState).conversation) is not None:
         # It keeps what this one has said.
         with suppress(HttpError):
             await find_conversation(call, conversation)

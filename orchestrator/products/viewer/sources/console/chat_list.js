@@ -79,7 +79,7 @@ export class ChatList {
 
   receive({ runs = [], deleted = [], begins }) {
     if (begins) this.read();
-    const mine = runs.filter((run) => run.kind === 'session');
+    const mine = runs.filter((run) => run.kind === 'conversation');
     for (const [id, session] of [...mine.map((run) => [run.id, run]), ...deleted.map((id) => [id, null])]) this.keep(id, session);
     this.draw();
     this.changed(deleted);

@@ -70,7 +70,7 @@ export class Inbox {
       this.failures.read();
     }
     this.failures.receive(runs, deleted);
-    for (const run of runs.filter((it) => it.kind === 'session')) {
+    for (const run of runs.filter((it) => it.kind === 'conversation')) {
       this.stale.set(run.id, run.agent);
       this.conversations.set(run.id, run);
     }

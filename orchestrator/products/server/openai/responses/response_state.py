@@ -1,0 +1,104 @@
+"""The state of a response that its conversation cannot tell: the options of its request."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from orchestrator.agents import MessageId
+from orchestrator.delegation import SessionRecord
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
+from orchestrator.products.server.openai.answer_format import PlainText
+from orchestrator.products.server.openai.responses.bodies import (
+    ConversationRef,
+    CreateResponse,
+    ResponseTool,
+    TextConfig,
+)
+
+ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
+
+
+class ResponseState(SessionState, frozen=True):
+    """The options of a response, and the ids that link it to its conversation."""
+
+    NAME: ClassVar[str] = "response"
+    is_stored: bool = True
+    """Whether it can be retrieved later."""
+    is_background: bool = False
+    previous: str | None = None
+    """The id of the response whose conversation it continues."""
+    conversation: str | None = None
+    """The id of the conversation that it adds to."""
+    instructions: str | None = None
+    system_instructions: str = ""
+    """The system and developer messages of its conversation."""
+    tools: list[ResponseTool] = msgspec.field(default_factory=list)
+    tool_choice: str | dict[str, Any] = "auto"
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The settings of the model that the agent keeps."""
+    text: TextConfig | None = None
+    """The form of the answer; None is plain text."""
+    message: str | None = None
+    """The id of the user message that it answers."""
+    summary: str | None = None
+    """How the client wants to see what the model thinks; None if it does not."""
+    has_encrypted_reasoning: bool = False
+    """Whether the client sends reasoning back itself."""
+
+
+def conversation_of(body: CreateResponse) -> str | None:
+    """Return the id of the conversation that a request names."""
+    named = body.conversation
+    return named.id if isinstance(named, ConversationRef) else named
+
+
+def summary_of(body: CreateResponse) -> str | None:
+    """Return how a client wants to see what the model thinks."""
+    asked = body.reasoning
+    return None if asked is None else asked.summary or asked.generate_summary
+
+
+def is_response(session: SessionRecord) -> bool:
+    """Return whether a session is a response that can be retrieved."""
+    return session.kind is SessionKind.RESPONSE and session.state(ResponseState).is_stored
+
+
+def metadata_in(body: CreateResponse) -> dict[str, str]:
+    """Return the notes that a request keeps with its response."""
+    return {**({"user": body.user} if body.user else {}), **(body.metadata or {})}
+
+
+def state_of_request(
+    body: CreateResponse,
+    *,
+    message: MessageId | None,
+    system_instructions: str,
+    settings: Mapping[str, Any],
+) -> ResponseState:
+    """Return the state of the session that a request opens.
+
+    Args:
+        body: the request.
+        message: the id of the user message that it answers.
+        system_instructions: the system and developer messages of the conversation.
+        settings: the settings of the model that the agent keeps.
+    """
+    text = body.text
+    is_plain = text is None or isinstance(text.format, PlainText | None)
+    return ResponseState(
+        is_stored=body.store is not False,
+        is_background=bool(body.background),
+        previous=body.previous_response_id or None,
+        conversation=conversation_of(body) or None,
+        instructions=body.instructions or None,
+        system_instructions=system_instructions,
+        tools=body.tools or [],
+        tool_choice="auto" if body.tool_choice is None else body.tool_choice,
+        settings=dict(settings),
+        text=None if is_plain else text,
+        message=message,
+        summary=summary_of(body),
+        has_encrypted_reasoning=ENCRYPTED_REASONING in (body.include or ()),
+    )
