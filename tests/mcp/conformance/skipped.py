@@ -13,7 +13,7 @@ import attrs
 from tests.mcp.conformance.suite import REVISIONS, ROOT, Scenario, Verdict
 
 DOCUMENT: Final = ROOT / "docs" / "mcp.md"
-HEADING: Final = "| side | scenario | why we are not that |"
+HEADING: Final = "| side | scenario | why it does not apply |"
 NAME: Final = re.compile(r"`([^`]+)`")
 
 
