@@ -293,9 +293,9 @@ def __dir__() -> list[str]:
 
 
 def _leave_launch_folder() -> None:
-    """Let `python -m orchestrator` import nothing from the folder in which it is called.
+    """Let `python -m orchestrator` import nothing from the current folder.
 
-    Python looks there first, and it may be the workspace of an agent, or the project of a stranger.
+    Python searches it first, and it may be the workspace of an agent, or the project of a stranger.
     """
     is_launched = sys.argv[:1] == ["-m"] and not sys.flags.safe_path
     modules = zip(sys.orig_argv, sys.orig_argv[1:], strict=False)

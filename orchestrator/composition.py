@@ -1,7 +1,7 @@
 """The composition root: it joins the kernel, a journal and the products into an orchestrator.
 
-The kernel imports no product. This module gives the kernel what it needs of them through its ports,
-and imports each product when a program uses it.
+The kernel imports no product. This module passes products to the kernel through its ports, and
+imports each product when a program uses it.
 """
 
 import os

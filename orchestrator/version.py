@@ -1,4 +1,4 @@
-"""The version, for what must not wait until the metadata of packages is read."""
+"""The version, for code that cannot wait for the metadata of packages."""
 
 from typing import Final
 

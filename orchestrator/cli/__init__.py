@@ -1,1 +1,1 @@
-"""The command line. What a user can get wrong is one line on stderr and exit code 2."""
+"""The command line. A mistake of the user is one line on stderr and exit code 2."""

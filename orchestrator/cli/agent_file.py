@@ -25,41 +25,41 @@ DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
 
 @attrs.frozen
 class _Found:
-    """The agents of a file, by their names and those of their variables."""
+    """The agents of a file, by their names and by the names of their variables."""
 
     agents: dict[str, Agent[Any]]
     lead: str | None = None
-    """The one that the file names as its lead."""
+    """The name of the agent that the file declares as its lead."""
     jobs: tuple[Job, ...] = ()
-    """What begins them by the clock."""
+    """The jobs that start them by the clock."""
 
 
 @attrs.frozen
 class LoadedTeam:
-    """What a file defines."""
+    """The agents and jobs of a file."""
 
     agents: dict[str, Agent[Any]]
     """Its agents, by their own names."""
     jobs: tuple[Job, ...]
-    """What begins them by the clock."""
+    """The jobs that start them by the clock."""
 
 
 def load_agent(target: str, *, model: str | None = None, calls_models: bool = True) -> Agent[Any]:
     """Return the agent of a file: the named one, or the one that leads the others.
 
-    A Python file is run for that; in any other nothing is.
+    A Python file is executed; the other kinds of files run no code.
 
     Args:
         target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
-        model: the model of agents that name none, where files may leave it out.
-        calls_models: the command needs the services of their models, so they must be there.
+        model: the model of agents without one, in files that may leave it out.
+        calls_models: the command calls models, so their services must be available.
     """
     file, name = _split(target)
     return _leading(_agents_in(file, model, calls_models=calls_models), file, name)
 
 
 def load_agent_and_jobs(target: str) -> tuple[Agent[Any], tuple[Job, ...]]:
-    """Return the agent of a file, as `load_agent` does, and the jobs that the file has, if any."""
+    """Return the agent of a file, like `load_agent`, and the jobs of the file."""
     file, name = _split(target)
     found = _agents_in(file)
     return _leading(found, file, name), found.jobs
@@ -88,7 +88,7 @@ def load_agents(target: str) -> dict[str, Agent[Any]]:
 
 
 def load_team(target: str) -> LoadedTeam:
-    """Return all agents of a file and its jobs, or the agent that is named and its jobs."""
+    """Return all agents of a file and its jobs, or the named agent and its jobs."""
     file, name = _split(target)
     found = _agents_in(file)
     if name:
@@ -107,7 +107,7 @@ def load_team(target: str) -> LoadedTeam:
 
 
 def file_name(target: str) -> str:
-    """Return the name of the file or folder of FILE or FILE:NAME, as a command there takes it."""
+    """Return the file or folder of FILE or FILE:NAME, as a command in this folder accepts it."""
     file, _ = _split(target)
     return f"{file.name}/" if file.is_dir() else file.name
 

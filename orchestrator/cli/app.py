@@ -1,4 +1,4 @@
-"""The command line: finds the command, and turns what it raises into an exit code.
+"""The command line: finds the command, and turns its errors into exit codes.
 
 The version and the help are printed without importing any command.
 """
@@ -55,7 +55,7 @@ def _run_or_help(arguments: Sequence[str]) -> int:
 
 
 def help_page(width: int) -> str:
-    """Return the help of all commands, for a terminal of a width; it imports no command."""
+    """Return the help of all commands, wrapped to a width; it imports no command."""
     width = min(width, 100)
     longest = max(len(name) for group in COMMANDS.values() for name in group)
     lines = ["Usage: orchestrator COMMAND", "", *textwrap.wrap(INTRODUCTION, width)]

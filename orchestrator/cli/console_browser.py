@@ -1,7 +1,7 @@
 """Opens the console in a browser of this machine.
 
-The link signs in who opens it, and every user of the machine sees the arguments of a process. So
-the browser is given a file of this user alone, which leads to the link.
+The link signs in anyone who opens it, and every user of the machine sees the arguments of a
+process. So the browser gets a file that only this user can read, which leads to the link.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 FOLDER: Final = "keys"
-"""No command of an agent that has a sandbox can look there."""
+"""The folder of the file; a sandboxed command of an agent cannot read it."""
 PAGE: Final = """\
 <!doctype html>
 <html lang="en">
@@ -34,8 +34,8 @@ def console_file(folder: Path, link: str) -> Generator[Path]:
     """Keep a file that leads to the link, as long as the block lasts.
 
     Args:
-        folder: that of the server.
-        link: signs one browser in, once; after that the file is worth nothing.
+        folder: the folder of the server.
+        link: signs one browser in, once; after that the file is worthless.
     """
     # Made for this user alone, and under a name of its own: a folder may have several servers.
     descriptor, name = mkstemp(".html", "open-console-", folder / FOLDER)
@@ -48,7 +48,7 @@ def console_file(folder: Path, link: str) -> Generator[Path]:
 
 
 async def open_browser(file: Path, link: str) -> None:
-    """Open a browser, if there is one: the link was printed, too."""
+    """Open a browser, if there is one; the link was printed, too."""
     # A browser of Windows cannot read the files of the Linux beside it.
     is_beside_windows = "microsoft" in platform.release().lower()
     address = link if is_beside_windows else file.as_uri()

@@ -102,7 +102,7 @@ def _research(transcript: Transcript) -> str | ToolCall:
 
 
 def _answer(transcript: Transcript) -> str:
-    """Merge the results so far: of joined calls, and of notices that woke the session."""
+    """Merge the results so far, from joined calls and from notices that woke the session."""
     found, pending = _results(transcript)
     notices = [
         message.text.partition("Output:\n")[2]

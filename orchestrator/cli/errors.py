@@ -2,4 +2,4 @@
 
 
 class CommandError(Exception):
-    """A usage error: one line with what is wrong and what to do."""
+    """A usage error: one line that names the problem and the fix."""

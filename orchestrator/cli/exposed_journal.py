@@ -1,4 +1,4 @@
-"""A warning where the journal lies in the folder that agents work in."""
+"""A warning about a journal in the folder that agents work in."""
 
 import sys
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from orchestrator.kernel.state_files import is_inside
 def warn_of_exposed_journal(
     agents: Iterable[Agent[Any]], journal: str | None, workspace: Path | None = None
 ) -> None:
-    """Warn of a journal that a command of an agent could reach by an ordinary path.
+    """Warn about a journal that a command of an agent could reach by an ordinary path.
 
     Args:
-        agents: those that run.
-        journal: as the user named it.
+        agents: the agents that run.
+        journal: the journal as the user named it.
         workspace: the folder that tools work in; by default this one.
     """
     journals = journals_of(journal)

@@ -1,4 +1,4 @@
-"""What the commands about jobs read: the jobs of one journal, or of all in a folder."""
+"""The queries of the commands about jobs: the jobs of one journal, or of all in a folder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ FILE: Final = "schedule.db"
 ScheduleJournalOption = Annotated[
     str | None,
     Parameter(
-        help=f"The file in which jobs and their runs are recorded. By default {FILE} in the user's"
+        help=f"The file that records jobs and their runs. By default {FILE} in the user's"
         " state directory, or in ORCHESTRATOR_HOME."
     ),
 ]
 JobsJournalOption = Annotated[
     str | None,
     Parameter(
-        help="The journal of the process that begins the jobs: a file, or a folder. By default"
+        help="The journal of the process that starts the jobs: a file, or a folder. By default"
         f" {FILE} and all journals in the user's state directory, or in ORCHESTRATOR_HOME."
     ),
 ]
@@ -49,10 +49,10 @@ class FoundJob:
     record: JobRecord
     store: JournalStore
     title: str
-    """That journal as people know it."""
+    """The name of the journal for people."""
 
     def status_of(self, run: SessionId) -> str:
-        """Return how a run of the job ended, or what it does."""
+        """Return the status of a run of the job."""
 
         def read(reader: JournalReader) -> str:
             entries = reader.entries(run)
@@ -76,7 +76,7 @@ def schedule_journal(option: str | None) -> Path:
 
 
 def read_jobs(option: str | None) -> list[FoundJob]:
-    """Return the jobs of `--journal`, in the order in which their sessions began."""
+    """Return the jobs of `--journal`, ordered by the start of their sessions."""
     found: list[FoundJob] = []
     places = list(_places(option))
     for journals, name in places:
@@ -110,7 +110,7 @@ def _jobs(title: str, reader: JournalReader) -> list[JobRecord]:
 
 
 def find(jobs: Sequence[FoundJob], name: str) -> FoundJob:
-    """Return the job of a name."""
+    """Return the job with a name."""
     same = [it for it in jobs if full_name(it.record) == name]
     if len(same) > 1:
         places = ", ".join(it.title for it in same)

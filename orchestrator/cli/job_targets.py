@@ -1,4 +1,4 @@
-"""Where the answers of jobs can go, besides files, in a process of the command line: webhooks."""
+"""The targets of jobs, besides files, in a process of the command line: webhooks."""
 
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -25,12 +25,12 @@ class JobTargets:
     """The targets of jobs that are not open yet. `targets_for` makes it."""
 
     secret: "StoredSecret | None"
-    """By which webhooks are signed; None where no job has one."""
+    """The secret that signs webhooks; None if no job has one."""
     is_insecure: bool
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """What is redacted, by the names that it has in the environment."""
+        """The secrets to redact, by the names of their variables."""
         values = [] if self.secret is None else self.secret.value.split()
         return {
             SECRET if not number else f"{SECRET}_{number + 1}": value
@@ -56,8 +56,8 @@ def targets_for(jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False)
 
     Args:
         jobs: the jobs.
-        folder: where the secret is kept if the environment has none.
-        is_insecure: replies may cross a network in the clear.
+        folder: the folder of the secret, if the environment has none.
+        is_insecure: replies may cross a network unencrypted.
     """
     is_named = any(target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver)
     if not (is_named or os.environ.get(SECRET, "").strip()):

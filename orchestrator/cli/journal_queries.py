@@ -1,6 +1,6 @@
-"""Queries that commands ask of journals which this or other processes may be writing.
+"""Queries of commands about journals that this or other processes may be writing.
 
-Only the runs that a command shows are read, however many there are.
+Only the runs that a command shows are read, whatever the size of the journals.
 """
 
 import re
@@ -25,12 +25,12 @@ ReadT = TypeVar("ReadT")
 
 @attrs.frozen
 class Runs:
-    """Some of the runs of all journals, oldest first, and how many there are."""
+    """Some of the runs of all journals, oldest first, and the number of all runs."""
 
     shown: Sequence[SessionRecord]
     count: int
     damaged: Mapping[SessionId, JournalError]
-    """Those of them that cannot be read."""
+    """The runs that cannot be read."""
     unreadable: Sequence[JournalError]
     """The journals that cannot be read: there may be more runs in them."""
 
@@ -61,7 +61,7 @@ def _read_records(
     sessions: Sequence[SessionId],
     damaged: dict[SessionId, JournalError],
 ) -> Mapping[SessionId, SessionRecord]:
-    """Return sessions of one journal; what is wrong with the others goes into `damaged`."""
+    """Return sessions of one journal; the errors of unreadable ones go into `damaged`."""
 
     def read(reader: JournalReader) -> list[Entry]:
         # Numbers of entries mean something in one journal only.
@@ -81,18 +81,18 @@ def _read_records(
 
 @attrs.frozen(kw_only=True)
 class FoundRun:
-    """A run as its journal has it at one moment."""
+    """The state of a run in its journal at one moment."""
 
     id: SessionId
     kind: SessionKind
     journal: str
     """The name of its journal."""
     title: str
-    """That journal as people know it."""
+    """The name of the journal for people."""
     store: JournalStore
     entries: Sequence[Entry]
     writer: Writer | None
-    """The process that writes that journal; without one, nothing runs."""
+    """The process that writes that journal; without one, no task runs."""
 
     @property
     def has_writer(self) -> bool:
@@ -113,7 +113,7 @@ def read_run(journals: Journals, prefix: str | None) -> FoundRun:
 
 
 def _read_newest(journals: Journals) -> FoundRun:
-    """Return the newest run. The session that a job of a program has for itself is none."""
+    """Return the newest run, ignoring the sessions that jobs of programs keep."""
     for most in (1, None):
         newest = journals.sessions(newest=most)
         for it in reversed(newest.sessions):
@@ -125,7 +125,7 @@ def _read_newest(journals: Journals) -> FoundRun:
 
 
 def read_listed(journals: Journals, journal: str, run: SessionId) -> FoundRun:
-    """Return a run of which the journal is known."""
+    """Return a run whose journal is known."""
     store, title = journals.store(journal), title_of(journals, journal)
     entries, writer = read_journal(store, lambda reader: reader.entries(run))
     kind = _kind_of(run, entries, title)
@@ -143,7 +143,7 @@ def _kind_of(session: SessionId, entries: Sequence[Entry], title: str) -> Sessio
 
 
 def require_deletable(journals: Journals, journal: str, run: SessionId) -> None:
-    """Refuse to delete a run that is not idle; one that is damaged may be deleted."""
+    """Refuse to delete a run that is not idle; a damaged run may be deleted."""
     try:
         found = read_listed(journals, journal, run)
     except JournalError:
@@ -153,7 +153,7 @@ def require_deletable(journals: Journals, journal: str, run: SessionId) -> None:
 
 
 def run_of_task(journals: Journals, task: str) -> SessionId | None:
-    """Return the newest run that has a task whose id begins like this, if there is one."""
+    """Return the newest run that has a task whose id starts with a prefix, if there is one."""
     require_journal(journals)
     found = journals.sessions(prefix=task)
     if not found.sessions:
@@ -166,7 +166,7 @@ def run_of_task(journals: Journals, task: str) -> SessionId | None:
 def read_journal(
     store: JournalStore, read: Callable[[JournalReader], ReadT]
 ) -> tuple[ReadT, Writer | None]:
-    """Read something, and return it with the process that wrote the journal at that moment."""
+    """Read a value, and return it with the process that wrote the journal at that moment."""
     while True:
         writer = store.writer()
         with store.open_reader() as reader:
@@ -177,7 +177,7 @@ def read_journal(
 
 
 def title_of(journals: Journals, name: str) -> str:
-    """Return a journal as people know it: its file, or its name in a database."""
+    """Return the name of a journal for people: its file, or its name in a database."""
     file = journals.store(name).file
     return f"{name} in {journals.address}" if file is None else str(file)
 
@@ -209,7 +209,7 @@ def _find(journals: Journals, prefix: str) -> ListedSession:
 
 
 def _raise_unreadable(found: SessionList) -> None:
-    """Raise why a journal could not be read, if one could not: what is not found may be there."""
+    """Raise the error of an unreadable journal, if any: a missing run may be in it."""
     for error in found.unreadable.values():
         raise error
 

@@ -24,8 +24,8 @@ JournalOption = Annotated[
     Parameter(
         # The address of a database has a password, which no other process is to see.
         env_var=JOURNAL_VARIABLE,
-        help="Where runs are recorded: a file, which one process writes at a time; a folder"
-        " (runs/), in which each process has a journal of its own; or a database (postgresql://)."
+        help="The journal that records runs: a file, which one process writes at a time; a folder"
+        " (runs/), where each process has its own journal; or a database (postgresql://)."
         " By default the user's state directory, or ORCHESTRATOR_HOME.",
     ),
 ]
@@ -33,9 +33,9 @@ JournalOption = Annotated[
 ProgressOption = Annotated[
     Progress,
     Parameter(
-        help="How to show what happens: live in a terminal, plain lines elsewhere (auto),"
-        " or as asked for. json writes the facts of the journal to stdout, one a line, and"
-        " nothing else."
+        help="How to show progress: live in a terminal and plain lines elsewhere (auto), or the"
+        " kind that you name. json writes only the facts of the journal to stdout, one per"
+        " line."
     ),
 ]
 
@@ -43,9 +43,9 @@ ModelOption = Annotated[
     str | None,
     Parameter(
         help="The model of the agent that gets the goal, instead of its own: NAME, or 'NAME | NAME'"
-        " for one that stands in when the first fails. Its settings stay, and its delegates keep"
-        " the models that they name. In a folder of agents or a team.yaml without 'model:', it is"
-        " also that of delegates that name none. `orchestrator models` lists the names."
+        " to ask the second when the first fails. The agent keeps its settings, and its delegates"
+        " keep the models that they name. In a folder of agents or a team.yaml without 'model:',"
+        " delegates without a model use it, too. `orchestrator models` lists the names."
     ),
 ]
 
@@ -53,16 +53,15 @@ LanguageModelOption = Annotated[
     tuple[str, ...],
     Parameter(
         show_default=False,
-        help="A model that a run may take instead of that of its agent, besides those that the"
-        " agents name; several times for several. `orchestrator models` lists the names.",
+        help="A model that a run may ask for instead of its agent's own, besides the models that"
+        " the agents name; repeat it for several. `orchestrator models` lists the names.",
     ),
 ]
 
 AttachOption = Annotated[
     tuple[Path, ...],
     Parameter(
-        show_default=False,
-        help="A file or an image that goes with the goal; several times for several.",
+        show_default=False, help="A file or an image to send with the goal; repeat it for several."
     ),
 ]
 
@@ -73,7 +72,7 @@ BrowserOption = Annotated[
         name="",
         negative="--no-browser",
         show_default=False,
-        help="Open no browser: the link is printed in any case.",
+        help="Open no browser; the link is always printed.",
     ),
 ]
 
@@ -109,7 +108,7 @@ def with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
 
 
 def require_known_models(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of models, or refuse one of a provider that is not known."""
+    """Return names of models, or refuse one of an unknown provider."""
     known = {*known_providers(os.environ), "local"}
     for name in names:
         for one in name.split("|"):
@@ -123,7 +122,7 @@ def require_known_models(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_instructions(agent: Agent[Any], instructions: str | None) -> Agent[Any]:
-    """Return an agent with further instructions, if some were given."""
+    """Return an agent with additional instructions, if there are any."""
     if instructions is None:
         return agent
     if isinstance(agent, Pipeline) or not isinstance(agent.instructions, str):
@@ -135,7 +134,7 @@ def with_instructions(agent: Agent[Any], instructions: str | None) -> Agent[Any]
 
 
 def parts_of(agent: Agent[Any], files: tuple[Path, ...]) -> list[Part]:
-    """Return the files that go with the goal of an agent."""
+    """Return the files that are sent with the goal of an agent."""
     if files and isinstance(agent, Pipeline):
         raise CommandError(f"{agent.name} is a pipeline, which takes no files")
     return [_part_of(file) for file in files]
@@ -152,7 +151,7 @@ def _part_of(file: Path) -> Part:
 
 
 def media_type_of(name: str, data: bytes) -> str:
-    """Return the media type of a file: by its name, or text if it is any."""
+    """Return the media type of a file: by its name, or plain text if it is text."""
     guessed, encoding = mimetypes.guess_type(name)
     if guessed is not None and encoding is None:
         return guessed
@@ -164,9 +163,9 @@ def media_type_of(name: str, data: bytes) -> str:
 
 
 def server_folder(journals: Journals) -> Path:
-    """Return where the keys and secrets of a server are: beside its journals.
+    """Return the folder of a server's keys and secrets: beside its journals.
 
-    Those of a database have no folder: the user's own is taken, on each machine.
+    A database has no folder: the user's own folder is used, on each machine.
     """
     if journals.folder is not None:
         return journals.folder
@@ -192,10 +191,10 @@ def write_file(file: Path, text: str, *, private: bool = False, chosen: bool = T
 
     Args:
         file: the file.
-        text: what to write.
-        private: if it is new, only its owner may read it, whatever the umask says.
-        chosen: the user named it, so one that is there stays as open as it is; another one is
-            replaced, links and permissions included.
+        text: its content.
+        private: only the owner may read a new file, whatever the umask says.
+        chosen: the user named the file, so an existing one keeps its permissions; any other one is
+            replaced, including links and permissions.
     """
     mode = PRIVATE_FILE if private else 0o666
     try:

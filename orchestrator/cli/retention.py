@@ -1,7 +1,7 @@
-"""Which ended runs a server keeps: by their age, and by the size of its journal.
+"""The retention of a server: deletes ended runs by their age, and by the size of the journal.
 
-Both delete by the same pruning, the oldest runs first, while everything goes on. What is under way,
-and a reply that no client has taken, stays, whatever its age and size.
+Both prune the oldest runs first, while the server runs. Live runs, and replies that no client has
+taken, are kept at any age and size.
 """
 
 import re
@@ -16,11 +16,11 @@ from orchestrator.kernel.journal.audit import SERVER, AuditEvent
 from orchestrator.kernel.orchestrator import Orchestrator
 
 AGE_SECONDS: Final = 3600
-"""How often runs are looked for that have grown too old."""
+"""The seconds between two searches for runs that have grown too old."""
 SIZE_SECONDS: Final = 60
-"""How often the size of the file is looked at."""
+"""The seconds between two looks at the size of the file."""
 STEPS: Final = 10
-"""Of a journal that is too large, the oldest of so many parts is deleted at once."""
+"""A journal that is too large loses its oldest part of this many in one step."""
 UNITS: Final = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -34,23 +34,23 @@ def parse_size(size: str, option: str) -> int:
 
 @attrs.frozen(kw_only=True)
 class Retention:
-    """How long ended runs are kept, and how large a journal becomes by them."""
+    """The largest age of ended runs, and the largest size of a journal."""
 
     seconds: int | None = None
     size: int | None = None
-    """In bytes; of each journal."""
+    """The most bytes of each journal."""
 
     def require_file(self, *, is_database: bool) -> None:
-        """Refuse a size where the journal is a database, which has none of its own."""
+        """Refuse a size for a database, whose journals have no size of their own."""
         if is_database and self.size is not None:
             raise CommandError("--keep-size is for journals in files: use --keep")
 
     async def prune_forever(self, orchestrator: Orchestrator, file: Path | None) -> NoReturn:
-        """Delete what is not kept, now and again.
+        """Delete runs that are too old or too many, from time to time.
 
         Args:
             orchestrator: writes the journal.
-            file: the journal; None if that is a database.
+            file: the journal; None for a database.
         """
         next_age = 0.0
         while True:
@@ -64,13 +64,13 @@ class Retention:
 
 
 async def _prune(orchestrator: Orchestrator, before: float) -> int:
-    """Delete the idle runs without a newer fact, and return how many there were."""
+    """Delete the idle runs without a newer fact, and return their number."""
     by = AuditEvent(actor=SERVER, action="prune")
     return (await orchestrator.prune(before=before, by=by)).runs
 
 
 async def _prune_to_size(orchestrator: Orchestrator, file: Path, size: int) -> None:
-    """Delete the oldest runs until a journal is no larger, or nothing idle is left."""
+    """Delete the oldest runs until the journal is small enough, or no idle run is left."""
     await trio.lowlevel.checkpoint()
     while size_on_disk(file) > size:
         runs = orchestrator.runs

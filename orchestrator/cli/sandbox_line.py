@@ -1,4 +1,4 @@
-"""The sandbox of a command line: its option, and the line that says what holds commands."""
+"""The sandbox of a command line: its option, and the line that describes it."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ from orchestrator.kernel.settings import SANDBOX_VARIABLE
 SandboxOption = Annotated[
     SandboxName | None,
     Parameter(
-        help="What holds the commands of agents: bubblewrap, landlock, none, or the strongest"
-        " that works here (auto). By default what ORCHESTRATOR_SANDBOX says, else auto.",
+        help="The sandbox of the agents' commands: bubblewrap, landlock, none, or the strongest"
+        " one that works here (auto). By default ORCHESTRATOR_SANDBOX, else auto.",
         show_default=False,
     ),
 ]
@@ -26,12 +26,12 @@ SandboxOption = Annotated[
 async def choose_sandbox(
     name: SandboxName | None, agents: Iterable[Agent[Any]], *, quiet: bool = False
 ) -> SandboxChoice:
-    """Return the sandbox of a command line; say which it is if an agent may need it.
+    """Return the sandbox of a command line; print its name if an agent may need it.
 
     Args:
         name: the option.
-        agents: those that run.
-        quiet: say nothing.
+        agents: the agents that run.
+        quiet: print nothing.
     """
     choice = SandboxChoice(name or os.environ.get(SANDBOX_VARIABLE) or "auto")
     if not quiet and any(_starts_programs(one) for it in agents for one in reachable_agents(it)):
@@ -46,7 +46,7 @@ def _starts_programs(agent: Agent[Any]) -> bool:
 
 
 def describe_sandbox(found: Detected) -> str:
-    """Return in one line what holds commands, what it lacks, and why it is nothing stronger."""
+    """Return one line about a sandbox: its strength, its gaps, and why no stronger one works."""
     backend = found.backend
     what = "a wall" if backend.is_wall else "NO wall: commands may do what you may"
     if backend.name != "none" and not backend.is_wall:

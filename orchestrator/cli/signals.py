@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first drains what runs for a while, the second closes at once.
+"""Ctrl-C and SIGTERM: the first one drains the running tasks, the second one closes at once.
 
 Either way every task is settled in the journal. A task that hangs does not keep the process: it is
 abandoned, and the process exits.
@@ -20,9 +20,9 @@ from orchestrator.cli.terminal.keyboard import terminal_restorer
 from orchestrator.kernel.errors import ClosedError, JournalError
 
 GRACE_SECONDS: Final = 5
-"""How long tasks may run on after the first signal."""
+"""The seconds that tasks may run on after the first signal."""
 CLOSING_SECONDS: Final = 10
-"""How long closing may take after that: a tool in a thread has 5 seconds of its own."""
+"""The seconds that closing may take after that: a tool in a thread has 5 seconds of its own."""
 AT_ONCE_SECONDS: Final = 0.5
 """The same after the second signal."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -37,7 +37,7 @@ def run_stoppable(
 
     Args:
         work: returns its exit code, or None if a signal stopped it before its end.
-        grace: how long tasks may run on after the first signal.
+        grace: the seconds that tasks may run on after the first signal.
     """
     return trio.run(_run_until_stopped, work, grace)
 
@@ -56,19 +56,19 @@ async def _run_until_stopped(work: "Callable[[Stop], Awaitable[int | None]]", gr
 
 
 class Drainable(Protocol):
-    """What the first signal drains: an orchestrator, all those of a server, or a worker."""
+    """The part that the first signal drains: an orchestrator, a whole server, or a worker."""
 
     @property
     def working(self) -> int:
-        """How much runs now."""
+        """The number of running tasks."""
         ...
 
     async def drain(self, seconds: float) -> bool:
-        """Begin nothing new, wait for what runs, and return whether all has ended."""
+        """Start no new work, wait for the running work, and return whether all has ended."""
         ...
 
     async def abandon(self) -> None:
-        """Leave what still runs behind, because the process must exit."""
+        """Abandon the work that still runs, because the process must exit."""
         ...
 
 
@@ -79,7 +79,7 @@ class Stop:
         self.code = 0
         """The exit code if a signal stops the command; 0 before the first signal."""
         self.work_scope = trio.CancelScope()
-        """Cancelled when the grace is over. The work waits inside it, and reports after it."""
+        """Cancelled at the end of the grace. The work waits inside it, and reports after it."""
         self.command_scope = trio.CancelScope()
         self._orchestrator: Drainable | None = None
         self._idle_scope: trio.CancelScope | None = None
@@ -98,7 +98,7 @@ class Stop:
 
     @contextmanager
     def end_wait_on_signal(self) -> Generator[None]:
-        """Let the first signal end a wait that may never end by itself: for input."""
+        """Let the first signal end a wait for input, which may never end by itself."""
         with trio.CancelScope() as self._idle_scope:
             if self.is_requested:
                 self._idle_scope.cancel(reason="a signal came")
@@ -107,7 +107,7 @@ class Stop:
 
     @contextmanager
     def ignore_closed(self) -> Generator[None]:
-        """Ignore that the orchestrator begins nothing new, once a signal asked for that."""
+        """Ignore the error of a closed orchestrator, once a signal has asked it to close."""
         try:
             yield
         except ClosedError:
@@ -173,9 +173,9 @@ class Stop:
 
     @contextmanager
     def count_signals(self) -> Generator[None]:
-        """Let a third signal kill the process, as `kill -9` does.
+        """Let a third signal kill the process, like `kill -9`.
 
-        A blocked event loop handles none of the first two.
+        A blocked event loop does not handle the first two.
         """
         receive: Any = signal.getsignal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Finds the task that a user names: by id, by how that begins, or by path."""
+"""Finds the task that a user names: by its id, the start of the id, or its path."""
 
 from difflib import get_close_matches
 
@@ -9,13 +9,12 @@ from orchestrator.kernel.journal.journals import Journals
 
 
 def find_task(journals: Journals, name: str, run: str | None) -> tuple[FoundRun, Tree, TaskId]:
-    """Return a task with its run and the tree of that.
+    """Return a task with its run and the tree of the run.
 
     Args:
-        journals: where it is looked for.
-        name: its id, or how that begins; its path; or the id of its run, for the root.
-        run: how the id of its run begins; by default the one that has the task, for a path the
-            newest.
+        journals: the journals to search.
+        name: the id of the task, or its start; its path; or the id of its run, for the root.
+        run: the start of the run's id; by default the run of the task, or the newest for a path.
     """
     found = read_run(journals, _run_of(journals, name, run))
     tree = found.fold().sessions[found.id].tree

@@ -1,4 +1,4 @@
-"""Approval questions of a chat: one at a time, so that an answer fits the one that is shown."""
+"""The approval questions of a chat: one at a time, so that an answer fits the shown question."""
 
 import trio
 
@@ -36,11 +36,11 @@ class ApprovalPrompts:
             self._shown = None
 
     def is_answer(self, line: str) -> bool:
-        """Return whether a line without a slash answers the question that is shown."""
+        """Return whether a line without a slash answers the shown question."""
         return self._shown is not None and line.strip().lower() in ANSWER_WORDS
 
     async def answer(self, verdict: ApprovalVerdict, reason: str) -> None:
-        """Answer the question that is shown."""
+        """Answer the shown question."""
         await trio.lowlevel.checkpoint()
         if self._shown is None:
             print_hint(self._console, "Nothing waits for an approval.")
@@ -48,7 +48,7 @@ class ApprovalPrompts:
             await self._answer(self._shown, verdict, reason)
 
     async def deny_what_turns_wait_for(self) -> None:
-        """Deny each question that a turn waits for, until cancelled: no user is there any more."""
+        """Deny each question that a turn waits for, until cancelled: the user has left."""
         seen = 0
         while True:
             for question in self._session.open_questions:

@@ -1,8 +1,8 @@
 """The input line of a chat: editing, history and search, by prompt_toolkit in a thread.
 
 prompt_toolkit waits with asyncio, so it has a thread of its own. That thread owns the terminal: it
-reads all keys, and writes all output above the line that is typed. Whatever this process prints
-goes through it, so no text is ever mixed with typed text.
+reads all keys, and writes all output of this process above the typed line, so that printed and
+typed text never mix.
 """
 
 import io
@@ -34,7 +34,7 @@ STYLE: Final = Style.from_dict({"status": "fg:ansibrightblack"})
 
 
 class Key(Enum):
-    """A key that is no text."""
+    """A key that types no text."""
 
     INTERRUPT = "Ctrl-C"
 
@@ -55,7 +55,7 @@ class LineEditor:
         self._is_busy = False
         self._unwritten: deque[str] = deque()
         self._send, self.inputs = trio.open_memory_channel[Input](sys.maxsize)
-        """What the user has sent; it ends when they leave with Ctrl-D."""
+        """The lines that the user has sent; it ends when they leave with Ctrl-D."""
         self._trio = trio.lowlevel.current_trio_token()
         self._started = trio.Event()
         self._session = PromptSession[str](
@@ -84,7 +84,7 @@ class LineEditor:
         Args:
             unfinished: the line; it fits the width.
             status: the status.
-            is_busy: there is something that Ctrl-C stops.
+            is_busy: Ctrl-C has work to stop.
         """
         self._unfinished, self._status, self._is_busy = unfinished, status, is_busy
         self._session.app.invalidate()
@@ -95,7 +95,7 @@ class LineEditor:
         self._call(self._write)
 
     async def edit(self) -> None:
-        """Read what the user types until they leave, or `close` is called."""
+        """Read typed lines until the user leaves, or `close` is called."""
         try:
             await trio.to_thread.run_sync(self._run)
         finally:
@@ -197,7 +197,7 @@ class LineEditor:
 
 
 class ChatOutput(io.TextIOBase):
-    """A stream to the terminal; while a line is edited, its whole lines are written above that."""
+    """A stream to the terminal; while a line is edited, whole lines are written above it."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout
@@ -237,7 +237,7 @@ def _output() -> Vt100_Output:
 
 
 def _open_history(file: Path | None) -> History:
-    """Return what was typed in earlier chats: in a file that only this user may read."""
+    """Return the lines typed in earlier chats, from a file that only this user may read."""
     if file is None:
         return InMemoryHistory()
     make_private_folder(file.parent)
@@ -249,12 +249,12 @@ def _open_history(file: Path | None) -> History:
 async def open_line_editor(
     output: ChatOutput, history: Path | None, words: Sequence[str]
 ) -> AsyncGenerator[LineEditor]:
-    """Let the user type for the block, and write what this process prints above that.
+    """Let the user type for the block, and print all output of this process above the line.
 
     Args:
-        output: where the chat is printed.
-        history: the file of what was typed before; None keeps nothing.
-        words: what Tab completes.
+        output: the stream that the chat is printed to.
+        history: the file of earlier lines; None keeps no history.
+        words: the words that Tab completes.
     """
     editor = LineEditor(history, words)
     with raising_one_error():

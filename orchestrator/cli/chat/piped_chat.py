@@ -1,4 +1,4 @@
-"""A chat whose input is a pipe or a file: a line is a message, and the reply is printed."""
+"""A chat whose input is a pipe or a file: each line is a message, and the reply is printed."""
 
 from typing import NoReturn
 

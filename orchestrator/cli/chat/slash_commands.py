@@ -48,7 +48,7 @@ class ChangeModel:
 
 
 class SlashCommands:
-    """What the user can ask of a chat, besides talking to its agent."""
+    """The commands that the user can give in a chat."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class SlashCommands:
         return line.startswith("/") or self.approvals.is_answer(line)
 
     async def handle(self, line: str) -> ChangeModel | None:
-        """Do what a line says. A mistake of the user is printed."""
+        """Execute a command line. A mistake of the user is printed."""
         word, _, rest = line.strip().removeprefix("/").partition(" ")
         await trio.lowlevel.checkpoint()
         if (run := self._commands.get(word.lower())) is None:

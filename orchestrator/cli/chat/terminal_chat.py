@@ -1,6 +1,6 @@
 """A chat in a terminal: the answer streams above the line that the user types.
 
-The user may type at any time. What is sent during a turn is read by the next one.
+The user may type at any time. The next turn reads messages sent during a turn.
 """
 
 from typing import Final
@@ -42,7 +42,7 @@ from orchestrator.kernel.doors.session import Session
 from orchestrator.kernel.orchestrator import Orchestrator
 
 TICK_SECONDS: Final = 0.25
-"""How often the spinner and the clock of the status are drawn."""
+"""The seconds between two drawings of the spinner and the clock of the status."""
 
 
 class TerminalChat:
@@ -163,7 +163,7 @@ class TerminalChat:
                 pass
 
     def _print_task_event(self, event: RunEvent) -> None:
-        """Print that a task of this session begins in the background, or has ended."""
+        """Print that a task of this session starts in the background, or has ended."""
         if not self._shows_tasks:
             return
         node = self._session.tree[event.task]
@@ -200,7 +200,7 @@ class TerminalChat:
         self._print_lines(self._answer.end())
 
     async def _print_earlier_replies(self) -> None:
-        """Print replies that no earlier chat took. Those of this chat were shown already."""
+        """Print replies that no earlier chat took. Replies of this chat were already shown."""
         while True:
             reply: Reply = await self._session.replies.receive()
             if reply.turn <= self._turns_before:

@@ -1,6 +1,6 @@
-"""Text that streams, wrapped to the width of a terminal: words stay whole.
+"""Streaming text, wrapped to the width of a terminal: words stay whole.
 
-A line is whole once a line end, or a word that does not fit any more, has come after it.
+A line is complete after a line end, or after a word that does not fit any more.
 """
 
 from rich.cells import cell_len
@@ -9,16 +9,16 @@ from orchestrator.cli.terminal.transcript import cut_at_word
 
 
 class WrappedStream:
-    """The lines of a text that comes piece by piece."""
+    """The lines of a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self.text = ""
-        """All that has come."""
+        """The text so far."""
         self.unfinished = ""
-        """The last line, to which more may come."""
+        """The last line, which may still grow."""
 
     def add(self, text: str, width: int) -> list[str]:
-        """Add a piece, and return the lines that are whole now."""
+        """Add a piece, and return the lines that are now complete."""
         self.text += text
         *ended, self.unfinished = (self.unfinished + text).split("\n")
         lines = [part for line in ended for part in wrap_line(line, width)]
@@ -26,7 +26,7 @@ class WrappedStream:
         return [*lines, *more]
 
     def end(self) -> list[str]:
-        """Return what is left, and begin anew."""
+        """Return the unfinished line, and start a new text."""
         left = [self.unfinished] if self.unfinished else []
         self.text = self.unfinished = ""
         return left

@@ -1,6 +1,6 @@
 """`orchestrator ask`: send one question to a model.
 
-The model is set up as an agent's is: with prices, retries, and the fallback of `a | b`.
+The model is set up like the model of an agent: with prices, retries, and the fallback of `a | b`.
 """
 
 import math
@@ -34,12 +34,12 @@ from orchestrator.kernel.execution.model_resolver import CLOSE_SECONDS, ModelRes
 
 
 def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
-    """Ask a model one question. The answer goes to stdout as it comes, its cost to stderr.
+    """Ask a model one question. The answer streams to stdout, its cost goes to stderr.
 
     Args:
-        model: Its name, such as openai:gpt-5-mini; with 'a | b', b is asked where a fails.
-        question: What to ask.
-        reasoning: Show what the model thinks too, on stderr.
+        model: The name of the model, such as openai:gpt-5-mini; 'a | b' asks b if a fails.
+        question: The question.
+        reasoning: Show the reasoning of the model too, on stderr.
     """
     if not question.strip():
         raise CommandError("there is nothing to ask: the question is empty")

@@ -1,4 +1,4 @@
-"""`orchestrator audit`: who did what over HTTP and through the control socket, and when."""
+"""`orchestrator audit`: the actions over HTTP and through the control socket, with their times."""
 
 import datetime as dt
 import os
@@ -53,12 +53,12 @@ def audit(
 
     Args:
         since: Only rows that are newer than this: 12h, 30d, 2w.
-        key: Only what was done with the key of this name.
+        key: Only actions with the key of this name.
         json: Print one JSON array.
-        ndjson: Print one JSON object a line.
-        head: Print the head of each chain alone, JOURNAL:SEQ:HASH (SEQ:HASH where there is one
-            journal): keep it where the journal's owner cannot write.
-        anchor: A head that was kept: the chain must still contain it. Several for several
+        ndjson: Print one JSON object per line.
+        head: Print only the head of each chain, as JOURNAL:SEQ:HASH (SEQ:HASH for one journal).
+            Keep it where the owner of the journal cannot write.
+        anchor: A head that you kept: the chain must still contain it. Repeat it for several
             journals.
         prune: Delete the rows that are older than this, and put a checkpoint in their place. The
             journal must not be in use.
@@ -107,7 +107,7 @@ def audit(
 
 @attrs.frozen
 class _ShownRow:
-    """A row, and the name of its journal where there are several."""
+    """A row, and the name of its journal if there are several."""
 
     journal: str
     row: AuditRow
@@ -120,7 +120,7 @@ def _read(store: JournalStore) -> AuditLog:
 
 
 def _parse_anchors(texts: Sequence[str], names: Sequence[str]) -> Mapping[str, list[AuditHead]]:
-    """Return the heads that were kept, by journal: one that names none is of the first."""
+    """Return the kept heads by journal; a head without a journal belongs to the first one."""
     found: dict[str, list[AuditHead]] = {}
     for text in texts:
         journal, _, rest = text.strip().partition(":")

@@ -48,9 +48,9 @@ def chat(
     In a terminal, /help lists the commands, Ctrl-C stops an answer and Ctrl-D leaves.
 
     Args:
-        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
-            FILE:NAME. Without one, a scripted agent answers.
-        session: The id of an earlier chat, to go on with it.
+        file: The file that defines the agent: a Python file, a folder of agents (*.md), or a
+            team.yaml; or FILE:NAME. Without a file, a scripted agent answers.
+        session: The id of an earlier chat, to continue it.
     """
     if progress == "live":
         raise CommandError(
@@ -75,7 +75,7 @@ class _Options:
     session: str | None
 
     def command(self, session: str) -> str:
-        """Return how this chat goes on later."""
+        """Return the command that continues this chat later."""
         file = [] if self.file is None else [self.file]
         return command("chat", *file, "--session", session, journal=self.journal)
 
@@ -106,7 +106,7 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
 
 
 class _Talk:
-    """A session, with one model after the other."""
+    """A session, with one model after another."""
 
     def __init__(
         self, orchestrator: Orchestrator, console: Terminal, stop: Stop, options: _Options

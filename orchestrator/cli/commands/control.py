@@ -21,22 +21,22 @@ from orchestrator.kernel.control.server import AnswerApproval, Cancel, ControlRe
 from orchestrator.kernel.journal.journals import Journals
 
 SEARCHED_RUNS = 50
-"""The number of newest runs in which an approval is looked for."""
+"""The number of newest runs that are searched for an approval."""
 
 
 class NotDoneError(Exception):
-    """The request was understood, and could not be carried out."""
+    """The request was understood, but could not be carried out."""
 
 
 def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
-    """Cancel a task with all below it, or a whole run, and wait until they have ended.
+    """Cancel a task and all tasks below it, or a whole run, and wait until they have ended.
 
-    Exits with 0 if it is cancelled, and with 1 if it had ended or no process runs it.
+    Exits with 0 if it was cancelled, and with 1 if it had ended or no process runs it.
 
     Args:
-        task: The id of a run or of a task, or how it begins; or a path, such as
+        task: The id of a run or a task, or the start of an id; or a path, such as
             '/editor/researcher[2]'.
-        run: The run in which a path is looked for; by default the newest.
+        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     node = tree[id_]
@@ -48,13 +48,14 @@ def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = Non
 def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
     """Start no new task below a task, or in a whole run, until it is unpaused.
 
-    What runs goes on; what it asks for waits in the queue, also in the next process. Deadlines run
-    on. Exits with 0 if that is so, and with 1 if the task has ended or no process runs it.
+    Running tasks go on. The tasks that they delegate wait in the queue, also in the next process,
+    and their deadlines keep running. Exits with 0 if the task is paused, and with 1 if it has ended
+    or no process runs it.
 
     Args:
-        task: The id of a run or of a task, or how it begins; or a path, such as
+        task: The id of a run or a task, or the start of an id; or a path, such as
             '/editor/researcher[2]'.
-        run: The run in which a path is looked for; by default the newest.
+        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     done = f"paused: no new task starts below {tree[id_].path}"
@@ -62,14 +63,14 @@ def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None
 
 
 def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
-    """Start tasks below a task again, those that wait first.
+    """Start tasks below a paused task again; the waiting ones start first.
 
-    Exits with 0 if that is so, and with 1 if the task has ended or no process runs it.
+    Exits with 0 if the task is unpaused, and with 1 if it has ended or no process runs it.
 
     Args:
-        task: The id of a run or of a task, or how it begins; or a path, such as
+        task: The id of a run or a task, or the start of an id; or a path, such as
             '/editor/researcher[2]'.
-        run: The run in which a path is looked for; by default the newest.
+        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     return _do(found, Pause(id_, paused=False), f"unpaused: {tree[id_].path}")
@@ -83,10 +84,10 @@ def message(
     Exits with 0 if it will be read, and with 1 if the task has ended or no process runs it.
 
     Args:
-        task: The id of a run or of a task, or how it begins; or a path, such as
+        task: The id of a run or a task, or the start of an id; or a path, such as
             '/editor/researcher[2]'.
         text: The message.
-        run: The run in which a path is looked for; by default the newest.
+        run: The run to look for a path in; by default the newest.
     """
     if not text.strip():
         raise CommandError("there is nothing to tell: the message is empty")
@@ -105,12 +106,12 @@ def approve(
 ) -> int:
     """Approve a call that waits for an approval.
 
-    Exits with 0 if it is approved, and with 1 if it does not wait any more.
+    Exits with 0 if it was approved, and with 1 if it no longer waits.
 
     Args:
-        approval: The id of the question, or how it begins; by default the only one that waits.
+        approval: The id of the question, or its start; by default the only one that waits.
         scope: Approve it once, or also the same call later in its task or its session.
-        run: The run in which to look; by default all that go on.
+        run: The run to look in; by default all running ones.
     """
     return _answer(journals_of(journal), approval, run, ApprovalVerdict(scope))
 
@@ -125,12 +126,12 @@ def deny(
 ) -> int:
     """Deny a call that waits for an approval.
 
-    Exits with 0 if it is denied, and with 1 if it does not wait any more.
+    Exits with 0 if it was denied, and with 1 if it no longer waits.
 
     Args:
-        approval: The id of the question, or how it begins; by default the only one that waits.
+        approval: The id of the question, or its start; by default the only one that waits.
         why: The reason, which the agent reads.
-        run: The run in which to look; by default all that go on.
+        run: The run to look in; by default all running ones.
     """
     return _answer(journals_of(journal), approval, run, ApprovalVerdict.DENY, why)
 

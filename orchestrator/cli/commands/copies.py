@@ -1,4 +1,4 @@
-"""`orchestrator fork` and `retry`: begin a new run with facts of an old one."""
+"""`orchestrator fork` and `retry`: start a new run with the facts of an old one."""
 
 from typing import Literal
 
@@ -24,18 +24,19 @@ def fork(
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Go on live from where a task was delegated, in a new run.
+    """Run again from the point where a task was delegated, in a new run.
 
-    What was before is kept and not paid again; all after it is done again. It prints and exits as
-    `run` does, and with 2 if the run has not ended, or is of another agent.
+    All steps before that point are kept and cost nothing; all steps after it run again. The command
+    prints and exits like `run`, and exits with 2 if the run has not ended, or belongs to another
+    agent.
 
     Args:
-        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
-        task: The id of a task, or how it begins; or its path, such as '/editor/researcher[2]'.
-            That of the run does all of it again.
-        run: The run in which a path is looked for; by default the newest.
+        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
+        task: The id of a task, or its start; or its path, such as '/editor/researcher[2]'. The id
+            of the run does the whole run again.
+        run: The run to look for a path in; by default the newest.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print the answer, and nothing else.
+        quiet: Print only the answer.
     """
     return _run_copy(
         "fork",
@@ -62,20 +63,20 @@ def retry(
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Do a task that did not succeed again, in a new run that has all else of the old one.
+    """Run an unsuccessful task again, in a new run that keeps all other work of the old one.
 
-    The task begins anew. What those above it made of its end is done again, and so are tasks that
-    were refused or cancelled because of it. All else is kept and not paid again, and the old run
-    stays as it is. It prints and exits as `run` does, and with 2 if the task has succeeded, or its
-    run has not ended.
+    The task starts from the beginning. The tasks above it repeat the steps that followed its end,
+    and tasks that were refused or cancelled because of it run again. All other work is kept and
+    costs nothing, and the old run does not change. The command prints and exits like `run`, and
+    exits with 2 if the task has succeeded, or its run has not ended.
 
     Args:
-        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
-        task: The id of a task, or how it begins; or its path, such as '/editor/researcher[2]'.
-            That of the run does all of it again.
-        run: The run in which a path is looked for; by default the newest.
+        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
+        task: The id of a task, or its start; or its path, such as '/editor/researcher[2]'. The id
+            of the run does the whole run again.
+        run: The run to look for a path in; by default the newest.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print the answer, and nothing else.
+        quiet: Print only the answer.
     """
     return _run_copy(
         "retry",

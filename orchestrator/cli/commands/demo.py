@@ -40,7 +40,7 @@ def demo(
     Args:
         stateless: Ask once instead of in a session: every task is joined.
         local: Use a real model, small and silly, that runs on this machine.
-        seconds: How long a scripted model takes for an answer.
+        seconds: The seconds that a scripted model takes for an answer.
     """
     if not 0 <= seconds < math.inf:
         raise CommandError(f"--seconds is {seconds}; it must be 0 or more")
@@ -66,7 +66,7 @@ async def _show_demo(
     journal: str | None,
     progress: Progress,
 ) -> int | None:
-    """Run the scripted team, and print what was joined, what was detached, and why."""
+    """Run the scripted team, and print which tasks were joined, which were detached, and why."""
     ask = _ask_once if stateless else _ask_in_session
     tree: Tree | None = None
     async with (
@@ -109,7 +109,7 @@ async def _show_demo(
 async def _show_local_demo(
     console: Terminal, model: CloseableModel, stop: Stop, *, journal: str | None, progress: Progress
 ) -> int | None:
-    """Run a team on a real model that is on this machine."""
+    """Run a team with a real model on this machine."""
     print_dim(console, LOCAL_NOTE)
     _print_text(console, "question", QUESTION)
     run: Run[str] | None = None

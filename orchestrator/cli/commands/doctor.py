@@ -24,9 +24,9 @@ LEVEL_STYLES: Final = {
 
 
 def doctor(*, journal: JournalOption = None) -> int:
-    """Check that journals are whole, without changing them, and show what holds commands here.
+    """Check that journals are whole, without changing them, and show the sandbox of this machine.
 
-    Exits with 0 if all are, and with 1 if one is not.
+    Exits with 0 if all journals are whole, and with 1 if one is not.
     """
     journals = journals_of(journal)
     require_journal(journals)
@@ -45,7 +45,7 @@ def doctor(*, journal: JournalOption = None) -> int:
 
 
 def _check(journals: Journals, name: str, console: Terminal) -> int:
-    """Print what is found in one journal, and return how much of it is wrong."""
+    """Print the findings in one journal, and return the number of problems."""
     title = title_of(journals, name)
     console.print(Text(f"journal {title}", style="bold"), soft_wrap=True)
     wrong = 0

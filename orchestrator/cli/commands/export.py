@@ -31,11 +31,11 @@ def export(
     """Write the tree of a run for another program.
 
     Args:
-        run: The id of the run, or how it begins; by default the newest one.
-        format: text: a line a task. mermaid, dot, svg: a chart of the collapsed tree, at most 120
+        run: The id of the run, or its start; by default the newest run.
+        format: text: a line per task. mermaid, dot, svg: a chart of the collapsed tree, at most 120
             boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
             speedscope. html: the report, without transcripts.
-        output: The file; by default stdout. One that is there is replaced.
+        output: The file; by default stdout. An existing file is replaced.
     """
     journals = journals_of(journal)
     if output is not None:

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 INSTALL: Final = "pip install 'delegation-orchestrator[chat]'"
 TELEGRAM_TOKEN: Final = "TELEGRAM_BOT_TOKEN"  # noqa: S105 (the name of a variable)
 TELEGRAM_API: Final = "TELEGRAM_API_URL"
-"""Names another server of the Bot API: one of your own, or a stand-in for tests."""
+"""The variable with the address of another Bot API server: your own, or a stand-in for tests."""
 TELEGRAM_SECRET: Final = "TELEGRAM_WEBHOOK_SECRET"  # noqa: S105 (the name of a variable)
 SLACK_TOKEN: Final = "SLACK_BOT_TOKEN"  # noqa: S105 (the name of a variable)
 SLACK_APP_TOKEN: Final = "SLACK_APP_TOKEN"  # noqa: S105 (the name of a variable)
 SLACK_SECRET: Final = "SLACK_SIGNING_SECRET"  # noqa: S105 (the name of a variable)
 SLACK_API: Final = "SLACK_API_URL"
-"""Names another server of Slack's methods: that of GovSlack, or a stand-in for tests."""
+"""The variable with another address of Slack's API: GovSlack, or a stand-in for tests."""
 DISCORD_TOKEN: Final = "DISCORD_BOT_TOKEN"  # noqa: S105 (the name of a variable)
 DISCORD_API: Final = "DISCORD_API_URL"
-"""Names another server of Discord's API: a stand-in for tests."""
+"""The variable with another address of Discord's API: a stand-in for tests."""
 
 
 def gateway(
@@ -64,30 +64,30 @@ def gateway(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Let people talk to the agent of a file where they are: on Telegram, Slack or Discord.
+    """Let people talk to the agent of a file on Telegram, Slack or Discord.
 
-    No person may talk unless they are allowed, or show a pairing code. Tokens come from the
+    A person may talk only if they are allowed, or show a pairing code. Tokens come from the
     environment: TELEGRAM_BOT_TOKEN; SLACK_BOT_TOKEN, and SLACK_APP_TOKEN or SLACK_SIGNING_SECRET;
-    DISCORD_BOT_TOKEN. The jobs of the file begin by the clock meanwhile, and may deliver to chats.
-    Ctrl-C or SIGTERM ends it: what is under way goes on with the next start.
+    DISCORD_BOT_TOKEN. Meanwhile the jobs of the file start by the clock, and may deliver to chats.
+    Ctrl-C or SIGTERM ends it, and the next start continues unfinished work.
 
     Args:
-        file: What defines the agent: FILE or FILE:NAME.
-        telegram: Talk on Telegram, which is asked for what is new (long polling).
-        telegram_webhook: Talk on Telegram, which calls this https address: it ends with /telegram,
+        file: The file that defines the agent: FILE or FILE:NAME.
+        telegram: Talk on Telegram: this process polls for new messages (long polling).
+        telegram_webhook: Talk on Telegram: it calls this https address, which ends with /telegram
             and leads to --host and --port.
-        slack: Talk on Slack, to which this process connects (Socket Mode).
-        slack_events: Talk on Slack, which calls an https address of yours (Events API): it ends
-            with /slack, and leads to --host and --port.
-        discord: Talk on Discord, to which this process connects.
+        slack: Talk on Slack: this process connects to it (Socket Mode).
+        slack_events: Talk on Slack: it calls an https address of yours (Events API), which ends
+            with /slack and leads to --host and --port.
+        discord: Talk on Discord: this process connects to it.
         settings: A file that says who may talk, how much, and in which personalities.
-        allow: A person who may talk, as telegram:USER_ID, slack:USER_ID or discord:USER_ID; several
-            times for several.
+        allow: A person who may talk, as telegram:USER_ID, slack:USER_ID or discord:USER_ID; repeat
+            it for several.
         pair: Print a code: the first person who sends /pair CODE within an hour may talk, too.
-        workspace: The folder that tools work in, and that takes files of people; by default this
-            one.
-        host: Where to listen for calls of platforms, if any calls.
-        port: 0 takes any that is free, and says which.
+        workspace: The folder that tools work in, and where files of people are stored; by default
+            this one.
+        host: The address to listen at for calls of platforms.
+        port: The port to listen at; 0 takes a free one and prints it.
         insecure: Let other machines connect without TLS: a proxy in front of it speaks TLS.
     """
     require_extra()
@@ -165,7 +165,7 @@ def gateway(
 
 
 def require_extra() -> None:
-    """Raise unless what chat platforms need is installed."""
+    """Raise unless the packages that chat platforms need are installed."""
     if any(
         find_spec(it) is None
         for it in ("httpx2", "telegramify_markdown", "trio_websocket", "starlette")
@@ -198,7 +198,7 @@ def slack_platform(
 
     Args:
         environ: the environment, which has the secrets.
-        is_called: Slack calls us (Events API), instead of being connected to (Socket Mode).
+        is_called: Slack calls us (Events API); otherwise we connect to it (Socket Mode).
     """
     from orchestrator.products.chat.slack import open_slack
     from orchestrator.products.chat.slack.api import API_URL
@@ -294,7 +294,7 @@ async def open_listener(
 
 
 def reporter(orchestrator: Orchestrator) -> Callable[[str], None]:
-    """Return what tells the operator what happens, without secrets."""
+    """Return a function that tells the operator about events, without secrets."""
 
     def report(line: str) -> None:
         shown = printable(orchestrator.read.redactor.redact(line))

@@ -1,4 +1,4 @@
-"""`orchestrator init`: write a small team to begin with."""
+"""`orchestrator init`: write a small team to start with."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from orchestrator.kernel.execution.model_resolver import known_providers
 
 
 def init(folder: Path = Path(), /, *, model: str | None = None) -> None:
-    """Write a small team and its test: team.py and test_team.py. Both run as they are.
+    """Write a small team and its test: team.py and test_team.py. Both run unchanged.
 
     Args:
-        folder: Where; by default this directory. Files that are there are never replaced.
-        model: The name of the agents' model, such as openai:gpt-5-mini; by default they are
+        folder: The folder to write to; by default this one. Existing files are never replaced.
+        model: The name of the agents' model, such as openai:gpt-5-mini; by default the models are
             scripted, and need no key.
     """
     if model is not None:
@@ -40,7 +40,7 @@ def init(folder: Path = Path(), /, *, model: str | None = None) -> None:
 
 
 def _require_name(model: str) -> None:
-    """Refuse a name that is no model's now, not when the team runs. A key is needed only then."""
+    """Refuse an unknown model now, instead of when the team runs. A key is needed only then."""
     provider, _, name = model.partition(":")
     providers = (*known_providers(os.environ), "local")
     if provider not in providers or not name.replace("-", "").replace(".", "").isalnum():

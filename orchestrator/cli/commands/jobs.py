@@ -1,4 +1,4 @@
-"""`orchestrator jobs`: see, run, change, pause, resume and remove what begins by the clock."""
+"""`orchestrator jobs`: list, run, change, pause, resume and remove the jobs of a journal."""
 
 import sys
 import time
@@ -23,13 +23,13 @@ from orchestrator.products.schedule import JobAction, JobEdit, Scheduler
 from orchestrator.products.schedule.job import full_name, is_declared
 
 jobs = App(
-    name="jobs", help="See, run, change, pause, resume and remove jobs, which begin by the clock."
+    name="jobs", help="List, run, change, pause, resume and remove the jobs that the clock starts."
 )
 
 
 @jobs.command(name="list")
 def list_jobs(*, journal: JobsJournalOption = None) -> None:
-    """List the jobs: when each begins next, and how its last run ended."""
+    """List the jobs, each with its next start and the outcome of its last run."""
     table = _table("job", "schedule", "next", "last run", "agent", "goal")
     now = time.time()
     for found in read_jobs(journal):
@@ -49,7 +49,7 @@ def list_jobs(*, journal: JobsJournalOption = None) -> None:
 
 @jobs.command
 def history(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Show what became of the times of a job: its runs, and why none began.
+    """Show the start times of a job: the run of each, or why no run started.
 
     Args:
         job: The name of the job.
@@ -67,7 +67,7 @@ def history(job: str, /, *, journal: JobsJournalOption = None) -> None:
 
 @jobs.command
 def run(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Begin a run of a job now. Its next time stays as it is.
+    """Start a run of a job now. Its next start time does not change.
 
     Args:
         job: The name of the job.
@@ -77,7 +77,7 @@ def run(job: str, /, *, journal: JobsJournalOption = None) -> None:
 
 @jobs.command
 def pause(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Begin no runs of a job until it is resumed; what runs goes on.
+    """Start no runs of a job until it is resumed; running ones go on.
 
     Args:
         job: The name of the job.
@@ -87,7 +87,7 @@ def pause(job: str, /, *, journal: JobsJournalOption = None) -> None:
 
 @jobs.command
 def resume(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Begin the runs of a job again. What was due meanwhile is not caught up.
+    """Start the runs of a job again. Runs that it missed are not caught up.
 
     Args:
         job: The name of the job.
@@ -107,17 +107,17 @@ def edit(
     catch_up: str | None = None,
     journal: JobsJournalOption = None,
 ) -> None:
-    """Change a job. Its times count anew from now on; what runs goes on as it began.
+    """Change a job. Its times count from now on; a running one goes on unchanged.
 
-    A job of a file is what the file says again at the next start: change it there, too.
+    At the next start, a job of a file is read from the file again: change it there, too.
 
     Args:
         job: The name of the job.
-        schedule: When it begins: 0 8 * * MON, every 2h, in 30m, 2026-12-24T18:00.
-        goal: What its agent is to do.
+        schedule: The times: 0 8 * * MON, every 2h, in 30m, 2026-12-24T18:00.
+        goal: The goal of its agent.
         zone: The time zone of the schedule, such as Europe/Berlin.
-        deliver: Where its answers go, instead of all targets so far; several times for several.
-        catch_up: How late it may begin, such as 2h.
+        deliver: The target of its answers, instead of all earlier targets; repeat it for several.
+        catch_up: How late a run may start, such as 2h.
     """
     change = JobEdit(
         schedule=schedule, goal=goal, zone=zone, deliver=deliver or None, catch_up=catch_up
@@ -135,7 +135,7 @@ def edit(
 
 @jobs.command
 def remove(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Remove a job that an agent has set; one of a file is removed there.
+    """Remove a job that an agent has set; remove a job of a file from the file.
 
     Args:
         job: The name of the job.
@@ -158,7 +158,7 @@ def _act(job: str, action: JobAction, journal: str | None) -> dict[str, Any]:
 
 
 def _request(found: FoundJob, change: JobAction | JobEdit) -> dict[str, Any]:
-    """Have the process that begins a job change it; or do it here, if there is none."""
+    """Change a job in the process that starts it; or here, if there is no such process."""
     path, name = found.store.file, full_name(found.record)
     if path is None:
         raise CommandError(f"{found.title} is a database: its servers do that, at /v1/jobs/{name}")

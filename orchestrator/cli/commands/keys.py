@@ -31,13 +31,13 @@ from orchestrator.products.server.keys.key import ORDINARY, Key, KeyLimits, Scop
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 LONGEST_SECONDS: Final = 36_500 * SECONDS["d"]
-"""A date later than a calendar has could not be shown."""
+"""The longest life of a key: later dates could not be shown."""
 
 JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
 
 keys = App(
     name="keys",
-    help="Make, list, replace and revoke the keys of a server. One that runs sees it at once.",
+    help="Make, list, replace and revoke the keys of a server. A running server sees it at once.",
 )
 
 
@@ -59,15 +59,15 @@ def add(
     """Make a key, and print its token: it is shown only now, and stored nowhere.
 
     Args:
-        name: What to call it: ci, ann@laptop.
-        owner: Whose runs it sees and makes; by default its own, under its name.
-        scope: What it may do: run, read, steer, approve, admin; several times for several. By
+        name: The name of the key: ci, ann@laptop.
+        owner: The owner whose runs it sees and makes; by default an owner with the key's name.
+        scope: An action that it allows: run, read, steer, approve, admin; repeat it for several. By
             default run, read and steer.
-        expires: When it ends: 12h, 30d, 2w from now. By default never.
-        requests_per_second: How many requests it may make a second.
-        runs_at_once: How many of its runs may be under way at once.
-        tokens_per_day: How many tokens its runs may use a day.
-        dollars_per_day: What its runs may cost a day.
+        expires: The time until it expires: 12h, 30d, 2w. By default never.
+        requests_per_second: The most requests per second.
+        runs_at_once: The most runs at once.
+        tokens_per_day: The most tokens that its runs may use per day.
+        dollars_per_day: The most dollars that its runs may cost per day.
     """
     limits = KeyLimits(
         requests_per_second=requests_per_second,
@@ -94,7 +94,7 @@ def add(
 
 @keys.command(name="list")
 def list_(*, json: JsonOption = False, journal: JournalOption = None) -> None:
-    """List the keys; none of them can be read out of this."""
+    """List the keys, without their tokens."""
     stored = read_keys(_file(journal))
     if json:
         shown = [_as_json(it.key, tokens=len(_valid_tokens(it))) for it in stored]
@@ -118,12 +118,12 @@ def list_(*, json: JsonOption = False, journal: JournalOption = None) -> None:
 
 @keys.command
 def revoke(name: str, /, *, json: JsonOption = False, journal: JournalOption = None) -> None:
-    """Revoke a key with all of its tokens: from now on they are refused.
+    """Revoke a key and all of its tokens: from now on they are refused.
 
     Its runs go on, and stay its owner's.
 
     Args:
-        name: Which key.
+        name: The name of the key.
     """
     key = revoke_key(_file_to_change(journal), name)
     _record("keys.revoke", name, journal)
@@ -137,8 +137,8 @@ def rotate(
     """Give a key another token, and print it: it is shown only now.
 
     Args:
-        name: Which key.
-        grace: How long the token before stays valid: 0s, 30m, 1h, 7d.
+        name: The name of the key.
+        grace: How long the old token stays valid: 0s, 30m, 1h, 7d.
     """
     key, token = rotate_key(
         _file_to_change(journal), name, now=time.time(), grace=_seconds(grace, "--grace")
@@ -148,7 +148,7 @@ def rotate(
 
 
 def _record(action: str, name: str, journal: str | None) -> None:
-    """Record a change in the audit, if there are journals, and no server that does so itself."""
+    """Record a change in the audit, if there are journals, and no server that records it itself."""
     journals = journals_of(journal)
     names = journals.names()
     if not names or any(_has_server(journals.store(it)) for it in names):

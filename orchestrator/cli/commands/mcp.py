@@ -23,8 +23,8 @@ INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 mcp = App(
     name="mcp",
-    help="Agents as tools of MCP clients: orchestrator mcp FILE speaks MCP on stdin and stdout. The"
-    " commands are about the servers whose tools agents use.",
+    help="Serve agents as tools of MCP clients: orchestrator mcp FILE speaks MCP on stdin and"
+    " stdout. The commands manage the servers whose tools agents use.",
 )
 mcp.command(login)
 mcp.command(logout)
@@ -42,17 +42,17 @@ def speak(
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Speak MCP on stdin and stdout: each agent is a tool of the program that starts this.
+    """Speak MCP on stdin and stdout: each agent is a tool of the program that starts this command.
 
-    Nothing else is written to stdout; what the file prints goes to stderr. It ends with its stdin.
-    A task that a client polls for goes on when this is started again.
+    Only MCP is written to stdout; output of the file goes to stderr. The command ends when its
+    stdin does. A task that a client polls for goes on when the command is started again.
 
     Args:
-        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
-            of them; FILE:NAME for one.
-        tasks: Whether calls are tasks that outlive their request: forbidden, optional (where the
-            client can poll, which is the default) or required; AGENT=MODE for one agent, several
-            times for several.
+        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
+            team.yaml; FILE:NAME for one agent.
+        tasks: Whether calls are tasks that outlive their request: forbidden, optional (the
+            default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for
+            several.
         workspace: The folder that tools work in; by default this one.
     """
     if workspace is not None and not workspace.is_dir():

@@ -49,8 +49,8 @@ FileOption = Annotated[
     str | None,
     Parameter(
         name=["--file", "-f"],
-        help="What names the servers: a .mcp.json, a Python file with agents, a folder of agents"
-        " (*.md) or a team.yaml. By default the .mcp.json of this folder.",
+        help="The file that names the servers: a .mcp.json, a Python file with agents, a folder of"
+        " agents (*.md) or a team.yaml. By default the .mcp.json of this folder.",
     ),
 ]
 JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
@@ -71,11 +71,12 @@ def login(
 
     Args:
         server: The name of a server in --file, or its address.
-        scope: What the login has to allow besides what the server names; several times for several.
-        port: Where the browser comes back to on this machine; by default any that is free.
-        client_id: As whom the server knows you, if it does not register strangers. A secret is
+        scope: A permission to ask for besides those that the server names; repeat it for several.
+        port: The port on this machine that the browser returns to; by default a free one.
+        client_id: Your client id at the server, if it does not register new clients. A secret is
             read from ORCHESTRATOR_MCP_CLIENT_SECRET.
-        client_metadata_url: Where the server may read who we are, instead of registering us.
+        client_metadata_url: A URL where the server can read about this client, instead of
+            registering it.
     """
     if not 0 <= port < 65_536:
         raise CommandError(f"--port {port} is no port: 1 to 65535, or 0 for any")
@@ -120,7 +121,7 @@ def login(
 
 
 def logout(server: str, /, *, file: FileOption = None) -> int:
-    """Forget the login at a server, and tell it so if it can be told.
+    """Forget the login at a server, and revoke it there if the server allows that.
 
     Args:
         server: The name of a server in --file, or its address.
@@ -149,9 +150,9 @@ def logout(server: str, /, *, file: FileOption = None) -> int:
 
 
 def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
-    """Connect to all servers, and say what each is: its state, its tools, what is wrong with it.
+    """Connect to all servers, and print the state, the tools and the problems of each.
 
-    0 is that all can be used, 1 that one cannot.
+    Exits with 0 if all can be used, and with 1 if one cannot.
     """
     servers = _servers(file)
     _require_sdk()
@@ -180,7 +181,7 @@ def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
 def probe(server: str, /, *, file: FileOption = None) -> int:
     """Connect to a server and list its tools, with the time of each step.
 
-    0 is that it can be used, 1 that it cannot.
+    Exits with 0 if it can be used, and with 1 if it cannot.
 
     Args:
         server: The name of a server in --file, or its address.
@@ -212,7 +213,7 @@ def probe(server: str, /, *, file: FileOption = None) -> int:
 
 @attrs.frozen
 class _Shown:
-    """What is said of a server."""
+    """The printed state of a server."""
 
     name: str
     state: str
@@ -250,7 +251,7 @@ def _count(tools: int) -> str:
 
 @asynccontextmanager
 async def _connections() -> AsyncGenerator[McpConnections]:
-    """Give connections that end with the block, and what they started."""
+    """Yield connections, which end with the block together with the processes that they started."""
     redactor = Redactor(secret_values(os.environ))
     state = state_folder(os.environ)
     connections = McpConnections(

@@ -1,4 +1,4 @@
-"""`orchestrator models`: list the providers, and what each needs.
+"""`orchestrator models`: list the providers, and the key or extra that each needs.
 
 A key is never printed, only whether there is one.
 """
@@ -38,7 +38,7 @@ class _Row:
 
 
 def models() -> None:
-    """List the providers of models, and what each needs: a key, an extra."""
+    """List the providers of models, and the key or extra that each needs."""
     # Imported late: only this command reads prices before a model is called.
     from orchestrator.agents.models.wrappers.genai_prices_data import source
 
@@ -103,7 +103,7 @@ def _address(provider: Provider, environ: Mapping[str, str]) -> str:
 
 
 def _shown(url: str, environ: Mapping[str, str]) -> str:
-    """Return an address without what may be secret in it."""
+    """Return an address without its secret parts."""
     keys = {environ.get(other.key_variable, "").strip() for other in PROVIDERS.values()}
     return printable(redacted(_QUERY.sub("?***", _LOGIN.sub("***@", url)), keys))
 

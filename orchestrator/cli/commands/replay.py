@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from orchestrator.products.history.replay.compare import Difference
 
 EXCERPT_CHARACTERS: Final = 240
-"""How much of each text a difference shows."""
+"""The number of characters of each text that a difference shows."""
 COMMON_CHARACTERS: Final = 40
-"""How much of that comes before the first character that differs."""
+"""How many of them come before the first character that differs."""
 
 
 def replay(run: str | None = None, /, *, file: str, journal: JournalOption = None) -> int:
-    """Do a run again from what the journal has of it: no model is asked, no tool is run.
+    """Replay a run from its journal: no model is asked, and no tool runs.
 
-    Exits with 0 if it is the same, and with 1 if not: then it shows the first difference. A run
-    that was interrupted, or is under way, is replayed up to where its record ends.
+    Exits with 0 if the replay is the same, and with 1 if not: then it shows the first difference. A
+    run that was interrupted, or still runs, is replayed up to the end of its record.
 
     Args:
-        run: The id of the run, or how it begins; by default the newest one.
-        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
+        run: The id of the run, or its start; by default the newest run.
+        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
     """
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file, calls_models=False)

@@ -21,7 +21,7 @@ from orchestrator.delegation import SessionId, printable
 from orchestrator.kernel.journal.journals import Journals
 
 FILE_ID_CHARACTERS: Final = 12
-"""How many characters of a run's id are in the default file name."""
+"""The number of characters of a run's id in the default file name."""
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class WrittenReport:
 
     file: Path
     sentence: str
-    """What is in it."""
+    """A sentence about its contents."""
 
 
 def report(
@@ -45,12 +45,11 @@ def report(
     """Write a run as one HTML file that needs no network, to look at and to send around.
 
     Args:
-        run: The id of the run, or how it begins; by default the newest one.
-        output: The file; by default run-ID.html in this directory. One that is there is
-            replaced.
-        transcripts: Which transcripts are in the file: as many as fit a file of 5 MB (auto), none
-            (then without the answer, too), those of tasks that did not succeed, or all. They may be
-            confidential, so only you may read the file, unless it has none.
+        run: The id of the run, or its start; by default the newest run.
+        output: The file; by default run-ID.html in this directory. An existing file is replaced.
+        transcripts: The transcripts in the file: as many as fit 5 MB (auto), none (and no answer),
+            those of unsuccessful tasks, or all. They may be confidential, so only you may read the
+            file, unless it has none.
         open: Open the file in the browser.
     """
     written = report_run(journals_of(journal), run, output=output, transcripts=transcripts)

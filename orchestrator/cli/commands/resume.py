@@ -1,4 +1,4 @@
-"""`orchestrator resume`: go on with a run whose process died."""
+"""`orchestrator resume`: continue a run whose process died."""
 
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import require_one_document, show_run
@@ -21,17 +21,17 @@ def resume(
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Go on with a run that was interrupted: its process was killed, or the machine went down.
+    """Continue a run that was interrupted: its process was killed, or the machine went down.
 
-    It goes on from its last durable step, and what is finished is not paid for again. Its budgets
-    hold on, and count what it has used. It prints and exits as `run` does, and with 2 if the run
-    was not interrupted, or is of another agent.
+    The run continues from its last durable step, and finished work costs nothing again. Its budgets
+    still hold, and count the earlier usage. The command prints and exits like `run`, and exits with
+    2 if the run was not interrupted, or belongs to another agent.
 
     Args:
-        file: What defines its agent: FILE, or FILE:NAME if it defines several, as for `run`.
-        run: The id of the run, or how it begins; by default the newest one.
+        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
+        run: The id of the run, or its start; by default the newest run.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print the answer, and nothing else.
+        quiet: Print only the answer.
     """
     require_one_document(json=json, progress=progress)
     # The file may run any code, so it is loaded before the event loop starts.

@@ -61,17 +61,17 @@ def run(
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
 
     Exits with 0 if it succeeded, 1 if it failed, 3 if it was over budget, 4 if it ran out of time
-    and 5 if it was cancelled; with 2 if there was something wrong with the command.
+    and 5 if it was cancelled; with 2 if the command is wrong.
 
     Args:
-        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
-            FILE:NAME, if it defines several.
-        goal: What the agent is to do; of a pipeline that takes no text, JSON.
+        file: The file that defines the agent: a Python file, a folder of agents (*.md), or a
+            team.yaml; or FILE:NAME, if it defines several.
+        goal: The goal of the agent; JSON for a pipeline that does not take text.
         instructions: Instructions for this run, in addition to the agent's own.
-        resume_on_crash: If a run of the same agent and goal that was begun so was interrupted by a
-            crash, go on with that one: for commands that are started again until they succeed.
+        resume_on_crash: Continue a run of the same agent and goal that was started with this option
+            and interrupted by a crash: for commands that are repeated until they succeed.
         json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print the answer, and nothing else.
+        quiet: Print only the answer.
     """
     if not goal.strip():
         raise CommandError(
@@ -139,15 +139,15 @@ async def show_run(
     Args:
         agent: the agent that runs.
         begin: runs it.
-        stop: what a signal does to it.
-        run: the id of an earlier run that goes on; by default a new one begins.
-        opens: the id of a run whose journal is opened; by default of the one that goes on.
-        runs: whether a later command can find a run that is begun by its goal.
-        quiet: show nothing but the answer.
+        stop: stops it on a signal.
+        run: the id of an earlier run to continue; by default a new one starts.
+        opens: the id of a run whose journal is opened; by default the one that continues.
+        runs: whether a later command can find a new run by its goal.
+        quiet: show only the answer.
         journal: the journal as the user named it.
         json: print the whole run as a JSON document.
-        progress: how to show what happens.
-        sandbox: what holds commands.
+        progress: the kind of progress to show.
+        sandbox: the sandbox of commands.
     """
     console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
     if not quiet:
@@ -186,7 +186,7 @@ async def show_run(
 def print_stopped(
     orchestrator: Orchestrator, console: Terminal, journal: str | None, run: SessionId | None = None
 ) -> None:
-    """Print that a signal stopped the run, what had come of it, and where to see that again."""
+    """Print that a signal stopped the run, its outcome so far, and how to see it again."""
     runs = orchestrator.runs[-1:] if run is None else [run]
     tree = shown_tree(orchestrator, run)
     if tree is not None and len(tree) > 1:

@@ -25,7 +25,7 @@ from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.store import JournalStore
 
 NEWEST: Final = 20
-"""How many runs are listed without `--all`."""
+"""The number of runs that are listed without `--all`."""
 
 
 def runs(
@@ -36,14 +36,13 @@ def runs(
     dry_run: bool = False,
     journal: JournalOption = None,
 ) -> None:
-    """List the newest runs, the newest last; or take old ones out of the journals.
+    """List the newest runs, the newest last; or delete old ones from the journals.
 
     Args:
         all: List all of them.
-        prune: Delete the runs that have ended, and have no fact that is newer than this: 12h,
-            30d, 2w.
+        prune: Delete the runs that have ended and have no fact newer than this: 12h, 30d, 2w.
         delete: Delete this run, whatever its age, if it is idle or its facts are damaged.
-        dry_run: Only say what would be deleted.
+        dry_run: Only print which runs would be deleted.
     """
     journals = journals_of(journal)
     if prune is not None:
@@ -146,7 +145,9 @@ def _sum(pruned: Sequence[Pruned]) -> Pruned:
 
 
 def _audited(action: str) -> tuple[float, AuditEvent]:
-    """Return what this process does, for the audit: no other writes the journal now."""
+    """Return an audit event of this process, and its time; no other process writes the journal
+    now.
+    """
     return time.time(), AuditEvent(
         actor=local_actor(os.getuid()), action=action, peer=f"pid {os.getpid()}"
     )

@@ -1,4 +1,4 @@
-"""`orchestrator schedule`: begin the jobs of a file by the clock, until it is stopped."""
+"""`orchestrator schedule`: start the jobs of a file by the clock, until a signal comes."""
 
 import os
 import sys
@@ -27,10 +27,10 @@ def schedule(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Begin the jobs of a file by the clock, and deliver what they answer.
+    """Start the jobs of a file by the clock, and deliver their answers.
 
-    Ctrl-C or SIGTERM ends it: runs under way go on with the next start, and what was missed
-    meanwhile is caught up once, as far as a job allows.
+    Ctrl-C or SIGTERM ends it: the next start continues running jobs, and catches up missed starts
+    once, as far as a job allows.
 
     Args:
         file: A Python file with jobs: schedule = [Job("0 8 * * MON", editor, "Write the brief.")];

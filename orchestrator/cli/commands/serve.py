@@ -12,15 +12,15 @@ DEFAULTS: Final = ServeOptions()
 
 
 def serve(file: str, /, *, options: ServeOptions = DEFAULTS) -> int:
-    """Put the agents of a file behind HTTP: each is a model for OpenAI's clients.
+    """Serve the agents of a file over HTTP: each is a model for OpenAI's clients.
 
     Clients show the token of a key: ORCHESTRATOR_API_KEY, the one that is made and kept beside the
     journal, or those of `orchestrator keys add`. Exits with 0 when a signal has stopped it in good
     order.
 
     Args:
-        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
-            of them; FILE:NAME for one.
+        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
+            team.yaml; FILE:NAME for one agent.
     """
     retention = options.kept.retention()
     options.require_valid()

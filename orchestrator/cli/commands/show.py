@@ -1,4 +1,4 @@
-"""`orchestrator show`: print everything the journal has of one task."""
+"""`orchestrator show`: print everything that the journal has about one task."""
 
 import datetime as dt
 import time
@@ -37,10 +37,9 @@ def show(
     """Show a task: its goal, status, usage, transcript and children.
 
     Args:
-        task: Its id, or how that begins; or its path, such as '/editor/researcher[2]'.
-        run: The run in which to look; by default the one that has the task, for a path the
-            newest.
-        json: All of it as JSON.
+        task: The id of the task, or its start; or its path, such as '/editor/researcher[2]'.
+        run: The run to look in; by default the run of the task, or the newest for a path.
+        json: Print JSON.
     """
     of_run, tree, found = find_task(journals_of(journal), task, run)
     session = of_run.fold().sessions[of_run.id]

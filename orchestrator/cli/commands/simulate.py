@@ -39,26 +39,26 @@ def simulate(
     json: bool = False,
     plot: Path | None = None,
 ) -> int:
-    """Run an agent many times in virtual time: no model is asked, no tool is run.
+    """Run an agent many times in virtual time: no model is asked, and no tool runs.
 
-    The orchestrator is real, the models only pretend. Shows how long it takes, what it costs, and
-    what limits it: the critical path, room, the provider, failures or a budget. Exits with 0 if a
-    run succeeded, and otherwise as `run` does.
+    The orchestrator is real; the models are simulated. Shows the duration, the cost and the
+    bottleneck: the critical path, slots, the provider, failures or a budget. Exits with 0 if a run
+    succeeded, and otherwise like `run`.
 
     Args:
-        file: What defines the agent: a Python file, a folder of agents (*.md), or a team.yaml; or
-            FILE:NAME, if it defines several.
-        goal: What the agent is asked; by default something that fits its input.
+        file: The file that defines the agent: a Python file, a folder of agents (*.md), or a
+            team.yaml; or FILE:NAME, if it defines several.
+        goal: The goal of the agent; by default a value that fits its input.
         fan_out: How many tasks an agent delegates: 4, 2-6, or by level from the root: 10,2-6.
         model_seconds: Median latency of a model, in seconds.
         output_tokens: Median length of an answer, in tokens.
         tool_seconds: Median time of a tool, in seconds.
         price: Price of every model, IN/OUT in dollars per million tokens; by default by name.
         failure_rate: Share of attempts that fail, 0 to 1.
-        live_tasks: How many tasks may run at once.
-        provider_rate: Requests per minute that a provider takes.
-        provider_tokens: Tokens per minute that a provider takes.
-        seeds: How many runs.
+        live_tasks: The most tasks that run at once.
+        provider_rate: Requests per minute that a provider accepts.
+        provider_tokens: Tokens per minute that a provider accepts.
+        seeds: The number of runs.
         json: Print JSON.
         plot: A file for the plots, as SVG.
     """
@@ -90,7 +90,7 @@ def simulate(
 
 @contextmanager
 def _shown_progress(seeds: int) -> Generator[Callable[[object], None]]:
-    """Count the runs in one line of a terminal, as long as they are simulated."""
+    """Count the simulated runs in one line of a terminal."""
     count = 0
 
     def show(words: str) -> None:

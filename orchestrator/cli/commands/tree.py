@@ -29,11 +29,11 @@ def tree(
     """Show the tree of a run, from the journal. `export` has other formats.
 
     Args:
-        run: The id of the run, or how it begins; by default the newest one.
+        run: The id of the run, or its start; by default the newest run.
         failed: Only the tasks that failed, and those above them.
-        depth: How many levels below the root; what is deeper is counted.
-        rows: Collapse it into so many lines.
-        json: The whole graph as node-link JSON, as `export --format json` writes it.
+        depth: The levels to show below the root; deeper tasks are counted.
+        rows: Collapse the tree into this many lines.
+        json: The whole graph as node-link JSON, like `export --format json`.
     """
     if depth is not None and depth < 0:
         raise CommandError(f"--depth is {depth}; it must be 0 or more")

@@ -22,14 +22,14 @@ def ui(
 ) -> int:
     """Open the console in a browser: watch, steer, stop, chat and approve.
 
-    It is `orchestrator serve` on this machine, with a link that signs your browser in. It prints
-    the link, too.
+    This is `orchestrator serve` on this machine, with a link that signs your browser in. The
+    command prints the link, too.
 
     Args:
-        file: What defines agents: a Python file, a folder of agents (*.md), or a team.yaml, for all
-            of them; FILE:NAME for one.
-        port: 0 takes any that is free.
-        view: Let the console change nothing.
+        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
+            team.yaml; FILE:NAME for one agent.
+        port: The port to listen at; 0 takes a free one.
+        view: Make the console read-only.
         workspace: The folder that tools work in; by default this one.
     """
     options = ServeOptions(

@@ -6,14 +6,14 @@ from orchestrator.cli.options import JournalOption, journals_of
 
 
 def watch(run: str | None = None, /, *, journal: JournalOption = None) -> int:
-    """Look at a run from another terminal while it grows, and act on it; or at one that ended.
+    """Watch a run from another terminal while it grows, and act on it; or look at one that ended.
 
     Keys: arrows move and collapse, Enter shows the transcript of a task, x cancels it with all
-    below it, m sends it a message, a and d answer what waits for approval, f goes to the next that
-    failed, w to the next that waits, / searches and n searches on, q leaves.
+    tasks below it, m sends it a message, a and d approve or deny a waiting call, f goes to the next
+    failed task, w to the next one that waits, / searches and n searches on, q leaves.
 
     Args:
-        run: The id of the run, or how it begins; by default the newest one.
+        run: The id of the run, or its start; by default the newest run.
     """
     # Imported late: only this command takes over the whole terminal.
     from orchestrator.cli.watch.watcher import watch_run

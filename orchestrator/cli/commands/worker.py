@@ -43,15 +43,15 @@ DatabaseOption = Annotated[
     str | None,
     Parameter(
         name="--journal",
-        help="The database of the journals: postgresql://... By default what"
-        " ORCHESTRATOR_JOURNAL says; a password is better there, since `ps` shows options.",
+        help="The database of the journals: postgresql://... By default"
+        " ORCHESTRATOR_JOURNAL. Put a password there, because `ps` shows options.",
         show_default=False,
     ),
 ]
 QueueOption = Annotated[
     str,
     Parameter(
-        help="What hands work out: absurd, or dbos. Writers must use the same.",
+        help="The queue that hands out work: absurd, or dbos. Writers must use the same.",
         env_var=QUEUE_VARIABLE,
     ),
 ]
@@ -70,18 +70,18 @@ def worker(
     lease: float = LEASE_SECONDS,
     sandbox: SandboxOption = None,
 ) -> int:
-    """Run the calls of tools, and the turns of agents, that have a place, wherever the runs are.
+    """Run the tool calls and the turns of agents that have a place, lent by runs on other machines.
 
-    The first SIGTERM or Ctrl-C drains it: it takes nothing new, and exits with 0 when what it runs
-    has ended. The second one ends its calls at once.
+    The first SIGTERM or Ctrl-C drains it: it takes no new work, and exits with 0 when its running
+    work has ended. The second one ends its calls at once.
 
     Args:
         file: The file that the runs are started with, or a copy: FILE or FILE:NAME.
-        place: Whose work it runs; by default the one place that the file names.
-        slots: How many calls, or turns, it runs at once.
+        place: The place whose work it runs; by default the one place that the file names.
+        slots: The most calls or turns that it runs at once.
         workspace: The folder that tools work in; by default this one.
-        grace: How many seconds its calls may run on after the first signal.
-        lease: For how many seconds it is taken for alive when nothing is heard of it.
+        grace: The seconds that its calls may run on after the first signal.
+        lease: The seconds after which a silent worker counts as dead.
     """
     address = require_database(journal)
     if slots < 1:
@@ -187,7 +187,7 @@ def require_database(option: str | None) -> str:
 async def open_exchange_at(
     address: str, queue: str, lease: float = LEASE_SECONDS
 ) -> AsyncGenerator["Exchange"]:
-    """Connect to what carries lent work."""
+    """Connect to the database that carries lent work."""
     try:
         # Imported late: these libraries are an extra.
         from orchestrator.products.cluster.work.postgres.exchange import open_exchange
@@ -228,6 +228,6 @@ def _environ_of_commands() -> dict[str, str]:
 
 
 def _secrets_in(address: str) -> list[str]:
-    """Return what is secret in the address of a database."""
+    """Return the password of a database address, encoded and decoded."""
     password = urlsplit(address).password
     return [] if password is None else [password, unquote(password)]

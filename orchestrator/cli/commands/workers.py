@@ -1,4 +1,4 @@
-"""`orchestrator workers`: which workers are there, what they run, and which calls wait for one."""
+"""`orchestrator workers`: list the workers, their work, and the calls that wait for a worker."""
 
 import sys
 from collections import Counter
@@ -28,7 +28,7 @@ from orchestrator.products.cluster.work import WorkerSeen
 
 @attrs.frozen
 class LentCall:
-    """A call without a result, or a turn, that waits for a worker or runs at one."""
+    """A lent call or turn that waits for a worker or runs at one."""
 
     path: str
     tool: str
@@ -36,9 +36,9 @@ class LentCall:
 
 
 def workers(*, journal: DatabaseOption = None, queue: QueueOption = "absurd") -> int:
-    """List the workers, what they run, and the calls that wait for one.
+    """List the workers, their work, and the calls that wait for a worker.
 
-    Exits with 0, and with 1 if a call waits at a place that has no worker.
+    Exits with 0, and with 1 if a call waits at a place without a worker.
     """
     address = require_database(journal)
     seen = trio.run(_seen, address, queue)
@@ -56,7 +56,7 @@ async def _seen(address: str, queue: str) -> Sequence[WorkerSeen]:
 
 
 def _lent_calls(address: str) -> Sequence[LentCall]:
-    """Return the open calls of all journals that are lent, those that wait first."""
+    """Return the open lent calls of all journals; the waiting ones come first."""
     journals = journals_at(address)
     found: list[LentCall] = []
     for name in journals.names():

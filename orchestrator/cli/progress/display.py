@@ -52,9 +52,9 @@ class ProgressDisplay:
         """Show progress for the block, and open the control socket.
 
         Args:
-            orchestrator: whose progress.
-            run: the id of the run that is shown; by default the newest.
-            ask_approvals: ask the user approval questions; not where a chat reads stdin.
+            orchestrator: the orchestrator whose progress is shown.
+            run: the id of the run to show; by default the newest.
+            ask_approvals: ask the user approval questions; not if a chat reads stdin.
         """
         console, progress = self._console, self.progress
         is_shown = progress in {"live", "plain"} and not console.quiet
@@ -177,7 +177,7 @@ async def open_display(
 
     Args:
         progress: the option.
-        console: where progress is shown, unless as JSON.
+        console: shows the progress, except JSON.
         journal: the journal as the user named it.
     """
     stream = sys.stderr if console.stderr else sys.stdout
@@ -189,7 +189,7 @@ async def open_display(
 async def _write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:
     """Write facts as NDJSON on stdout, until cancelled.
 
-    A fact is written once it is durable, so a crash takes no line back.
+    A fact is written after it is durable, so a crash takes no line back.
     """
     while True:
         await facts.wait()

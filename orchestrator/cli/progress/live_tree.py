@@ -32,9 +32,9 @@ from orchestrator.kernel.orchestrator import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1
-"""How often it is drawn without a change, for the clock."""
+"""The seconds between two drawings without a change, for the clock."""
 RESERVED_LINES: Final = 10
-"""How many lines a question leaves free: for other questions, the tree and the keys."""
+"""The lines that a question leaves free for other questions, the tree and the keys."""
 ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and why"
 
 
@@ -44,7 +44,7 @@ async def show_live(
     """Show the tree of a run while it grows, until cancelled.
 
     Args:
-        orchestrator: whose trees.
+        orchestrator: has the tree.
         console: the terminal.
         attended: a user is there, and answers questions.
         run: the id of the run; by default the newest.

@@ -1,7 +1,7 @@
 """Progress as plain lines: for files, pipes and simple terminals.
 
-A run of any size stays readable: every change of the first tasks, then only the important ones,
-with a heartbeat in between. Lines that are left out are counted.
+A run of any size stays readable: the first tasks have a line for every change, later ones only for
+important changes, with a heartbeat in between. Omitted lines are counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,14 +42,14 @@ from orchestrator.kernel.journal.subscriptions import FactQueue
 from orchestrator.kernel.orchestrator import Orchestrator
 
 DETAILED_TASKS: Final = 200
-"""Up to how many tasks every change is written."""
+"""The largest number of tasks of a run that has a line for every change."""
 DETAILED_DEPTH: Final = 1
-"""Down to this depth every change is written, also of more tasks."""
+"""The largest depth of a task that has a line for every change in any run."""
 LOGGED_FAILURES: Final = 40
 LISTED_FAILURES: Final = 20
 HEARTBEAT_SECONDS: Final = 30
 BATCH_SECONDS: Final = 0.1
-"""How long changes are batched: a task that starts at once is not shown as queued."""
+"""The seconds to batch changes: a task that starts at once is not shown as queued."""
 
 
 class ProgressLog:

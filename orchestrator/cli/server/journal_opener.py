@@ -1,4 +1,4 @@
-"""Opens the orchestrators of a server, each with all that belongs to one journal."""
+"""Opens the orchestrators of a server, one per journal."""
 
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 
 @attrs.frozen(kw_only=True)
 class JournalOpener:
-    """Opens the orchestrators of a server, each with all that belongs to one journal."""
+    """Opens the orchestrators of a server, each with the parts that belong to its journal."""
 
     journals: Journals
     secrets: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
@@ -34,7 +34,7 @@ class JournalOpener:
     sandbox: SandboxChoice
     retention: Retention = attrs.Factory(Retention)
     exchange: SharedExchange | None = None
-    """What all journals lend tool calls by, where they are in a database."""
+    """Lends tool calls of all journals of a database."""
 
     @asynccontextmanager
     async def open(self, held: HeldJournal) -> AsyncGenerator[Orchestrator]:
@@ -74,7 +74,7 @@ class JournalOpener:
 
 
 def _webhook_set(url: str) -> AuditEvent:
-    """Return what the audit says of a webhook: where it is, without what may be secret in it."""
+    """Return the audit event of a webhook, with its address but without its secret parts."""
     parts = urlsplit(url)
     return AuditEvent(
         actor=local_actor(os.getuid()),

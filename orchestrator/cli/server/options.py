@@ -19,14 +19,14 @@ GRACE_SECONDS: Final = 10
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class ListenOptions:
-    """Where the server listens, and under which names."""
+    """The addresses and names of the server."""
 
     host: str = "127.0.0.1"
-    """Where to listen; others than this machine can connect only where that is asked for."""
+    """The address to listen at; by default only this machine can connect."""
     port: int = 8642
-    """0 takes any that is free, and says which."""
+    """The port to listen at; 0 takes a free one and prints it."""
     allowed_host: tuple[str, ...] = ()
-    """A name by which clients may call this server, besides its address; * is any."""
+    """A name that clients may use for this server, besides its address; * allows any."""
 
 
 @Parameter(name="*")
@@ -35,62 +35,61 @@ class RequestOptions:
     """Which requests the server accepts, and how it answers them."""
 
     body_limit: int = 10_000_000
-    """How many bytes a request may have."""
+    """The most bytes of a request."""
     text_limit: int = 1_000_000
-    """How many characters one text of a request may have."""
+    """The most characters of one text in a request."""
     strict: bool = False
-    """Refuse parameters of OpenAI's protocols that an agent cannot keep, such as a seed; by default
-    they are named in the header X-Ignored-Parameters of the answer."""
+    """Refuse parameters of OpenAI's protocols that an agent cannot honour, such as a seed; by
+    default they are named in the header X-Ignored-Parameters of the answer."""
     ignore_hosted_tools: bool = False
     """Leave out tools that only OpenAI can run, such as web_search, and name them in that header;
     by default they are refused."""
     allow_origin: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
-    """An origin whose web pages may ask this server, such as https://chat.example.org; several
-    times for several, * for any."""
+    """An origin whose web pages may call this server, such as https://chat.example.org; repeat it
+    for several, * for any."""
     access_log: bool = False
-    """Write a line to stderr for each request: when, who, what, status, seconds, run."""
+    """Write a line to stderr for each request: time, client, request, status, seconds, run."""
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class ConnectionOptions:
-    """Who may connect, and with which encryption."""
+    """The clients that may connect, and the encryption of connections."""
 
     tls_cert: Path | None = None
-    """A PEM file with a certificate; then the server speaks TLS. It is read again when it
-    changes."""
+    """A PEM file with a certificate; then the server speaks TLS. It is read again when it changes.
+    """
     tls_key: Path | None = None
-    """The PEM file of its key, if that is another one."""
+    """The PEM file of the private key, if it is not in the certificate's file."""
     insecure: bool = False
     """Let other machines connect without TLS: a proxy in front of it speaks TLS."""
     connections_per_peer: int | None = None
-    """How many connections one address may have; by default 100, and this machine half of all.
-    Behind a proxy every client has the address of the proxy."""
+    """The most connections of one address; by default 100, and half of all for this machine. Behind
+    a proxy every client has the address of the proxy."""
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class WebhookOptions:
-    """Where replies are sent."""
+    """The receivers of replies."""
 
     webhook: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
     """A URL that receives the replies, signed; https beyond this machine. OWNER=URL is for the
-    replies of another owner than default; several times for several."""
+    replies of another owner than default; repeat it for several."""
     insecure_webhook: bool = False
-    """Let the URL be http, also beyond this machine; and those of jobs."""
+    """Let the URL, and the URLs of jobs, be http, also beyond this machine."""
 
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class RetentionOptions:
-    """Which ended runs are kept."""
+    """The ended runs that are kept."""
 
     keep: str | None = None
-    """Delete runs that have ended and have no fact that is newer than this: 12h, 30d, 2w. By
-    default all are kept."""
+    """Delete runs that have ended and have no fact newer than this: 12h, 30d, 2w. By default all
+    are kept."""
     keep_size: str | None = None
-    """Delete the oldest runs that have ended while the file of a journal is larger than this:
-    500MB, 2GB."""
+    """Delete the oldest ended runs while the file of a journal is larger than this: 500MB, 2GB."""
 
     def retention(self) -> Retention:
         return Retention(
@@ -105,11 +104,12 @@ class ClusterOptions:
     """How servers of the same journals find each other."""
 
     shards: int | None = None
-    """How many journals the servers of a database divide among themselves, chosen when it is first
-    served; by default 16."""
+    """The number of journals that the servers of a database share, chosen when it is first served;
+    by default 16."""
     address: str | None = None
-    """Where the other servers of the same journals reach this one, such as https://10.0.0.5:8642;
-    by default where it listens. http beyond this machine needs --insecure."""
+    """The address where the other servers of the same journals reach this one, such as
+    https://10.0.0.5:8642; by default the address it listens at. http beyond this machine needs
+    --insecure."""
 
 
 @Parameter(name="*")
@@ -118,7 +118,7 @@ class ConsoleOptions:
     """The console, the web page of the server."""
 
     view: bool = False
-    """Let people change nothing by the console, the page at /."""
+    """Make the console, the page at /, read-only."""
     browser: bool = False
     """Open the console in a browser of this machine."""
 
@@ -135,14 +135,14 @@ class ServeOptions:
     connections: ConnectionOptions = ConnectionOptions()
     webhooks: WebhookOptions = WebhookOptions()
     grace: float = GRACE_SECONDS
-    """How many seconds what runs may go on after the first signal."""
+    """The seconds that running work may go on after the first signal."""
     kept: RetentionOptions = RetentionOptions()
     audit_reads: bool = False
-    """Record in the audit what clients read, too; by default only what they change."""
+    """Record reads of clients in the audit, too; by default only changes."""
     mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
-    """Whether calls over MCP are tasks that outlive their request: forbidden, optional (where the
-    client can poll, which is the default) or required; AGENT=MODE for one agent, several times for
-    several."""
+    """Whether calls over MCP are tasks that outlive their request: forbidden, optional (the
+    default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for several.
+    """
     language_model: LanguageModelOption = ()
     cluster: ClusterOptions = ClusterOptions()
     console: ConsoleOptions = ConsoleOptions()
@@ -150,7 +150,7 @@ class ServeOptions:
     sandbox: SandboxOption = None
 
     def require_valid(self) -> None:
-        """Refuse numbers out of range, and a workspace that is no folder."""
+        """Refuse numbers out of range, and a workspace that is not a folder."""
         limits = {
             "--body-limit": self.requests.body_limit,
             "--text-limit": self.requests.text_limit,

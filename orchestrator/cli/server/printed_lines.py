@@ -50,7 +50,7 @@ def print_warnings(
 
 
 def _reachable(address: str) -> str:
-    """Return the URL at which a server can be reached from this machine."""
+    """Return the URL that reaches a server from this machine."""
     scheme, _, authority = address.partition("://")
     bound_host, _, port = authority.rpartition(":")
     return f"{scheme}://{REACHABLE_AT.get(bound_host, bound_host)}:{port}"
@@ -69,7 +69,7 @@ def print_address(
     listening: Listening,
     journal: str | None,
 ) -> None:
-    """Print what a client needs: the address, the agents, the token."""
+    """Print the address, the agents and the token for clients."""
     url = _reachable(address)
     print(f"listening at {url}")
     print(f"agents: {', '.join(team.agents)}")

@@ -1,6 +1,6 @@
 """A process of `orchestrator serve`: prepared before its event loop starts, and then run.
 
-It serves one journal, or those of a folder or a database that it holds.
+It serves one journal, or the journals that it holds in a folder or a database.
 """
 
 import ctypes
@@ -77,12 +77,12 @@ from orchestrator.products.server.transport.listener import Listening, require_u
 from orchestrator.products.server.webhook import SECRET, Webhook, open_webhooks, webhooks_for
 
 SWITCH_SECONDS: Final = 0.000_5
-"""How long a thread computes before it lets the event loop have the interpreter."""
+"""The seconds that a thread computes before it hands the interpreter to the event loop."""
 M_MMAP_THRESHOLD: Final = -3
 """The number of that setting in `malloc.h`."""
 LARGE_BLOCK: Final = 1_000_000
 SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
-"""Names the secret of the servers among those that are redacted; no variable has it."""
+"""The name of the servers' shared secret among the redacted ones; no variable has it."""
 
 
 def prepare_server(
@@ -94,7 +94,7 @@ def prepare_server(
         file: defines the agents.
         team: the agents, and their jobs.
         options: the options of the command.
-        retention: which ended runs are kept.
+        retention: the ended runs that are kept.
     """
     listening = Listening(
         host=options.listen.host,
@@ -182,14 +182,15 @@ class ServerProcess:
     journals: Journals
     database: DatabaseAddress | None
     folder: Path
-    """Where its keys and secrets are."""
+    """The folder of its keys and secrets."""
     retention: Retention
     webhooks: Sequence[Webhook]
     targets: JobTargets
     token: StoredSecret | None
     settings: Settings
     secrets: Mapping[str, str] = attrs.field(repr=False)
-    """Redacted from texts, and removed from the environment of commands, under these names."""
+    """Secrets that are redacted from texts, and removed from the environment of commands, by name.
+    """
 
     async def work(self, stop: Stop) -> int:
         """Serve until a signal comes, and return the exit code."""
@@ -258,9 +259,10 @@ class ServerProcess:
         )
 
     async def _cluster_secret(self) -> str:
-        """Return the secret by which servers of the same journals know each other, if any.
+        """Return the secret that servers of the same journals share, if any.
 
-        It is never a key, nor made of one: clients have keys. A server of one journal has none.
+        It is never a key, nor derived from one: clients have keys. A server of one journal has
+        none.
         """
         await trio.lowlevel.checkpoint()
         if isinstance(self.journals, OneJournal):
@@ -278,7 +280,9 @@ class ServerProcess:
         push: Mapping[str, Push],
         cluster: ClusterSettings | None,
     ) -> AsyncGenerator[tuple[Server, Drainable]]:
-        """Serve one journal, or those of a folder; yield the server, and what a signal stops."""
+        """Serve one journal, or the journals of a folder; yield the server, and the part that
+        signals drain.
+        """
         journals, agents = self.journals, self.team.agents
         if isinstance(journals, OneJournal):
             async with (
@@ -295,7 +299,7 @@ class ServerProcess:
             yield served.server, served
 
     def _print(self, server: Server) -> str:
-        """Print all that a client needs, and return the link to the console."""
+        """Print the lines for clients, and return the link to the console."""
         journal = self.options.journal
         print_signed(self.webhooks)
         for it in server.state.journals:
@@ -317,7 +321,7 @@ def _webhook_secrets(webhooks: Iterable[Webhook]) -> dict[str, str]:
 
 
 def _named(name: str, secret: StoredSecret | None) -> dict[str, str]:
-    """Return the values of a secret under names of their own: it may be two."""
+    """Return the values of a secret by name; there may be two, each with a name of its own."""
     values = [] if secret is None else secret.value.split()
     return {
         name if not number else f"{name}_{number + 1}": value for number, value in enumerate(values)
@@ -329,11 +333,11 @@ def _host_name() -> str:
 
 
 def _favour_event_loop() -> None:
-    """Keep all other code of this process from delaying the answers to clients.
+    """Keep other code of this process from delaying the answers to clients.
 
-    What is imported lives as long as the server, and is exempt from garbage collection: a full
-    collection, during which no client is answered, walks through all other objects. And a thread
-    hands the interpreter over sooner: an answer takes it a dozen times.
+    Imported objects live as long as the server, so they are exempt from garbage collection: a full
+    collection blocks all answers while it walks through them. Threads also hand over the
+    interpreter sooner, because an answer takes it a dozen times.
     """
     gc.collect()
     gc.freeze()
@@ -341,10 +345,10 @@ def _favour_event_loop() -> None:
 
 
 def _give_memory_back() -> None:
-    """Have the system get the memory of large bodies as soon as they are freed.
+    """Return the memory of large bodies to the system as soon as they are freed.
 
-    By itself glibc reserves more for later with each one, and the heap has holes between them: 80
-    chats with images of 5 MB left 100 MB behind, and leave 32 so.
+    By default glibc raises its threshold with each one, and the heap keeps holes: 80 chats with
+    images of 5 MB left 100 MB behind, and with this setting 32 MB.
     """
     with suppress(AttributeError):  # another C library has no such setting
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
@@ -353,7 +357,7 @@ def _give_memory_back() -> None:
 def _require_for_database(
     database: DatabaseAddress | None, options: ServeOptions, listening: Listening
 ) -> None:
-    """Refuse options that fit no server, or not one of a database."""
+    """Refuse options that fit no server, or no server of a database."""
     shards, address = options.cluster.shards, options.cluster.address
     if address is not None and not is_address(address):
         raise CommandError(f"--address is {address!r}; it is http://HOST:PORT")

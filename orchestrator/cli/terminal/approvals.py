@@ -69,7 +69,7 @@ def one_line_subject(subject: str) -> str:
 
 
 def question_text(question: ApprovalQuestion) -> str:
-    """Return a question with its whole subject and all else that the call says, line by line."""
+    """Return a question with its whole subject and all other arguments, line by line."""
     lines = printable(question.subject).expandtabs(4).splitlines()
     subject = f"\n{INDENT}".join(lines)
     more = _other_arguments(question).expandtabs(4).splitlines()
@@ -85,9 +85,9 @@ def question_lines(question: str, *, width: int, most: int, hint: str = "") -> l
 
     Args:
         question: its text.
-        width: of the terminal.
-        most: how many lines fit.
-        hint: where the whole question can be read.
+        width: the width of the terminal.
+        most: the number of lines that fit.
+        hint: the place of the whole question.
     """
     lines = wrapped((Text(line) for line in question.splitlines()), width)
     if len(lines) > most:
@@ -102,7 +102,7 @@ def question_lines(question: str, *, width: int, most: int, hint: str = "") -> l
 
 
 def _other_arguments(question: ApprovalQuestion) -> str:
-    """Return what a call says besides its subject, one argument after the other."""
+    """Return the arguments of a call besides its subject, one per line."""
     if question.details == question.subject:
         return ""
     try:
@@ -123,7 +123,7 @@ def _argument_text(value: object) -> str:
 
 
 def parse_answer(line: str) -> tuple[ApprovalVerdict, str] | None:
-    """Return the verdict and the reason of a line; None if it is no answer."""
+    """Return the verdict and the reason in a line; None if it is not an answer."""
     word, _, reason = line.strip().removeprefix("/").partition(" ")
     answer = ANSWER_WORDS.get(word.lower())
     return None if answer is None else (answer, reason.strip())
@@ -140,7 +140,7 @@ async def wait_question_closed(orchestrator: Orchestrator, question: ApprovalQue
 
 
 def pending_approvals(orchestrator: Orchestrator) -> set[ApprovalId]:
-    """Return the questions that are open now: those of earlier runs are not asked here."""
+    """Return the questions that are open now: questions of earlier runs are not asked here."""
     return {question.id for question in orchestrator.approvals}
 
 

@@ -1,4 +1,4 @@
-"""The terminal we print to, and how a user calls us again from it."""
+"""The terminal that commands print to, and the command lines that they suggest."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ from orchestrator.kernel.state_files import JOURNAL_VARIABLE
 class Terminal(Console):
     """A console that lets the command end quietly when its reader has left.
 
-    Whatever a line was made of, it holds no control characters but those of its styles.
+    A printed line contains no control characters except its styles.
     """
 
     def render(
@@ -31,7 +31,7 @@ class Terminal(Console):
             yield Segment(shown, style, control)
 
     def _to_charset(self, text: str) -> str:
-        """Return a text in the characters that the terminal has, as far as they are our glyphs."""
+        """Return a text with our glyphs replaced where the terminal lacks them."""
         return text.translate(ASCII_FALLBACK) if is_ascii(self) else text
 
     def on_broken_pipe(self) -> None:
@@ -52,7 +52,7 @@ def _journal_options(journal: str | os.PathLike[str] | None) -> list[str]:
 
 
 def _program() -> list[str]:
-    """Return how we were called, or our name where that is enough."""
+    """Return the program as the user called it, or our name if that is enough."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return ["python", "-m", "orchestrator"]
@@ -62,12 +62,12 @@ def _program() -> list[str]:
 
 
 def resume_hint(run: str, journal: str | None) -> str:
-    """Return how a run goes on whose process died."""
+    """Return the command that continues a run whose process died."""
     return f"It was interrupted. Resume it with: {command('resume', 'FILE', run, journal=journal)}"
 
 
 def print_text(console: Console, text: Text) -> None:
-    """Print a text with whole words on each line; a file or a pipe gets its lines as they are."""
+    """Print a text with whole words on each line; a file or a pipe gets the lines unchanged."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
@@ -78,6 +78,6 @@ def print_dim(console: Console, *lines: str) -> None:
 
 
 def print_hint(console: Console, *lines: str) -> None:
-    """Print dim lines with commands, which no line end of ours breaks: a user may copy them."""
+    """Print dim lines with commands, without breaking them: a user may copy them."""
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)

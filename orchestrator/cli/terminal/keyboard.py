@@ -19,7 +19,7 @@ from rich.text import Text
 STDIN: Final = 0
 CHUNK: Final = 1024
 ESCAPE_SECONDS: Final = 0.05
-"""How long the rest of an escape sequence may take; a later byte is another key."""
+"""The seconds that the rest of an escape sequence may take; a later byte is another key."""
 LFLAG: Final = 3
 """The index of the local modes among the attributes of a terminal."""
 SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[@-~])")

@@ -1,7 +1,7 @@
-"""The list of runs in a terminal: a line a run, whose columns fit the width.
+"""The list of runs in a terminal: one line per run, with columns that fit the width.
 
-A terminal that is too narrow has fewer columns and short ids; only a goal is ever cut. A file or a
-pipe has all of it.
+A narrow terminal has fewer columns and short ids; only a goal is ever cut. A file or a pipe gets
+everything.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ from orchestrator.delegation.tree.glyphs import glyph
 WIDE: Final = 110
 """From this width on, ids and statuses are whole words."""
 SHORT_ID: Final = 10
-"""How many characters of an id are shown where there is less room: a command takes those, too."""
+"""The number of characters of an id that a narrow terminal shows: commands accept them."""
 GAP: Final = "  "
 
 
@@ -30,12 +30,12 @@ class _Column:
     head: str
     value: Callable[[SessionRecord], str]
     from_width: int = 0
-    """The width of a terminal from which on there is room for it."""
+    """The width of a terminal that has room for it."""
     is_number: bool = False
 
 
 def print_runs(runs: Runs, console: Console) -> None:
-    """Print runs, oldest first, and those that cannot be read after them."""
+    """Print runs, oldest first, and then the runs that cannot be read."""
     width = console.width if console.is_terminal else None
     is_wide = width is None or width >= WIDE
     columns = [it for it in _columns(is_wide=is_wide) if _fits(it, width)]

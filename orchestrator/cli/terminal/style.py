@@ -1,6 +1,6 @@
-"""Colours, glyphs and number formats of the terminal, and which kind of progress it can show.
+"""Colours, glyphs and number formats of the terminal, and the kind of progress that it can show.
 
-Colour is never the only carrier of a meaning: a glyph or a word has it too.
+Colour never carries a meaning alone: a glyph or a word has it too.
 """
 
 from collections.abc import Mapping
@@ -69,11 +69,11 @@ def is_ascii(console: Console) -> bool:
 
 
 def choose_progress(progress: Progress, stream: IO[str], environ: Mapping[str, str]) -> Progress:
-    """Return the kind of progress, where the user asked for `auto`.
+    """Return the kind of progress, if the user asked for `auto`.
 
     Args:
         progress: the option.
-        stream: where it is shown.
+        stream: shows the progress.
         environ: has TERM and CI.
     """
     if progress != "auto":

@@ -54,7 +54,7 @@ class Canvas:
 
 @attrs.frozen(kw_only=True)
 class TaskLine:
-    """What one line shows."""
+    """The parts of one line."""
 
     branch: str
     """The lines that connect it to its parent."""

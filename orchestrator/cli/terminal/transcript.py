@@ -49,7 +49,7 @@ INDENT: Final = " " * 9
 LONG_JSON: Final = 60
 """From this length on, JSON is shown on several lines."""
 MOST_LINES: Final = 1_000
-"""How many lines of one text are shown; the journal has the rest."""
+"""The number of lines of one text that are shown; the journal has the rest."""
 
 
 def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
@@ -183,7 +183,7 @@ def _network_request(event: NetworkRequested) -> Iterator[Text]:
 
 
 def placed_text(event: CallPlaced) -> str:
-    """Return where a call or turn that is lent runs or waits."""
+    """Return the place where a lent call or turn runs or waits."""
     what = "its turn" if event.turn else "a call"
     if event.place.startswith("mcp:"):
         return f"{what} goes on as the task {event.run} of the server {event.worker}"
@@ -207,7 +207,7 @@ def _body(text: str, style: str) -> Iterator[Text]:
 
 
 def _readable(text: str) -> str:
-    """Return JSON on several lines, unless it is short; any other text as it is."""
+    """Return JSON on several lines, unless it is short; other text is unchanged."""
     if len(text) < LONG_JSON or text[0] not in "{[":
         return text
     try:
@@ -242,7 +242,7 @@ def _pieces(line: Text, width: int) -> list[Text]:
 
 
 def cut_at_word(line: str, width: int) -> int:
-    """Return where a line that is too long is cut: behind a word, unless that is very long."""
+    """Return the position to cut a long line at: after a word, unless the word is very long."""
     # Cells are as wide as a character or twice that.
     cut = max(1, width)
     while cut > 1 and cell_len(line[:cut]) > width:

@@ -1,7 +1,7 @@
 """One frame of a tree: open questions, counts by status, and the collapsed tree.
 
-Pure: from a snapshot to lines, never more of them than fit. Only visible rows are read, so a frame
-costs the same for a tree of any size.
+Pure: a snapshot becomes lines, never more than fit. Only visible rows are read, so a frame costs
+the same for a tree of any size.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from orchestrator.delegation.tree.collapse import (
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 
 SHOWN_QUESTIONS: Final = 3
-"""How many open questions are shown one by one."""
+"""The number of open questions that are shown one by one."""
 DELEGATE_TASK: Final = "delegate_task"
 """A call that is not shown: the rows below the task show it better."""
 HEADED_LINES: Final = 18
@@ -51,7 +51,7 @@ class RunSnapshot:
     place: Callable[[TaskId], str] = _no_place
     """Returns the place at which a task waits for a worker; empty if it does not."""
     paused: Collection[TaskId] = ()
-    """The tasks below which no new task starts."""
+    """The paused tasks: no new task starts below them."""
     now: float
     active_at: float
     """The time of the last fact."""
@@ -115,7 +115,9 @@ def render_frame(
 
 
 def _first_shown(rows: Sequence[CollapsedRow], space: int, selected: str | None, first: int) -> int:
-    """Return the first visible row: that of the last frame, if the selected row is visible."""
+    """Return the first visible row: the first of the last frame, if the selected row stays
+    visible.
+    """
     at = next((n for n, row in enumerate(rows) if row.key == selected), 0)
     first = min(first, max(0, len(rows) - space))
     return min(max(first, at - space + 1), at) if selected else 0
@@ -222,7 +224,7 @@ def _about(row: CollapsedRow, node: TaskNode, snapshot: RunSnapshot) -> tuple[st
 
 
 def calls_text(calls: Sequence[ToolCall]) -> str:
-    """Return calls as one line: the first, and how many there are besides."""
+    """Return calls as one line: the first, and the number of others."""
     words = (value for value in calls[0].arguments.values() if isinstance(value, str))
     line = one_line(f"{calls[0].name} {next(words, '')}".strip())
     return f"{line} (+{len(calls) - 1})" if len(calls) > 1 else line

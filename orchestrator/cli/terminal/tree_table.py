@@ -1,4 +1,4 @@
-"""A tree that is printed: the lines of the live view, without those of what goes on."""
+"""A printed tree: the lines of the live view, without its progress."""
 
 from collections.abc import Collection
 from typing import Final
@@ -13,7 +13,7 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.delegation import Mode, Reason, Row, TaskId, Tree
 
 UNCOLLAPSED_TASKS: Final = 40
-"""How many tasks are printed one by one at the end of a run."""
+"""The number of tasks that are printed one by one at the end of a run."""
 
 
 def print_tree(
@@ -29,8 +29,8 @@ def print_tree(
     Args:
         tree: the tree.
         console: the terminal.
-        now: the end of the time of tasks that still run.
-        depth: how many levels below the root; by default all.
+        now: the end of the time of running tasks.
+        depth: the number of levels below the root; by default all.
         only: the tasks to print, with their ancestors; by default all.
     """
     if not console.is_terminal:
@@ -44,7 +44,7 @@ def print_tree(
 
 
 def print_collapsed(tree: Tree, console: Console, *, rows: int, now: float | None = None) -> None:
-    """Print a tree in at most so many rows, besides its counts."""
+    """Print a tree in a limited number of rows, besides its counts."""
     if not console.is_terminal:
         text = tree.to_text(rows=rows, now=now)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -98,7 +98,7 @@ def print_reasons(tree: Tree, console: Console) -> None:
 
 
 def _print_indented(console: Console, line: Text) -> None:
-    """Print a line whose continuation lines begin below its text; a pipe gets one long line."""
+    """Print a line whose continuation lines start below its text; a pipe gets one long line."""
     if not console.is_terminal:
         console.print(line, soft_wrap=True)
         return

@@ -1,7 +1,7 @@
 """A run that another process writes, read from its journal and kept up to date.
 
-New entries are read when the writer says over the control socket that there are some, and once a
-second where there is no control socket.
+The reader reads new entries when the writer reports them over the control socket, and once a second
+without a control socket.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from orchestrator.kernel.journal.journal import fold
 from orchestrator.kernel.journal.journals import Journals
 
 FOLD_BATCH: Final = 500
-"""How many facts are folded before other tasks have a turn."""
+"""The number of facts that are folded before other tasks have a turn."""
 
 
 class RunReader:
@@ -29,7 +29,7 @@ class RunReader:
         self._title = found.title
         self._store = found.store
         self.file = found.store.file
-        """The file of the journal that has the run; None if it is in none."""
+        """The journal file that has the run; None if it is not in a file."""
         self.session = found.id
         self._loaded = _LoadedRun(found)
 
@@ -106,7 +106,7 @@ class RunReader:
 
 
 class _LoadedRun:
-    """What was read of a run."""
+    """A run at the moment when all of it was read."""
 
     def __init__(self, found: FoundRun) -> None:
         self.ledger = found.fold()
@@ -116,7 +116,7 @@ class _LoadedRun:
 
 
 def _last_time(entries: Sequence[Entry], default: float = 0) -> float:
-    """Return when the last fact of a session was posted; an opened journal is none."""
+    """Return the time of the last fact of a session; facts without a session do not count."""
     times = (entry.at for entry in reversed(entries) if entry.session)
     return next(times, default)
 

@@ -48,7 +48,7 @@ HELP: Final = (
 
 
 def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Text:
-    """Return keys and what they do, as many as fit a width; those of `LAST_KEYS` in any case."""
+    """Return the keys with their actions, as many as fit a width, and always `LAST_KEYS`."""
     count = len(keys)
     while (line := _line((*keys[:count], *LAST_KEYS))).cell_len > width and count:
         count -= 1
@@ -65,7 +65,7 @@ def _line(keys: Sequence[tuple[str, str]]) -> Text:
 
 
 def help_lines() -> list[Text]:
-    """Return what each key does, and what the signs mean."""
+    """Return the help: the action of each key, and the meaning of each sign."""
     width = max(len(keys) for keys, _ in HELP)
     return [
         Text.assemble((f"{keys:<{width}}  ", "bold"), (meaning, "not bold"))

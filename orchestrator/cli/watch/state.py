@@ -29,9 +29,9 @@ from orchestrator.kernel.control.server import AnswerApproval, Cancel, Pause, St
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
 RESERVED_LINES: Final = 10
-"""How many lines of a terminal are not for a question."""
+"""The lines of a terminal that a question leaves free."""
 MORE_FACTOR: Final = 4
-"""How many times as many tasks of a group are shown after the key for more."""
+"""The key for more multiplies the number of shown tasks of a group by this factor."""
 
 
 @attrs.frozen
@@ -56,7 +56,7 @@ SCOPE_KEYS: Final[dict[str, ApprovalVerdict]] = {
 
 
 class WatchState:
-    """What one watcher shows, and which input it waits for."""
+    """The view of one watcher, and the input that it waits for."""
 
     def __init__(self) -> None:
         self.note = ""
@@ -76,7 +76,7 @@ class WatchState:
         self._visible_rows = 10
         self._input_line: InputLine | None = None
         self._on_input: Callable[[str], Action | None] | None = None
-        """Takes the line that is typed, or the key that is waited for."""
+        """Takes the typed line, or the key that the watcher waits for."""
         self._question = ""
         self._choices = ""
         self._search_text = ""

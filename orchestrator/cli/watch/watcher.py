@@ -34,15 +34,15 @@ from orchestrator.kernel.journal.journals import Journals
 
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1
-"""How often the journal is polled where no control socket notifies us."""
+"""The seconds between two polls of a journal without a control socket."""
 
 
 async def watch_run(journals: Journals, run: str | None) -> int:
     """Watch a run until the user leaves, and return the exit code.
 
     Args:
-        journals: where it is looked for.
-        run: how its id begins; None is the newest run.
+        journals: the journals to search.
+        run: the start of the run's id; None is the newest run.
     """
     if not (os.isatty(0) and os.isatty(1)):
         raise CommandError(
@@ -172,7 +172,7 @@ class Watcher:
     # Following the journal.
 
     async def follow_forever(self) -> None:
-        """Read new entries as they come, whichever process writes them."""
+        """Read new entries as they come, from any process that writes them."""
         while True:
             async with _connect(self._reader.file) as client:
                 await self._reader.catch_up()
@@ -247,7 +247,7 @@ class Watcher:
 
 @asynccontextmanager
 async def _connect(file: Path | None) -> AsyncGenerator[ControlClient | None]:
-    """Connect to the process that writes a journal; only one in a file has a control socket."""
+    """Connect to the process that writes a journal; only a file has a control socket."""
     if file is None:
         yield None
         return
