@@ -48,9 +48,9 @@ def journals_at(address: str | os.PathLike[str], *, host: str = "") -> Journals:
     """Return the journals at an address.
 
     Args:
-        address: `":memory:"`, the path of a SQLite file, or that of a folder of them: one that is
-            there, or that ends with a slash. Or it is a database: `postgresql://host/database`.
-        host: the name of this machine in what it writes to a database; empty is its network name.
+        address: `":memory:"`, the path of a SQLite file, or the path of a folder of SQLite files,
+            which exists or ends with a slash. Or it is a database: `postgresql://host/database`.
+        host: the name of this machine in its rows of a database; by default its network name.
     """
     text = os.fspath(address)
     if text == IN_MEMORY:

@@ -69,19 +69,19 @@ async def open_orchestrator(
     models: Models | None = None,
     workers: Workers | None = None,
 ) -> AsyncGenerator[Orchestrator]:
-    """Open an orchestrator on a journal, and go on with the unfinished work of the last process.
+    """Open an orchestrator on a journal, and continue the unfinished work of the last process.
 
     Args:
-        journal: the path of a file, which one process writes at a time; that of a folder, in which
+        journal: the path of a file, which one process writes at a time; the path of a folder, where
             each process has a journal of its own; `":memory:"`, a database
-            (`postgresql://host/database`, with `?journal=NAME` that journal of it), or any
+            (`postgresql://host/database`, with `?journal=NAME` one of its journals), or any
             `Journal`. By default a folder: the user's state directory.
-        session: a run or session of an earlier process that this one goes on with: the journal that
-            has it is opened. By default one is opened in which nothing waits to go on.
-        runs: `"durable"` has `run` go on with a run of the same agent and goal that a crash
-            interrupted, if there is one in the journal; `"new"` begins a new one with each call.
+        session: a run or session of an earlier process to continue: its journal is opened. By
+            default the opened journal has no unfinished work.
+        runs: with `"durable"`, `run` continues a run of the same agent and goal that a crash
+            interrupted, if the journal has one; with `"new"`, each call starts a new run.
         rules: the limits of delegation.
-        environ: where keys and directories are looked up; by default `os.environ`.
+        environ: the variables with keys and directories; by default `os.environ`.
         machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
         models: the providers, rate limits and prices of models that agents name.
         workers: the places whose tools run in this process, and the work queue.
@@ -254,7 +254,8 @@ def _name(opened: Journal) -> object:
 def _secret_values(
     environ: Mapping[str, str], secrets: Iterable[str], opened: Journal
 ) -> list[str]:
-    """Return what no fact contains: secrets of the environment, the password of the database."""
+    """Return the secrets that no fact contains: those of the environment, and the database
+    password."""
     if opened.database is None:
         return secret_values(environ, secrets)
     from orchestrator.products.cluster.database.connection import password_of
@@ -282,7 +283,8 @@ def _workspace_settings(
 
 
 def _hidden(opened: Journal, journals: Journals | None, environ: Mapping[str, str]) -> list[Path]:
-    """Return what no tool of an agent sees: the state of this orchestrator, and of others."""
+    """Return the files that no tool of an agent sees: the state of this and of other
+    orchestrators."""
     # Its files are named as well: a workspace may be the folder itself.
     usual = default_journal(environ)
     files = [usual, opened.file]

@@ -1,7 +1,7 @@
-"""A function whose module is imported when it is first called, or looked at.
+"""A function whose module is imported when it is first called or inspected.
 
-A program that imports it does not wait for all that it needs. `help` and `inspect.signature` show
-the function itself.
+A program that imports the function does not wait for its dependencies. `help` and
+`inspect.signature` show the function itself.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LateCall:
-    """Calls a function of a module that it imports for that."""
+    """Calls a function, and imports its module first."""
 
     def __init__(self, module: str, name: str) -> None:
         self.__module__ = module

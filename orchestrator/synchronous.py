@@ -59,8 +59,8 @@ def run_sync(
         agent: the agent to run.
         goal: a text, or the input that a pipeline takes.
         parts: images and files that go with the goal.
-        deps: what the tools and instructions of the whole tree need of the program.
-        journal: where the run is recorded, as `open_orchestrator` takes it.
+        deps: the values that the tools and instructions of the whole tree need from the program.
+        journal: the journal of the run, as `open_orchestrator` takes it.
         rules: the limits of delegation.
         machine: the folder, the sandbox and the secrets of tools.
 
@@ -85,7 +85,7 @@ def run_sync(
 
 
 def _running_library() -> str:
-    """Return the library whose loop runs here; empty if none does."""
+    """Return the library whose loop runs here; empty without a loop."""
     # It comes with trio, and knows asyncio without importing it.
     import sniffio
 
