@@ -254,8 +254,7 @@ def _name(opened: Journal) -> object:
 def _secret_values(
     environ: Mapping[str, str], secrets: Iterable[str], opened: Journal
 ) -> list[str]:
-    """Return the secrets that no fact contains: those of the environment, and the database
-    password."""
+    """Return the secrets to redact: of the environment, and the password of the database."""
     if opened.database is None:
         return secret_values(environ, secrets)
     from orchestrator.products.cluster.database.connection import password_of
@@ -283,8 +282,7 @@ def _workspace_settings(
 
 
 def _hidden(opened: Journal, journals: Journals | None, environ: Mapping[str, str]) -> list[Path]:
-    """Return the files that no tool of an agent sees: the state of this and of other
-    orchestrators."""
+    """Return the state files of all orchestrators, which no tool of an agent sees."""
     # Its files are named as well: a workspace may be the folder itself.
     usual = default_journal(environ)
     files = [usual, opened.file]
