@@ -36,7 +36,7 @@ class RefusedError(OrchestratorError):
 
 
 class ForeignSocketError(OrchestratorError):
-    """Another user listens where the writer of a journal should: nothing is told to them."""
+    """Another user owns the socket of a journal's writer, so no request is sent to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(

@@ -56,7 +56,7 @@ class Peer:
             os.close(self._pidfd)
 
     async def origin(self) -> Origin:
-        """Return where the peer comes from, as it is now."""
+        """Return the current origin of the peer."""
         return await judge_in_thread(self._origin)
 
     def _origin(self) -> Origin:

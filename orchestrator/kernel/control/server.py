@@ -4,20 +4,20 @@ A client sends requests in lines of JSON, and gets responses in lines of JSON:
 
     {"id": 1, "do": "subscribe", "after": 0}     {"id": 1, "ok": true}, then {"seq": 17} whenever
                                                  the journal has grown, at most ten times a second
-    {"id": 2, "do": "cancel", "task": "t_..."}   when every one below it has ended; of a session,
-                                                 what it has in the background, too
+    {"id": 2, "do": "cancel", "task": "t_..."}   answered when all tasks below it have ended; for a
+                                                 session, its background tasks are included
     {"id": 3, "do": "steer", "task": "t_...", "text": "..."}
     {"id": 4, "do": "answer", "approval": "a_...", "answer": "once", "reason": ""}
     {"id": 5, "do": "prune", "before": 1790000000.0}     idle runs without a fact since that time
     {"id": 6, "do": "delete", "run": "r_..."}            {"id": 6, "ok": true, "runs": 1, ...}
-    {"id": 7, "do": "job", "job": "brief", "action": "run"}     or pause, resume, remove; of a run,
-                                                         {"id": 7, "ok": true, "run": "r_..."}
+    {"id": 7, "do": "job", "job": "brief", "action": "run"}     or pause, resume, remove; run
+                                                    returns {"id": 7, "ok": true, "run": "r_..."}
     {"id": 8, "do": "edit_job", "job": "brief", "edit": {"schedule": "0 9 * * *"}}
-    {"id": 8, "do": "pause", "task": "t_...", "paused": true}   or false; of new tasks below it
+    {"id": 9, "do": "pause", "task": "t_...", "paused": true}   or false; for new tasks below it
 
-A response has the `id` of its request, and `ok` or `error`. No line hurts the run: one that is no
-request gets an error. A command that an agent has started may subscribe, and not act: it would
-approve the calls of its own agent. Neither may a process of which that cannot be told.
+A response has the `id` of its request, and `ok` or `error`. A line that is not a request gets an
+error, and never harms the run. A command that an agent has started may subscribe but not act,
+because it would approve the calls of its own agent. A process of unknown origin may not act either.
 """
 
 import math
@@ -209,7 +209,7 @@ def _remove_at_exit(path: Path) -> Generator[None]:
 
 
 class _Connected:
-    """Counts connections: no process, and nothing that agents have started, may take them all."""
+    """Counts connections: no single process, and not the commands of agents, may take them all."""
 
     def __init__(self) -> None:
         self._of_commands = 0
@@ -257,7 +257,7 @@ async def _serve(
 
 
 class _Audit:
-    """Records what clients do; what is refused is counted."""
+    """Records the actions of clients; refused actions are counted."""
 
     def __init__(self, writer: AuditWriter) -> None:
         self.writer = writer

@@ -1,1 +1,1 @@
-"""Where a task's agent runs, and what it needs there: agents, models, workspace."""
+"""The execution of a task: its agent, its models and its workspace."""

@@ -1,7 +1,7 @@
-"""The agents of a file, as a worker finds them: by names from a root agent down.
+"""The agents of a file, which a worker finds by the names from a root agent down.
 
 Two processes have the same agent if its fingerprint is the same: name, instructions, tools, the
-type of its answer, and its place. Functions are not compared: a schema is what a model has seen.
+type of its answer, and its place. Functions are not compared, only the schemas that models see.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from orchestrator.kernel.execution.agent_registry import ROOT, agent_below, reac
 
 
 def fingerprint(agent: Agent[Any]) -> str:
-    """Return what an agent has in common with its like in another process."""
+    """Return a digest that is equal for the same agent in every process."""
     instructions = agent.instructions
     described = [
         agent.name,

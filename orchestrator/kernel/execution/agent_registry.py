@@ -75,7 +75,7 @@ class AgentRegistry:
         self._session_deps.pop(session, None)
 
     def deps_of(self, session: SessionId) -> object:
-        """Return what the program has given to the tree of a session."""
+        """Return the deps that the program has given to the tree of a session."""
         return self._session_deps.get(session)
 
     def register_child(self, task: TaskId, agent: Agent[Any], session: SessionId) -> None:
@@ -123,10 +123,10 @@ class AgentRegistry:
         return _delegate_of(parent, task.agent)
 
     def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
-        """Return the way from the agent of a session down to that of a task.
+        """Return the steps from the agent of a session down to the agent of a task.
 
-        A step is the name of a delegate, `COPY`, or `ROOT` and the name of an agent that a
-        pipeline has chosen. Every process that has the same agents finds the same one by it.
+        A step is the name of a delegate, `COPY`, or `ROOT` and the name of an agent that a pipeline
+        has chosen. In every process with the same agents they lead to the same agent.
         """
         steps: list[str] = []
         each: TaskRecord | None = task
@@ -206,7 +206,7 @@ def agent_below(agent: Agent[Any], step: str) -> Agent[Any]:
 
 
 def _copy_of(agent: Agent[Any]) -> Agent[Any]:
-    """Return the agent that does what an agent delegates to itself."""
+    """Return the agent that runs the tasks that an agent delegates to itself."""
     return agent if agent.copies else agent.leaf()
 
 

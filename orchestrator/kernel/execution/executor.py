@@ -12,7 +12,7 @@ from orchestrator.delegation import NO_TERMS, AnswerTerms, Origin, TaskId, TaskR
 
 
 class WorkOrder(msgspec.Struct, frozen=True):
-    """What an executor is given to run one turn of a task."""
+    """The input of an executor for one turn of a task."""
 
     task: TaskRecord
     agent: Agent[Any]
@@ -21,13 +21,13 @@ class WorkOrder(msgspec.Struct, frozen=True):
     terms: AnswerTerms = NO_TERMS
     """How the client of its session wants its answers; only a root has any."""
     deps: Any = None
-    """What the program has given to the tools and instructions of the tree."""
+    """The values that the program has given to the tools and instructions of the tree."""
     start: int = 0
     """The length of the transcript when the turn began."""
 
 
 class TaskHost(TurnHost, Protocol):
-    """What a running task needs of the process that has the journal."""
+    """The services of the process with the journal, for one running task."""
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call the budgets of the task pay for, and is booked."""
@@ -74,9 +74,7 @@ class TaskHost(TurnHost, Protocol):
         ...
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
-        """Return the tools by which the task delegates, controls that, asks its parent, and sets
-        jobs.
-        """
+        """Return the tools that delegate, control delegated tasks, ask the parent, and set jobs."""
         ...
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
@@ -105,7 +103,7 @@ class Executor(Protocol):
         ...
 
     def pop_note(self, task: TaskId) -> str:
-        """Return once what is left in the workspace of a task."""
+        """Return the note about the workspace of a task, and forget it."""
         ...
 
 
@@ -126,7 +124,7 @@ class StepTiming(Protocol):
         ...
 
     def fan_out_limit(self, limit: int) -> int:
-        """Return how many children of a fan-out run at once, of which its program says a limit."""
+        """Return how many children of a fan-out run at once, given the limit of its program."""
         ...
 
     async def before_run(self, task: TaskRecord) -> None:

@@ -26,9 +26,9 @@ FILE_VARIABLE: Final = "ORCHESTRATOR_MODELS"
 
 
 def known_providers(environ: Mapping[str, str]) -> "Mapping[str, Provider]":
-    """Return the services that we know and those of the user's file, by their names.
+    """Return the known services and the services of the user's file, by name.
 
-    A name is what comes before the colon in the name of a model.
+    A name is the part before the colon in the name of a model.
     """
     from orchestrator.agents.models.provider_file import read_providers
     from orchestrator.agents.models.provider_table import PROVIDERS
@@ -120,7 +120,7 @@ class ModelResolver:
         return self._compacting[key]
 
     def _require_settings(self, agent: Agent[Any], model: Model) -> None:
-        """Refuse what a model cannot do of which only its object knows."""
+        """Refuse settings that the object of a model rejects."""
         from orchestrator.agents.models.registry import settings_problem
 
         if problem := settings_problem(model, agent.settings):
@@ -158,7 +158,7 @@ class ModelResolver:
         return with_retries(model)
 
     def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":
-        """Return the prices for a model: those of the program, then the price of its service."""
+        """Return the prices for a model: from the program, else from its service."""
         from orchestrator.agents.models.wrappers.prices import PriceTable
 
         own = self._settings.prices

@@ -86,9 +86,9 @@ def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  #
 
 
 def _shared_account(exc: TaskFailedError, record: TaskRecord) -> str:
-    """Return the account of a pipeline that ended its child; empty if none did.
+    """Return the account of a pipeline that ended its child; empty if no account did.
 
-    What is used up for a child is used up for every task under the same budget.
+    A budget that is used up for a child is used up for every task under it.
     """
     if exc.outcome.ending not in {Ending.OVER_BUDGET, Ending.REFUSED}:
         return ""
@@ -102,15 +102,15 @@ def unfinished_outcome(
 ) -> Outcome:
     """Return the outcome of a task without a final answer, with the last text of its model.
 
-    That is what it was saying, if it was broken off: the transcript has it.
+    The last text comes from the transcript, also if the answer was broken off.
 
     Args:
         record: the task, or the root of a session in its turn.
-        ending: how it ended.
-        cause: why.
-        error: the same in a sentence.
-        start: the length that the transcript had when its turn began: what was said before is
-            the answer of another turn.
+        ending: the kind of the end.
+        cause: the reason.
+        error: the reason as a sentence.
+        start: the length of the transcript when the turn began: earlier texts are answers of
+            other turns.
     """
     if not record.is_root:
         # What it was handed, another agent has said.

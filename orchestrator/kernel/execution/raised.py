@@ -1,7 +1,7 @@
-"""An error that ended a task: its own frames, and its traceback as the text that is recorded.
+"""An error that ended a task: its own frames, and its traceback as the recorded text.
 
-The frames above those of the program are ours, and say nothing about it: they are removed, so that
-an error that is kept holds nothing of the orchestrator in memory.
+The frames of the orchestrator above the program's frames are removed: they say nothing about the
+error, and a kept error would hold parts of the orchestrator in memory.
 """
 
 import traceback
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from orchestrator.agents import well_formed
 
 OWN_PACKAGES: Final = frozenset({"contextlib", "orchestrator", "outcome", "trio"})
-"""Whose frames stand above those of a tool or a function."""
+"""The packages whose frames come before the frames of a tool or a function."""
 HEAD_CHARACTERS: Final = 2_000
 TAIL_CHARACTERS: Final = 6_000
 

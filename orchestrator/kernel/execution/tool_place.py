@@ -30,7 +30,7 @@ class PlacedTurn(Protocol):
     """A place for one turn: all calls that it takes run on one machine."""
 
     note: str
-    """What was left on that machine, once the turn has ended."""
+    """A note about files left on that machine, set when the turn has ended."""
 
     @property
     def place(self) -> "ToolPlace":
@@ -63,7 +63,7 @@ class ToolPlace(Protocol):
     ) -> "AbstractAsyncContextManager[PlacedTurn] | None":
         """Return the place of a turn of an agent with a place; None if its calls run here.
 
-        It closes when nothing of the turn is left there, or the next writer has it.
+        It closes when the turn has ended at that place, or the next writer has taken it over.
         """
         ...
 
@@ -72,7 +72,7 @@ class ToolPlace(Protocol):
     ) -> str | ToolResult:
         """Run a call, and return its result.
 
-        On cancellation it returns when nothing of the call runs any more.
+        A cancelled call returns when all of its processes have ended.
 
         Raises:
             ToolError: the model reads why.

@@ -16,11 +16,11 @@ from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 
 @attrs.frozen
 class ServerTools:
-    """What the servers of an agent give to one turn."""
+    """The tools that the servers of an agent offer in one turn."""
 
     tools: Sequence[Tool] = ()
     note: str = ""
-    """What the model reads of those that are away."""
+    """A note for the model about servers that cannot be reached."""
 
 
 class ToolServers(Protocol):
@@ -31,7 +31,7 @@ class ToolServers(Protocol):
         ...
 
     async def run_forever(self) -> None:
-        """Run the connections. On cancellation it returns when nothing of them is left."""
+        """Run the connections. On cancellation it returns when all of them are closed."""
         ...
 
     def kill_now(self) -> None:

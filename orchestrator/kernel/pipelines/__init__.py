@@ -1,1 +1,1 @@
-"""Composing agents in Python: what a function delegates, and agents that are made of agents."""
+"""Pipelines: agents that are Python functions, and combinators that make agents from agents."""

@@ -17,7 +17,7 @@ NOT_AWAITED: Final = "the pipeline that asked for it stopped waiting"
 _WITH_CALLER: Final = frozenset(
     {Cause.CALLER_GONE, Cause.NOT_AWAITED, Cause.ENDED_FIRST, Cause.SESSION_CLOSED, Cause.SHUTDOWN}
 )
-"""Causes for which a task ends with its caller, and not for its own sake."""
+"""Causes that end a task with its caller, rather than for its own sake."""
 
 
 class Child(Generic[OutputT_co]):

@@ -1,4 +1,4 @@
-"""The port by which a pipeline runs the tasks that it delegates."""
+"""The port that runs the tasks that a pipeline delegates."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Runs the program of a pipeline, with `delegate` and `detach` by which it delegates.
+"""Runs the program of a pipeline, and the tasks that it delegates with `delegate` and `detach`.
 
 The children of a pipeline are joined: its nursery owns every one, and is left when all have ended.
 A child that the program stops waiting for is cancelled. A program that runs again after a crash
@@ -182,7 +182,9 @@ class PipelineRun:
                     await child.cancel()
 
     def fan_out_limit(self, limit: int) -> int:
-        """Return how many children run at once: what the program says, unless it is simulated."""
+        """Return how many children run at once: the program's limit, unless a simulation changes
+        it.
+        """
         timing = self._runner.timing
         return limit if timing is None else timing.fan_out_limit(limit)
 

@@ -1,9 +1,9 @@
-"""Background commands: one nursery owns them all, and facts say what becomes of each.
+"""Background commands: one nursery owns them all, and facts record the end of each.
 
 A command ends with the receiver of its notices: with its task, with a turn that cannot be notified
-later, or with its session. None outlives the orchestrator, and what a crash leaves behind is found
-by its id and ended by the next process on the same machine. A process on another machine cannot see
-it, and says so: that it has ended is said where it ran.
+later, or with its session. No command outlives the orchestrator. After a crash, the next process on
+the same machine finds a command by its id and ends it. A process on another machine cannot see the
+command, and posts that; a process on the first machine reports its end.
 """
 
 import math
@@ -190,7 +190,7 @@ class UnreachableCommand:
 
 
 def ended_note(commands: Sequence[Command]) -> str:
-    """Return what the parent of a task reads of the commands that were ended with it."""
+    """Return the note for the parent of a task about the commands that ended with it."""
     first = one_line(commands[0].command)
     more = f" and {len(commands) - 1} more" if len(commands) > 1 else ""
     return f"Ended with it: the background command `{first}`{more}"
@@ -214,7 +214,7 @@ class BackgroundRunner:
         self._is_closing = False
         self._commands: dict[TaskId, dict[ProcessId, Command]] = {}
         self._left: dict[str, str] = {}
-        """The tags of what was left on other machines, and these machines."""
+        """The machine of each command that was left on another machine, by the command's tag."""
 
     def close(self) -> None:
         """Start no more commands."""
@@ -354,8 +354,8 @@ class BackgroundRunner:
     async def end_leftovers(self, last_host: str) -> None:
         """End the commands that an earlier process left on this machine, and post their ends.
 
-        A signal reaches only this machine. What was started on another one may still run there:
-        that it cannot be seen is posted, once, and `wait_ended_elsewhere` waits for its end.
+        A signal reaches only this machine, and a command on another one may still run there. That
+        it cannot be seen is posted once, and `wait_ended_elsewhere` waits for its end.
 
         Args:
             last_host: the machine of the earlier process.
@@ -386,7 +386,7 @@ class BackgroundRunner:
                 self._book.post(ProcessUnreachable(process.task, process.id, self._host.name))
 
     async def wait_ended_elsewhere(self) -> None:
-        """Post the ends of what was left on other machines, as processes there report them."""
+        """Post the ends of commands on other machines, as processes there report them."""
         await trio.lowlevel.checkpoint()
         if not self._left or self._book.open_left_commands is None:
             return

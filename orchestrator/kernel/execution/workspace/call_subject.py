@@ -1,4 +1,4 @@
-"""What a call is about, as approval rules match it: judged where its files are."""
+"""The subject of a call, which approval rules match, computed on the machine that has its files."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from orchestrator.agents.approval import Subject
 
 
 def subject_of(call: ToolCall, workspace: Path) -> Subject:
-    """Return what a call is about, as rules match it."""
+    """Return the subject of a call for approval rules."""
     command, path = call.arguments.get("command"), call.arguments.get("path")
     relative, real = relative_and_real(path, workspace) if isinstance(path, str) else (None, None)
     return Subject(

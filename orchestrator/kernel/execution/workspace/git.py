@@ -1,4 +1,4 @@
-"""The program git: run for a bounded time, and what it knows of worktrees.
+"""Git: runs it for a bounded time, and reads the worktrees of a repository.
 
 A task may write anything in its working tree, also over the file `.git` there, which names the
 settings of git, and settings name commands that git runs. So every call passes the repository, and
@@ -29,7 +29,7 @@ from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag
 from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 
 GIT_SECONDS: Final = 30
-"""How long git may take for what is quick."""
+"""The seconds that a quick git command may take."""
 GRACE_SECONDS: Final = 2
 """How long git may clean up when it is stopped."""
 HALF_MADE: Final = "being made by the orchestrator"
@@ -79,7 +79,7 @@ EMPTY: Final[Mapping[str, str]] = {}
 
 
 class GitError(AgentError):
-    """Git could not do what a task needs."""
+    """Git failed at an operation that a task needs."""
 
 
 class Git:
@@ -213,7 +213,7 @@ class GitFolders:
 
 @attrs.frozen(kw_only=True)
 class GitOn:
-    """Git on one repository or worktree, which runs none of the filters that it had then."""
+    """Git on one repository or worktree, without the filters that it had when it was opened."""
 
     git: Git
     at: Sequence[str]
@@ -256,7 +256,7 @@ def _at_repository(repository: Path) -> Sequence[str]:
 
 
 def _no_filters(names: Iterable[str]) -> Mapping[str, str]:
-    """Return the settings by which no filter runs that is named in these settings."""
+    """Return settings that disable the filters among these names of settings."""
     drivers = {name.rpartition(".")[0] for name in names if name.lower().startswith("filter.")}
     return {
         f"{driver}.{part}": "false" if part == "required" else ""
@@ -302,7 +302,7 @@ class RegisteredWorktree:
 
     path: Path
     branch: str
-    """A full ref; empty if none is checked out."""
+    """A full ref; empty without a branch."""
     locked: str
     """The reason of its lock; empty if it is not locked."""
 
@@ -332,9 +332,9 @@ def is_intact(path: Path, git_folder: Path) -> bool:
 
 
 def repository_around(workspace: Path) -> tuple[Path, ...]:
-    """Return the folders in which git looks for the repository of a workspace.
+    """Return the folders that git searches for the repository of a workspace.
 
-    An agent may have written the file `.git`, so what that leads to must be a git folder.
+    An agent may have written the file `.git`, so it must lead to a git folder.
     """
     for top in (workspace, *workspace.parents):
         if not os.path.lexists(top / ".git"):

@@ -16,16 +16,16 @@ FILES_HOST_VARIABLE: Final = "ORCHESTRATOR_WORKSPACE_HOST"
 
 @attrs.frozen(kw_only=True)
 class Host:
-    """The name of this machine, and of what has its folders."""
+    """The names of this machine and of its file system."""
 
     name: str
     files: str
-    """What has the workspace: machines that share a folder share this name."""
+    """The name of the file system: machines that share folders share this name."""
     is_only: bool = False
     """The journal is a file of this machine: whatever it names was here, under any name."""
 
     def runs(self, host: str) -> bool:
-        """Return whether what was started on a host can be seen from here."""
+        """Return whether processes on a host can be seen from here."""
         return self.is_only or host in {"", self.name}
 
     def has_files_of(self, host: str) -> bool:

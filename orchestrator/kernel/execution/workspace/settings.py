@@ -1,4 +1,4 @@
-"""The folders and the environment in which the tools of an orchestrator work."""
+"""The folders and the environment that the tools of an orchestrator use."""
 
 import os
 from collections.abc import Iterable, Mapping

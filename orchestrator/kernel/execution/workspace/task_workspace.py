@@ -1,7 +1,7 @@
 """The workspace of a task, and the context of its tools: folder, environment, background commands.
 
-What a task opens here is closed before the task is settled: its background commands, and its git
-worktree if there is no work in it.
+The workspace is closed before the task is settled: its background commands end, and its git
+worktree is removed if it contains no work.
 """
 
 import os
@@ -143,7 +143,7 @@ class TaskWorkspaces:
                 await self._close_worktree(record, is_over=is_over)
 
     def _note(self, record: TaskRecord, note: str) -> None:
-        """Add to what is left in the workspace of a task."""
+        """Add a sentence to the note about the workspace of a task."""
         before = self._notes.get(record.id)
         self._notes[record.id] = f"{before}. {note}" if before else note
 
@@ -177,7 +177,7 @@ class TaskWorkspaces:
                 await self._close_worktree(record, is_over=True)
 
     def pop_note(self, task: TaskId) -> str:
-        """Return once what is left in the workspace of a settled task."""
+        """Return the note about the workspace of a settled task, and forget it."""
         return self._notes.pop(task, "")
 
     def workspace_of(self, record: TaskRecord) -> Path:
@@ -187,7 +187,7 @@ class TaskWorkspaces:
         return (self._folder_of(record) if opened is None else opened).path
 
     def named_folder_of(self, record: TaskRecord) -> Path:
-        """Return the workspace of a task on another machine, by its names: nothing is looked at."""
+        """Return the workspace path of a task on another machine, without looking at the files."""
         folder = self._settings.workspace
         for each in _lineage(record):
             own = self._registry.agent_of(each).workspace
@@ -204,7 +204,7 @@ class TaskWorkspaces:
     def _sandbox_of(
         self, record: TaskRecord, agent: Agent[Any], backend: SandboxBackend
     ) -> TaskSandbox:
-        """Return what a task and all above it allow, together."""
+        """Return the sandbox that a task and all tasks above it allow together."""
         allowed, folder = self._allowed_by(record, agent)
         checkout = self._checkout_of(record)
         writable = (folder.path, *checkout, *allowed.write)
@@ -230,11 +230,13 @@ class TaskWorkspaces:
         return _environ_within(environ, allowed)
 
     def _owners(self, record: TaskRecord, agent: Agent[Any]) -> list[Agent[Any]]:
-        """Return the agents of a task and of all above it: that of the root first."""
+        """Return the agents of a task and of all tasks above it, from the root down."""
         return [*map(self._registry.agent_of, _lineage(record)[:-1]), agent]
 
     def _allowed_by(self, record: TaskRecord, agent: Agent[Any]) -> "tuple[Sandbox, _Folder]":
-        """Return what the agents of a task and of all above it allow, and its folder."""
+        """Return the sandbox that the agents of a task and of all tasks above it allow, and its
+        folder.
+        """
         allowed = Sandbox()
         folder = self._base_folder(record)
         owners = self._owners(record, agent)

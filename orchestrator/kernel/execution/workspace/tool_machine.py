@@ -1,7 +1,7 @@
 """The machine that tools use: its workspaces and background commands.
 
-Most of its code is imported when a task opens its first workspace: an agent without tools needs
-none of it.
+Most of its code is imported when a task opens its first workspace: an agent without tools does not
+need it.
 """
 
 from collections.abc import Sequence

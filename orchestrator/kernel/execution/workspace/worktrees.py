@@ -94,12 +94,12 @@ class Worktrees:
         """One for each repository, which one git at a time may change, and for each path."""
 
     async def open(self, workspace: Path, *, name: str) -> Worktree:
-        """Return the worktree of that name, made from HEAD unless it is there already.
+        """Return the worktree with a name; if it does not exist, make it from HEAD.
 
-        It has what is committed, and nothing else of the workspace.
+        It contains only committed files of the workspace.
 
         Raises:
-            WorktreeError: there can be none.
+            WorktreeError: the workspace cannot have a worktree.
             GitError: git cannot make it.
         """
         if not _NAME.fullmatch(name):
@@ -132,7 +132,7 @@ class Worktrees:
         """Remove a worktree that has no work in it, or return why it is kept.
 
         Work is a commit, a change, a new file that is not ignored, or another branch checked out.
-        What the repository ignores is what it can make again, and does not count.
+        Ignored files can be made again, and do not count.
         """
         path, repository = worktree.path, worktree.repository
         where = f"the worktree {path} (branch {worktree.branch})"
@@ -430,7 +430,7 @@ async def _described(source: _Source, path: Path, base: str) -> Worktree:
 
 
 async def _make_folder(path: Path, workspace: Path) -> None:
-    """Make the folder to work in, if nothing of it is committed."""
+    """Make the folder to work in, if the commit does not contain it."""
     try:
         is_inside = (await trio.Path(workspace).resolve()).is_relative_to(path)
         if is_inside:

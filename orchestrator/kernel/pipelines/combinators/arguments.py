@@ -36,7 +36,7 @@ def agent_or_function(what: str, given: object) -> Agent[Any, Any] | None:
 
 
 def shared_input(agents: Sequence[Agent[Any, Any]]) -> Any:
-    """Return the input type of some agents: that of the first whose input is not `Any`."""
+    """Return the input type of some agents: the first input type that is not `Any`."""
     return next((it for it in map(input_of, agents) if it is not Any), Any)
 
 

@@ -39,7 +39,7 @@ class Review:
 
     passes: bool
     complaint: str = ""
-    """What is wrong with it, if it does not pass."""
+    """The problem with the draft, if it does not pass."""
 
 
 Check: TypeAlias = Callable[[OutputT], str | Awaitable[str]] | Agent[Review, OutputT]

@@ -35,9 +35,9 @@ def sequence(
     /,
 ) -> Pipeline[InputT, OutputT]: ...
 def sequence(*agents: Agent[Any, Any]) -> Pipeline[Any, Any]:
-    """Return a pipeline in which each agent takes the output of the one before it.
+    """Return a pipeline that gives the output of each agent to the next one.
 
-    It is `a >> b >> c`, which takes any number of agents.
+    It is `a >> b >> c` for any number of agents.
     """
     require_agents("sequence", agents, least=2)
     first, second, *others = agents
