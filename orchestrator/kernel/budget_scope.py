@@ -1,7 +1,7 @@
-"""`with budget(...)`: the runs, sessions and messages begun inside share one budget.
+"""`with budget(...)`: the runs, sessions and messages that start inside share one budget.
 
-Its account is in one journal: the first in which anything is begun under it. Elsewhere it would be
-a second budget of the same size, so that is refused.
+Its account is in one journal: the first one that starts work under it. In another journal it would
+be a second budget of the same size, so that is refused.
 """
 
 import inspect
@@ -83,7 +83,7 @@ def budget(**amounts: Any) -> Generator[None]:
 
 
 def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContextManager[None]:
-    """Charge what a task begins to the budgets that pay for the task, in their journal."""
+    """Charge the work that a task starts to the budgets that pay for the task, in their journal."""
     accounts = [account for account in accounts if account.is_shared]
     shared = _SHARED.get()
     # A child mostly begins under the budgets of its parent, or under none.
@@ -93,7 +93,7 @@ def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContext
 
 
 def use_grants(grants: tuple[Grant, ...]) -> AbstractContextManager[None]:
-    """Charge what is begun in the block to these budgets, and to no others."""
+    """Charge the work that starts in the block to these budgets, and to no others."""
     return _use(tuple(_Shared(grant) for grant in grants))
 
 
@@ -121,7 +121,7 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
 
 
 def current_grants(journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller, the outermost first, for what is begun in a journal.
+    """Return the budgets around the caller for work in a journal, the outermost first.
 
     Raises:
         SharedBudgetError: another journal has the account of one.
@@ -130,7 +130,7 @@ def current_grants(journal: Hashable) -> tuple[Grant, ...]:
 
 
 def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller that have none of these accounts.
+    """Return the budgets around the caller that are not among these accounts.
 
     Raises:
         SharedBudgetError: another journal has the account of one.

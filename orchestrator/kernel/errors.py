@@ -8,8 +8,8 @@
   x NotInterruptedError    the run cannot be resumed: no process died in it
   x EndedError             the task has ended already
   x ClosedError            the orchestrator or the session is closed
-  x WrongLoopError         another event loop runs here than the one that what was called needs
-  x SharedBudgetError      what is begun under a budget is in another journal than the budget
+  x WrongLoopError         the call needs another event loop than the one that runs here
+  x SharedBudgetError      the work under a budget is in another journal than the budget
   x ServerSetupError       a server cannot be started with these settings
   x LoginError             there is no login at an MCP server, or it cannot be made or kept
     · LoginRequiredError   a person has to log in, or to allow more
@@ -80,14 +80,14 @@ class ClosedError(OrchestratorError):
 
 
 class WrongLoopError(OrchestratorError):
-    """What was called needs one event loop, and another one, or none, runs here."""
+    """The call needs one event loop, and another one, or none, runs here."""
 
     def __init__(self, sentence: str = NEEDS_TRIO) -> None:
         super().__init__(sentence)
 
 
 class SharedBudgetError(OrchestratorError):
-    """A budget is kept in one journal, and what is begun under it is in another one."""
+    """A budget is kept in one journal, and the work under it is in another one."""
 
     def __init__(self, budget: str, kept_in: object, journal: object) -> None:
         super().__init__(

@@ -62,12 +62,12 @@ class Orchestrator:
 
     @property
     def sessions(self) -> Sessions:
-        """The port by which doors open, run and close its sessions."""
+        """The port for sessions: doors open, run and close them here."""
         return self._sessions
 
     @property
     def facts(self) -> Facts:
-        """The port by which doors post facts, and wait until these are durable."""
+        """The port for facts: doors post them here, and wait until they are durable."""
         return self._sessions.facts
 
     @property
@@ -194,9 +194,9 @@ class Orchestrator:
 
         Args:
             agent: the agent to talk to.
-            session: the id of an earlier conversation with this agent, to go on with it.
-            deps: what the tools and instructions of the whole tree need of the program, as long
-                as this process has the session.
+            session: the id of an earlier conversation with this agent, to continue it.
+            deps: the values that the tools and instructions of the whole tree need from the
+                program, as long as this process has the session.
         """
         id_ = None if session is None else SessionId(session)
         return self._open_session(agent, id_, deps)
@@ -280,18 +280,18 @@ class Orchestrator:
     async def retry(
         self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
     ) -> Run[OutputT]:
-        """Do a task that did not succeed again, as a new run that has all else of the old one.
+        """Run an unsuccessful task again, in a new run that keeps all other work of the old one.
 
-        The task begins anew. What those above it made of its end is done again, and so are tasks
-        that were refused or cancelled because of it. All else is copied, and costs nothing. Returns
-        when the new run is settled; the old one stays as it is.
+        The task starts from the beginning. The tasks above it repeat the steps that followed its
+        end, and tasks that were refused or cancelled because of it run again. All other work is
+        copied, and costs nothing. Returns when the new run is settled; the old one does not change.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the agent of the run, in its present definition.
             run: the id of a run that has ended, or whose process died.
-            task: its id, or its path such as `/editor/researcher[3]`; that of the root does all
-                of it again.
-            deps: what the tools and instructions of the new run need of the program.
+            task: the id of a task, or its path such as `/editor/researcher[3]`; the root does the
+                whole run again.
+            deps: the values that the tools and instructions of the new run need from the program.
 
         Raises:
             ReplayError: the task has succeeded, or the run has not ended.
@@ -311,13 +311,13 @@ class Orchestrator:
     async def cancel(self, task: str, *, tree: bool = False) -> None:
         """Cancel a task and its descendants, and return when all of them are settled.
 
-        Of a session, the turn is cancelled, also one that a message is about to begin; its detached
-        tasks and commands run on. What comes later begins another turn: a message, or the notice
-        of a task that was cancelled.
+        For a session, the turn is cancelled, also one that a message is about to start; its
+        detached tasks and commands run on. A later message, or the notice of a cancelled task,
+        starts another turn.
 
         Args:
             task: the id of a task or a session.
-            tree: of a session, cancel its detached tasks and commands, too.
+            tree: for a session, cancel its detached tasks and commands, too.
         """
         id_ = await self._load_task(task)
         delegator = self._sessions.delegator
@@ -409,21 +409,21 @@ class Orchestrator:
         await answer_question(self._sessions, approval, answer, reason=reason, by=by)
 
     async def drain(self, seconds: float) -> bool:
-        """Begin nothing new from now on, wait for what runs, and return whether all has ended.
+        """Start no new work, wait for running work, and return whether all of it has ended.
 
         `run`, `ask` and `open_session` raise `ClosedError`; tasks that have not started and unread
-        mail wait for the next process. What still runs after so many seconds goes on until the
+        mail wait for the next process. Work that still runs after the wait goes on until the
         orchestrator is closed, which interrupts or cancels it.
 
         Args:
-            seconds: how long to wait at most.
+            seconds: the longest wait.
         """
         return await drain(self._engine.book, seconds)
 
     async def abandon(self) -> None:
-        """Settle what still runs without waiting for it, and post no more facts.
+        """Settle running work without waiting for it, and post no more facts.
 
-        For a process that must exit while a thread or a cleanup hangs. What can resume is
+        For a process that must exit while a thread or a cleanup hangs. Work that can resume is
         interrupted.
         """
         engine = self._engine
@@ -433,12 +433,12 @@ class Orchestrator:
     async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:
         """Delete the idle runs that have no fact since a time, and free the space.
 
-        Everything goes on meanwhile. What is not idle stays: what runs, unread mail, replies that
-        no door has taken.
+        All other work goes on meanwhile. Sessions that are not idle are kept: running work, unread
+        mail, and replies that no door has taken.
 
         Args:
             before: seconds since the epoch.
-            by: whose action that is, for the audit.
+            by: the actor, for the audit.
         """
         return await self._engine.book.prune(before=before, by=by)
 
@@ -496,7 +496,7 @@ class Orchestrator:
         return self.read.calls(task)
 
     def now(self) -> float:
-        """Return the time by which this orchestrator dates facts."""
+        """Return the time of this orchestrator, which dates its facts."""
         return self.read.now()
 
     async def wait_changed(self, *, after: int = 0) -> int:

@@ -29,14 +29,14 @@ _KINDS: Final = {
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for this user alone. What is there stays as it is."""
+    """Make a folder, and the missing folders above it, for this user alone."""
     if not folder.exists():
         make_private_folder(folder.parent)
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def irregularity(found: os.stat_result) -> str:
-    """Return what a file is if it is no plain file; opening it may take for ever."""
+    """Return the kind of a file that is not a plain file, whose opening may block for ever."""
     if stat.S_ISREG(found.st_mode):
         return ""
     return f"it is {_KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file"
@@ -54,7 +54,7 @@ def foreign_hand(found: os.stat_result) -> str:
 
 
 def foreign_owner(found: os.stat_result) -> str:
-    """Return what is wrong with a file of another user; nothing if it is this user's."""
+    """Return the problem with a file of another user; empty if it is this user's."""
     if found.st_uid == os.geteuid():
         return ""
     return (
@@ -85,9 +85,9 @@ def foreign_folder(folder: Path) -> str:
 
 
 def foreign_link(path: Path) -> Path | None:
-    """Return the link that another user has put at a path, or behind a link at it, if one has.
+    """Return the link that another user has put at a path, or behind a link at it, if any.
 
-    As the system judges links in folders such as /tmp: those of the folder's owner are fine.
+    Like the kernel for folders such as /tmp, it allows links of the folder's owner.
     """
     for _ in range(MOST_LINKS):
         try:
@@ -120,7 +120,7 @@ class PrivateFile:
         self._most_bytes = most_bytes
 
     def read(self) -> bytes | None:
-        """Return what is in the file; None if there is no file."""
+        """Return the content of the file; None if there is no file."""
         path = self.path
         self._require_own_folder()
         try:
@@ -151,10 +151,10 @@ class PrivateFile:
             os.close(lock)
 
     def open_lock(self, purpose: str = "") -> int:
-        """Return a descriptor that can be locked. What is locked by it is free when it is closed.
+        """Return a descriptor that can be locked; closing it releases the lock.
 
         Args:
-            purpose: what it is locked for, if not for a change of the file.
+            purpose: the name of the lock, if it is not for a change of the file.
         """
         folder = self.path.parent
         make_private_folder(folder)
@@ -169,7 +169,7 @@ class PrivateFile:
             raise self._error(f"{folder} cannot be written to: {exc.strerror}") from exc
 
     def replace(self, text: bytes) -> None:
-        """Write the file anew. Others read what was in it before, or all of this."""
+        """Replace the content of the file. Others read the whole old or the whole new content."""
         temporary = self.path.with_name(f".{self.path.name}.{token_hex(6)}")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
@@ -191,7 +191,7 @@ class PrivateFile:
             raise self._error(f"{self.path} cannot be written: {exc.strerror}") from exc
 
     def _require_own_folder(self) -> None:
-        """Refuse a folder in which another user could put an older file back."""
+        """Refuse a folder where another user could put an older file back."""
         folder = self.path.parent
         try:
             found = folder.stat()

@@ -1,8 +1,8 @@
 """The read API: sessions, tasks, entries and live events of an open orchestrator.
 
-`Orchestrator.read` is the one place from which the server, the command line and the control socket
-read. Nothing here changes a session, and nothing that is returned by an `async` method can be taken
-back by a crash: it waits until the facts that it shows are durable.
+The server, the command line and the control socket read through `Orchestrator.read`. Its methods
+change no session. An `async` method waits until the facts that it shows are durable, so a crash
+takes no result back.
 
 There are two subscriptions: to facts (`subscribe`, and on top of it `queue` and `feed`), and to
 model events (`subscribe_model_events`, and on top of it `open_model_events`).
@@ -180,7 +180,7 @@ class ReadApi:
         return bool(record.undelivered)
 
     def now(self) -> float:
-        """Return the time by which facts are dated."""
+        """Return the time of the orchestrator, which dates its facts."""
         return self._book.clock()
 
     def open_questions(self, session: SessionId | None = None) -> list[ApprovalQuestion]:
@@ -274,7 +274,7 @@ class ReadApi:
         return await self._book.read_naming(kind, id_)
 
     async def transcript(self, task: str) -> Sequence[Message]:
-        """Return the messages of a task; those of a settled one are read from the journal."""
+        """Return the messages of a task; for a settled task they are read from the journal."""
         return (await self.conversation(task)).messages
 
     async def conversation(self, task: str) -> Conversation:

@@ -1,4 +1,4 @@
-"""The port for sessions: what a door needs of the engine to open, run and close them."""
+"""The port for sessions: a door opens, runs and closes them through it."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -36,7 +36,7 @@ def _paths(given: "Iterable[str | os.PathLike[str]]") -> tuple[Path, ...]:
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """What the tools of agents may use of the machine that an orchestrator runs on."""
+    """The folder, the sandbox and the secrets of tools, on the machine of an orchestrator."""
 
     workspace: str | os.PathLike[str] | None = None
     """The folder of tools, for agents that name none; by default the current one."""
@@ -50,7 +50,7 @@ class Machine:
     hand_on: tuple[str, ...] = attrs.field(default=(), converter=_names)
     """The names of secret variables that the commands of agents get all the same."""
     hide: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
-    """Files and folders that no tool of an agent sees, besides those of the orchestrator."""
+    """Files and folders that no tool of an agent sees, besides the orchestrator's own."""
     host: str | None = None
     """The name of the machine in facts about commands and folders; by default the value of
     ORCHESTRATOR_HOST, else its network name."""
@@ -61,8 +61,8 @@ class Models:
     """How an orchestrator finds, limits and prices models that agents name."""
 
     providers: "Mapping[str, Provider]" = attrs.field(factory=dict[str, Any])
-    """Services that run models, by the names before the colon. They go before those of the file
-    `models.toml`, and before those that we know."""
+    """Services that run models, by the names before the colon. They precede the services of the
+    file `models.toml` and the built-in ones."""
     limiters: "Mapping[str, Limiter]" = attrs.field(factory=dict[str, Any])
     """Rate limits of providers, by name (`"openai"`)."""
     prices: "PriceTable | None" = None

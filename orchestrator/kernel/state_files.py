@@ -20,16 +20,16 @@ SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets",
 SERVERS: Final = "servers"
 """The folder with a file for each process that runs MCP servers."""
 CHAT_HISTORY: Final = "chat_history"
-"""What was typed in chats."""
+"""The lines that were typed in chats."""
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
 """Names the journal of all commands; a database has its password in it."""
 FIRST_JOURNAL: Final = "journal.db"
 JOURNALS: Final = "journals"
-"""The folder of all journals but the first, in that of the first."""
+"""The folder of all journals but the first, inside the folder of the first."""
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return where an orchestrator keeps what it is not told to keep elsewhere."""
+    """Return the default folder of an orchestrator's state."""
     if home := environ.get("ORCHESTRATOR_HOME"):
         return Path(home)
     state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

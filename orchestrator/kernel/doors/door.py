@@ -1,7 +1,8 @@
-"""The port of every door: where the replies of a session go.
+"""The port of every door, which takes the replies of a session.
 
 To add a door (a chat service, a mailbox): implement `Door`, connect it as `doors/lifecycle.py`
-shows, and post what comes in with `doors/inbound.py`. `doors/session.py` is the shortest example.
+shows, and post incoming requests with `doors/inbound.py`. `doors/session.py` is the shortest
+example.
 """
 
 from typing import Protocol
@@ -14,7 +15,7 @@ class Door(Protocol):
 
     @property
     def capability(self) -> DeliveryCapability:
-        """What it can deliver after a turn has ended.
+        """Whether it can deliver replies after a turn has ended.
 
         POLL and PUSH let tasks detach: their results come as replies of later turns. There is no
         default, because a door that promises too much loses them.

@@ -1,11 +1,10 @@
 """Durable runs: a call finds the run that a crash interrupted by its agent and its goal.
 
-The program is started again, asks the same again, and the run goes on from its last step, as the
-children of a pipeline do. So the id of such a run begins with a digest of what was asked. What ends
-the id tells equal runs apart and means nothing: any of them may be deleted, and any process may
-begin one.
+The program starts again and makes the same call, and the run continues from its last step, like the
+children of a pipeline. So the id of such a run starts with a digest of its agent and goal. The rest
+of the id only tells equal runs apart: any of them may be deleted, and any process may start one.
 
-A journal that a process writes is its own: no other process takes an interrupted run of it.
+The journal that a process writes is its own: no other process takes an interrupted run from it.
 """
 
 import hashlib
@@ -35,8 +34,9 @@ from orchestrator.kernel.journal.store import JournalStore
 from orchestrator.kernel.sessions import Sessions
 
 LOOKED_AT: Final = 16
-"""So many of the newest equal runs are read to find one that an earlier crash than the last has
-interrupted: each is read whole. What the last crash has interrupted is known without."""
+"""The number of newest equal runs to search for one that an earlier crash interrupted; each is read
+whole. Runs that the last crash interrupted are known without a search.
+"""
 DurableKey = NewType("DurableKey", str)
 """How the ids of equal runs begin."""
 EarlierRuns: TypeAlias = dict[str, dict[SessionId, None]]
@@ -112,7 +112,7 @@ class DurableRuns:
 
 
 class OtherJournals:
-    """The journals that no process writes, in which an equal run may be interrupted."""
+    """The journals without a writing process that may have an equal, interrupted run."""
 
     def __init__(self, journals: Journals) -> None:
         self._journals = journals

@@ -63,13 +63,13 @@ class InboundRequest:
     attended: bool = False
     """A person answers approval questions while the caller waits."""
     deps: object = None
-    """What the program gives to the tools and instructions of the tree."""
+    """The values that the program gives to the tools and instructions of the tree."""
     async_delivery: bool = True
     """Whether something can be delivered after the turn that reads it, if its door can."""
 
 
 def require_agent(value: object) -> None:
-    """Raise unless what a program gives as an agent is one."""
+    """Raise unless a value is an agent."""
     if not is_agent(value):
         raise DefinitionError(
             f"a {type(value).__name__} is no agent: give an Agent(...), or make one of a function"
@@ -78,7 +78,7 @@ def require_agent(value: object) -> None:
 
 
 def goal_message(agent: Agent[Any], goal: Any) -> UserMessage:
-    """Return the first message about a goal: a text as it is, any other value as JSON."""
+    """Return the first message about a goal: the text itself, or any other value as JSON."""
     require_agent(agent)
     return UserMessage(well_formed(agent.as_goal(goal)))
 

@@ -3,8 +3,8 @@
 * the client polls for the replies   POLL   tasks detach, and the session ends with its tree
 * the replies are pushed             PUSH   the same, and a function takes each reply to its reader
 
-The capability ends with the session. What comes in over HTTP or MCP, from a chat platform or by a
-schedule, is an `InboundRequest`, and calls one of the methods below: it chooses no capability.
+The capability ends with the session. A request over HTTP or MCP, from a chat platform or by a
+schedule, is an `InboundRequest` for one of the methods below: it chooses no capability.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -75,7 +75,7 @@ STEERED_BY: Final = "outside"
 
 @attrs.frozen(kw_only=True)
 class KeptOpen:
-    """What is another in the copy of a session that outlives its request."""
+    """The values that differ in the copy of a session that outlives its request."""
 
     capability: DeliveryCapability
     """Of the turn that goes on."""
@@ -346,7 +346,7 @@ class KeptDoor:
         return without_agent
 
     def agent_for(self, session: SessionRecord) -> Agent[Any] | None:
-        """Return the agent of a session, with what it has besides; None if it is not here."""
+        """Return the agent of a session, with its client's additions; None if it is not here."""
         agent = self._agents.get(session.root.agent)
         if agent is None:
             return None

@@ -184,7 +184,7 @@ async def close_session(
 
 @contextmanager
 def release_agents(sessions: Sessions) -> Generator[None]:
-    """Unregister the agent of each session once nothing of it can run any more.
+    """Unregister the agent of each session when its last task has ended.
 
     It follows the facts: a task may outlive its door by hours, and the door does not wait for it.
     """

@@ -50,8 +50,8 @@ class Run(Generic[OutputT_co]):
         """The final answer, as the agent's output type.
 
         Raises:
-            RunFailedError: the run did not succeed; its cause is what a tool or a function has
-                raised, if that ended it.
+            RunFailedError: the run did not succeed; its cause is the error of the tool or function
+                that ended it, if one did.
         """
         if not self.outcome.succeeded:
             failure = RunFailedError(f"/{self.agent.name}", self.outcome)
@@ -61,7 +61,7 @@ class Run(Generic[OutputT_co]):
 
     @property
     def usage(self) -> Usage:
-        """What the whole tree has used."""
+        """The usage of the whole tree."""
         return self.tree.total
 
     def _repr_html_(self) -> str | None:
@@ -164,10 +164,10 @@ async def resume_once(
 
 
 def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
-    """Refuse to resume what has not been interrupted, or with another agent.
+    """Refuse to resume a session that was not interrupted, or that has another agent.
 
     Raises:
-        NotInterruptedError: it has ended, is under way, or is a conversation.
+        NotInterruptedError: it has ended, still runs, or is a conversation.
         UnknownIdError: it is the run of another agent.
     """
     if session.closed or not session.awaits_resume:

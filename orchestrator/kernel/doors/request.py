@@ -1,9 +1,9 @@
 """The door of requests: it also runs turns whose client waits for the answer.
 
 * the client waits for its response   NONE   nothing is delivered later, so every task is joined
-* it does not                         POLL or PUSH, as `doors/kept.py` says
+* the client does not wait            POLL or PUSH, see `doors/kept.py`
 
-No route chooses a capability: it calls one of the methods of this door, or of that.
+No route chooses a capability: it calls a method of this door, or of the door in `kept.py`.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""The events of a run or a session, as a program reads them while it goes on.
+"""The events of a run or a session, which a program reads while it goes on.
 
-They are views of facts and of model events: they come in the order in which things happen, name
-their task, and are not stored. What a fact says is read only when the fact is durable; what a model
-writes is read at once. No reader slows a model. Text that a slow reader has not taken is joined, so
-nothing is missed, and no more is held than the answer has.
+They are views of facts and of model events: they come in their order of occurrence, name their
+task, and are not stored. A fact is read only when it is durable; the text of a model is read at
+once. No reader slows a model. Text that a slow reader has not taken is joined, so no text is
+missed, and no more text is held than the answer has.
 """
 
 from collections import deque
@@ -201,7 +201,7 @@ class RunEvents:
         return new.seq <= self._read.durable_seq
 
     def close(self) -> None:
-        """Let the reader take what there is, and end then."""
+        """Let the reader take the remaining events, and then end."""
         self._closed = True
         self._changed.set()
 
@@ -269,9 +269,9 @@ class RunEvents:
         return self._answers[task]
 
     def _finish_answer(self, task: TaskId, text: str, seq: int) -> None:
-        """Emit what was held back, or all of it if the provider does not stream.
+        """Emit the text that was held back, or the whole text if the provider does not stream.
 
-        If the recorded text is not the one that was shown, it replaces that.
+        If the recorded text differs from the shown one, it replaces that.
         """
         answer = self._answers.pop(task, None)
         shown = "" if answer is None else answer.text.shown

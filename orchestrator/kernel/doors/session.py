@@ -51,7 +51,7 @@ class Session:
         return self._record.tree
 
     def _repr_svg_(self) -> str:
-        """Return a picture of the tree as it is now, for a notebook."""
+        """Return a picture of the current tree, for a notebook."""
         return self.tree.to_svg(now=self._sessions.read.now())
 
     def events(self) -> "AbstractContextManager[RunEvents]":
@@ -68,14 +68,14 @@ class Session:
         """Send a message, and wait for the reply of the turn that reads it.
 
         If this is cancelled the message stays posted, and its reply comes on `replies`. Inside
-        `bind_session(async_delivery=False)` nothing is promised for after that reply: tasks are
-        joined, and commands end with the turn.
+        `bind_session(async_delivery=False)` no result comes after that reply: tasks are joined, and
+        commands end with the turn.
 
         Args:
             text: the message.
             parts: images and files that go with it.
-            workspace: the folder that this message is about, and that tools work in; it may change
-                from one message to the next.
+            workspace: the folder of this message, which tools work in; each message may have
+                another one.
         """
         require_trio()
         if workspace:
@@ -126,12 +126,12 @@ class Session:
         return self._sessions.read.open_questions(self.id)
 
     async def wait_idle(self) -> None:
-        """Wait until no turn runs and nothing is outstanding.
+        """Wait until no turn runs, and no task or mail is outstanding.
 
         By then every reply of a woken turn is on `replies`.
 
         Raises:
-            ClosedError: the orchestrator stops, and the next process does what is left.
+            ClosedError: the orchestrator stops, and the next process does the remaining work.
         """
         require_trio()
         await trio.lowlevel.checkpoint()

@@ -72,7 +72,7 @@ class _Question:
     """What people are asked about a call. It is recorded, so it is redacted."""
 
     subject: str
-    """What is approved: this very command, file, or call."""
+    """The subject of the approval: this very command, file, or call."""
     details: str
 
 

@@ -1,7 +1,7 @@
-"""The loops that begin what is due: detached tasks, and the turns of sessions with mail.
+"""The loops that start due work: detached tasks, and the turns of sessions with mail.
 
-Both ask the ledger what is due. There is no second queue that could lose anything, and a restart
-needs no other code than this.
+Both ask the ledger for due work. There is no second queue that could lose work, and a restart needs
+no other code than this.
 """
 
 from itertools import islice

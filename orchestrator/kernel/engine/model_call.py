@@ -1,9 +1,8 @@
 """The model calls of a task: each is paid for before it is made, and booked when it has ended.
 
-One answer may take several calls of providers: retries, fallbacks, summaries. Each of them is
-reserved, and recorded by a fact at the moment it ends, so that nothing is neither reserved nor
-booked. What was said by then is listened to; what that comes to is computed if a call is broken
-off.
+One answer may take several calls of providers: retries, fallbacks, summaries. Each call is
+reserved, and a fact records it the moment it ends, so that a call is always reserved or booked. The
+text so far is collected, and its usage is computed if a call is broken off.
 """
 
 from typing import Final
@@ -40,7 +39,7 @@ ANSWERED: Final = "its parent answered a question"
 SAMPLED: Final = "a server asked its model"
 BROKEN_OFF: Final = "it was broken off"
 SEARCH_SECONDS: Final = 30
-"""How long a search of what was said may take; then it is searched where it is booked."""
+"""The longest search of an answer for secrets, in seconds; after that the booking searches it."""
 SUMMARIZED: Final = "it wrote a summary of what does not fit its window"
 REFUSALS: Final = frozenset(
     {
@@ -52,9 +51,9 @@ REFUSALS: Final = frozenset(
         Failure.CONTEXT_TOO_LONG,
     }
 )
-"""Failures by which a provider refuses a request before it works on it."""
+"""Failures of a provider that refuses a request before it works on it."""
 BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORMED})
-"""Failures in the middle of an answer: what was reported by then is not all."""
+"""Failures in the middle of an answer: the usage reported by then is incomplete."""
 
 
 class BookedModel:
@@ -96,7 +95,7 @@ class BookedModel:
 
 
 class QuestionModel(BookedModel):
-    """A model that a task asks beside its turn: it pays, and its transcript has nothing of it."""
+    """A model that a task asks beside its turn: the task pays, its transcript does not change."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class _ModelCall:
     """The calls of providers for one answer (`Attempts`), one after another."""
 
     unmade = ModelFailure.BROKEN_OFF
-    """The reason by which a call is booked that was paid for and not made."""
+    """The booked reason of a call that was paid for and not made."""
 
     def __init__(
         self, model: Model, task: TaskRecord, reservations: Reservations, request: ModelRequest
@@ -229,13 +228,13 @@ class _ModelCall:
         )
 
     async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
-        """Search what was said for secrets, if it is long: the call is about to be booked."""
+        """Search the text so far for secrets, if it is long: the call is about to be booked."""
         said = partial or "".join(self._texts)
         if has_long_text(said):
             await self._reservations.search_said(said)
 
     def _used(self, error: Exception | None) -> tuple[Usage, bool]:
-        """Return what the call is known to have used, and whether that is all."""
+        """Return the known usage of the call, and whether it is complete."""
         estimated = estimated_usage(self._asked, self._sent, written=self._written)
         one_call = with_cost(ONE_CALL, self._asked)
         if not isinstance(error, ModelError):
@@ -254,7 +253,7 @@ class _ModelCall:
         return with_cost(reported, self._asked), is_all
 
     def cut_off_by(self, error: ModelError) -> OverBudgetError | None:
-        """Return the budget by which an answer is cut off: it could pay for no longer one."""
+        """Return the budget that cut an answer off, because it could not pay for a longer one."""
         if error.kind is not Failure.CUT_OFF or self._capped_by is None:
             return None
         problem = (
@@ -305,9 +304,9 @@ class _ModelCall:
 
 
 class _QuestionCall(_ModelCall):
-    """The calls for one question, each of them booked as that.
+    """The calls for one question, each booked as a question.
 
-    What they said is not booked: it is no message of the task that asks.
+    Their text is not booked, because it is not a message of the task that asks.
     """
 
     unmade = ModelFailure.QUESTION

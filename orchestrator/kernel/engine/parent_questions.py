@@ -1,7 +1,7 @@
-"""Asks the parent of a task what the task wants to know: one model call beside the parent's turn.
+"""Asks the parent of a task a question: one model call beside the parent's turn.
 
-The budgets of the task that asks pay for it, and it is booked on that task. What it says is the
-result of a tool, and no message of the parent.
+The budgets of the asking task pay for the call, and it is booked on that task. The answer is the
+result of a tool, and not a message of the parent.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ class ParentQuestions:
         self._one_call = one_call
 
     async def ask(self, question: str) -> str:
-        """Return what the parent answers.
+        """Return the answer of the parent.
 
         Raises:
             ToolError: there is no answer, and why.

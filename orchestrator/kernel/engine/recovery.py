@@ -11,7 +11,9 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 async def recover(
     book: Bookkeeper, settlement: Settlement, machine: ToolMachine, *, host: str
 ) -> None:
-    """Mark what ran before as interrupted, and settle what can never start or go on."""
+    """Mark the work of the last process as interrupted, and settle tasks that cannot start or
+    resume.
+    """
     # Imported late: the reader of metadata is slow to import.
     from importlib.metadata import version
 

@@ -1,7 +1,7 @@
-"""Reserves what a model call may use at most, before it is made.
+"""Reserves the largest possible usage of a model call, before it is made.
 
 A call that does not fit waits while other calls may give something back, and fails its task if that
-cannot help. The output is capped by what is left, so no answer exceeds a budget.
+cannot help. The output is capped by the rest of the budget, so no answer exceeds it.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,17 +38,17 @@ MOST_UNFIT: Final = 20
 
 
 class Reservations:
-    """What the calls under way hold on all accounts, and the calls that wait for it.
+    """The reservations of running calls on all accounts, and the calls that wait for one.
 
-    A task has one call at a time. It is reserved, and held until the journal has what it really
-    used: that it is `booked`, or has `failed`. Both are one step, so no other call can be paid for
-    with the same money in between.
+    A task has one call at a time. It is reserved, and held until the journal has its real usage: it
+    is `booked`, or has `failed`. Both are one step, so no other call can be paid for with the same
+    money in between.
     """
 
     def __init__(self, book: Bookkeeper) -> None:
         self._book = book
         self._held: dict[str, Reserved] = {}
-        """What the calls under way hold, by account."""
+        """The amounts that running calls hold, by account."""
         self._waiting: dict[str, dict[Reservation, None]] = {}
         """The calls that wait at an account, the first first."""
         self._open: dict[TaskId, Reservation] = {}
@@ -68,18 +68,19 @@ class Reservations:
         *,
         unmade: ModelFailure = ModelFailure.BROKEN_OFF,
     ) -> "Reservation":
-        """Wait until the budgets of a task can pay for a call, and hold what it may use.
+        """Wait until the budgets of a task can pay for a call, and reserve its largest usage.
 
-        The journal has it when this returns: a process that dies during the call has paid for it.
+        The reservation is durable when this returns: a process that dies during the call has paid
+        for it.
 
         Args:
-            task: whose call.
-            model: the model that is asked.
-            request: what it is asked.
-            unmade: the reason by which the call is booked if it is cancelled before that.
+            task: the task that makes the call.
+            model: the model.
+            request: the request.
+            unmade: the booked reason if the call is cancelled before it is made.
 
         Raises:
-            OverBudgetError: they never can.
+            OverBudgetError: the budgets can never pay for it.
         """
         # Those of this very turn: the next may be paid for by others.
         reservation = Reservation(task.accounts, model, request)
@@ -123,13 +124,13 @@ class Reservations:
         return None if reservation is None else reservation.charge
 
     def booked(self, task: TaskId) -> None:
-        """Give back what the call of a task held: the ledger has what it used."""
+        """Release the reservation of a task's call: the ledger has its usage."""
         self._settings.pop(task, None)
         if (reservation := self._open.pop(task, None)) is not None:
             self._release(reservation)
 
     def not_made(self, task: TaskRecord, reason: ModelFailure = ModelFailure.BROKEN_OFF) -> None:
-        """Give back what a call held that was not made."""
+        """Release the reservation of a call that was not made."""
         if task.reserved is not None:
             self.failed(task.id, reason, "it was not made", NO_CALL, charged=NO_CALL)
         self.booked(task.id)
@@ -145,15 +146,15 @@ class Reservations:
         charged: Usage | None = None,
         then: str = "",
     ) -> None:
-        """Book a call that has no answer, or none that can be recorded.
+        """Book a call without an answer, or without one that can be recorded.
 
         Args:
-            task: whose call.
+            task: the task that made the call.
             reason: why there is no answer.
-            error: the same, for people.
-            usage: what it has used, as far as that is known.
-            text: what the model had said by then.
-            charged: what budgets are charged with, if it may have used more.
+            error: the reason as a sentence for people.
+            usage: the known usage.
+            text: the text of the model so far.
+            charged: the usage that budgets are charged with, if it may be larger.
             then: the model that is called instead, if it is another one.
         """
         if not self._book.closed:
@@ -184,7 +185,7 @@ class Reservations:
             self.failed(task, ModelFailure.UNRECORDABLE, error, usage, charged=charged)
 
     def _try_hold(self, reservation: "Reservation") -> None:
-        """Hold what a call needs, let it wait, or find that no waiting helps."""
+        """Reserve the usage of a call, let the call wait, or find that waiting cannot help."""
         try:
             held = reservation.affordable(self._full_account)
             full = self._full_account(reservation.accounts, held)
@@ -223,7 +224,7 @@ class Reservations:
             del self._waiting[account]
 
     def _release(self, reservation: "Reservation") -> None:
-        """Give back what a call holds, and try the calls that wait for it, the first first."""
+        """Release a reservation, and try the calls that wait for it in their order."""
         if (usage := reservation.held) is None:
             return
         reservation.held = None
@@ -255,13 +256,13 @@ class Reservation:
         self.problem: OverBudgetError | None = None
         self.waits_at: str | None = None
         self.held: Usage | None = None
-        """What the call may use at most."""
+        """The largest possible usage of the call."""
         self.capped_by: OverBudgetError | None = None
         """Why its answer may not be as long as others."""
         self.used: Usage | None = None
-        """What the answer says that it used, before it is recorded."""
+        """The usage that the answer reports, before it is recorded."""
         self.charge: Usage | None = None
-        """What budgets are charged with, if the answer does not say what it used."""
+        """The usage that budgets are charged with, if the answer does not report its usage."""
         self._model = model
         self._request = request
         self._is_counted = any(
@@ -272,7 +273,7 @@ class Reservation:
 
     @property
     def most(self) -> Usage:
-        """What the call may use at most."""
+        """The largest possible usage of the call."""
         assert self.held is not None, "it is held"
         return self.held
 
@@ -284,7 +285,7 @@ class Reservation:
     def affordable(
         self, full_account: Callable[[Sequence[Account], Usage], Account | None]
     ) -> Usage:
-        """Return what the call may use with the longest answer that can be paid for."""
+        """Return the usage of the call with the longest answer that the budgets can pay for."""
         if not self._is_counted:
             return ONE_CALL
         # An agent may say that its answers are longer, or that none will be as long.
@@ -302,16 +303,16 @@ class Reservation:
                 return usage
 
     def quote(self, length: int) -> Usage:
-        """Return what the call may use with an answer of so many tokens."""
+        """Return the usage of the call with an answer of this many tokens."""
         # Kept: a call that waits is tried often, and to count its input takes time.
         if length not in self._quotes:
             self._quotes[length] = quote(self._model, self._request, answer_tokens=length)
         return self._quotes[length]
 
     def charged(self, usage: Usage) -> Usage | None:
-        """Return what budgets are charged with for a call of which only a part is known.
+        """Return the usage that budgets are charged with if only a part of it is known.
 
-        None: with that part, since nothing else is limited.
+        None charges the known part: no budget limits tokens or dollars.
         """
         if not self._is_counted:
             return None

@@ -1,7 +1,7 @@
-"""Where the scheduler of a journal is found, by agents that set jobs and by people who change them.
+"""The slot for the scheduler of a journal: agents set jobs through it, and people change them.
 
-An orchestrator runs without one. As long as none is there, no job is set: no process would begin
-it.
+An orchestrator runs without a scheduler. Without one no job can be set, because no process would
+start it.
 """
 
 from collections.abc import Container, Generator
@@ -21,7 +21,7 @@ JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 
 @attrs.frozen(kw_only=True)
 class JobEdit:
-    """What becomes different of a job; what is None stays as it is."""
+    """A change of a job; None keeps the old value."""
 
     schedule: str | None = None
     goal: str | None = None
@@ -50,7 +50,7 @@ class JobScheduler(Protocol):
         ...
 
     def edit(self, job: str, edit: JobEdit) -> None:
-        """Change a job: nothing of its old schedule begins any more."""
+        """Change a job: its old schedule starts no more runs."""
         ...
 
 

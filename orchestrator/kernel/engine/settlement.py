@@ -35,7 +35,7 @@ class Settlement:
         self._note_activity = note_activity
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
-        """End a task, or the turn of a root, and return the outcome as it is recorded."""
+        """End a task, or the turn of a root, and return the recorded outcome."""
         if task.children.unsettled:
             is_lost = outcome.ending is Ending.LOST
             self.settle_descendants(task, Ending.LOST if is_lost else Ending.CANCELLED)

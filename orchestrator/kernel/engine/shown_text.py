@@ -1,7 +1,7 @@
-"""What people are shown of a call before they approve it: nothing of it is invisible.
+"""The text of a call that people see before they approve it: no character is invisible.
 
-A text that is shown otherwise than it is has its digest with it. So no two texts are shown alike,
-and an approval of one never is an approval of the other.
+A text that is shown in another form has its digest beside it. So two texts never look the same, and
+an approval of one is never an approval of the other.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _MARKS: Final = "⟨⟩"
 
 
 def visible(text: str) -> str:
-    """Return a text with marks for what is not seen: `⟨2100 blanks⟩`, `⟨U+200B⟩`."""
+    """Return a text with marks for invisible characters: `⟨2100 blanks⟩`, `⟨U+200B⟩`."""
     marked = _marked(text)
     if marked == text and not any(mark in text for mark in _MARKS):
         return text

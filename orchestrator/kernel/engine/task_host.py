@@ -127,7 +127,7 @@ class LocalTaskHost:
         self._left_out = 0
         """How many characters the model does not read in the call under way."""
         self._instructions: str | UnsetType = UNSET
-        """What a function has made, and the next answer records."""
+        """The instructions that a function returned; the next answer records them."""
         self._resumed: frozenset[CallId] = frozenset()
         """The calls that a crash has interrupted, and that may have had their effect."""
 
@@ -354,7 +354,7 @@ class LocalTaskHost:
         return cast("Sequence[UserMessage]", record.transcript[-len(unseen) :])
 
     def _settle_children_of(self, call: CallId) -> None:
-        """Settle what a call delegated before a crash, and fails to delegate again."""
+        """Settle the tasks that a call delegated before a crash, and fails to delegate again."""
         for key, task in list(self._record.children.by_call.items()):
             child = self._book.ledger.tasks[task]
             is_joined = child.outcome is None and child.mode is Mode.JOINED

@@ -60,7 +60,7 @@ class TaskDelegator(Delegator, ChildRunner, Protocol):
 
 @attrs.frozen
 class TaskEnd:
-    """The end of a task, as it is recorded, and the error that ended it."""
+    """The recorded end of a task, and the error that ended it."""
 
     outcome: Outcome
     error: BaseException | None = None

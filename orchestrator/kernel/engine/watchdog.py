@@ -97,7 +97,7 @@ class Watchdog:
         self._stop = stop
         self._activities: dict[TaskId, TaskActivity] = {}
         self._checks: list[tuple[float, int, TaskActivity]] = []
-        """A heap of when, in which order, and whose activity."""
+        """A heap of the times of checks, with an order and an activity."""
         self._count = 0
         self._over = 0
         self._wakes_at = math.inf
