@@ -20,8 +20,8 @@ from orchestrator.products.cluster.work import (
     Dispatch,
     DispatchId,
     Exchange,
+    ExecutionId,
     Request,
-    RunId,
     Tenure,
     WorkerId,
 )
@@ -60,7 +60,7 @@ async def work(url: str, queue: str, count: int) -> None:
     ):
 
         async def run(dispatch: Dispatch) -> None:
-            id_ = RunId(f"run of {dispatch.id}")
+            id_ = ExecutionId(f"run of {dispatch.id}")
             for number, body in enumerate((b"begin", b"x" * 1000)):
                 request = Request(dispatch.journal, WORKER, id_, number, body)
                 await mailbox.ask(request)
@@ -80,7 +80,7 @@ class _Writer:
     def __init__(self, exchange: Exchange, tenure: Tenure) -> None:
         self._exchange = exchange
         self._tenure = tenure
-        self._answered: dict[RunId, trio.Event] = {}
+        self._answered: dict[ExecutionId, trio.Event] = {}
 
     async def answer_forever(self) -> None:
         async with self._exchange.writer_mailbox(self._tenure) as mailbox:
@@ -88,14 +88,14 @@ class _Writer:
                 for request in await mailbox.receive():
                     mailbox.answer(request, b"y" * 1000)
                     if request.number == 1:
-                        self._answered.setdefault(request.run, trio.Event()).set()
-                        mailbox.forget(request.run)
+                        self._answered.setdefault(request.execution, trio.Event()).set()
+                        mailbox.forget(request.execution)
 
     async def lend(self, *names: str) -> None:
         dispatches = [Dispatch(DispatchId(it), 1000, self._tenure.journal, "gpu") for it in names]
         await self._exchange.queue.send(self._tenure, dispatches)
         for name in names:
-            run = RunId(f"run of {name}")
+            run = ExecutionId(f"run of {name}")
             await self._answered.setdefault(run, trio.Event()).wait()
 
 

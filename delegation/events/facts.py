@@ -368,7 +368,7 @@ class CallPlaced:
     The second is durable before the worker begins: a call without it has never run. Of an agent
     with a place it is said once for a turn, by the first call that needs the worker. Of a tool of
     an MCP server it says which task the server has made of the call: `place` is `mcp:` and the
-    name of the server, `run` is the id of the task.
+    name of the server, `execution` is the id of the task.
     """
 
     task: TaskId
@@ -378,8 +378,8 @@ class CallPlaced:
     """Which try that is; it grows over all processes that write the journal."""
     worker: str = ""
     """The worker that runs it; empty while it waits for one."""
-    run: str = ""
-    """The name that the worker has given to this try."""
+    execution: str = ""
+    """The name that the worker has given to its execution of this attempt."""
     wants: str = ""
     """The version of its agent that no worker has had so far, and why that matters."""
     turn: bool = False

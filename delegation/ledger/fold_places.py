@@ -40,7 +40,7 @@ def begin_anew(
         start: the length that its transcript had when it began.
     """
     placed = task.placed_turn
-    had_worker = placed is not None and bool(placed.run)
+    had_worker = placed is not None and bool(placed.execution)
     require(had_worker, event, "it runs, and no worker has its turn", task)
     require(not task.children.unsettled, event, "tasks below it have not ended", task)
     drop_questions(ledger, task)

@@ -312,7 +312,7 @@ class TaskRecord:
         """The place at which one of its calls waits for a worker; empty if none does."""
         for placed in self.placed.values():
             # A turn whose call was given up waits again when it calls a tool again.
-            if not (placed.run or (placed.turn and self._has_no_open_call)):
+            if not (placed.execution or (placed.turn and self._has_no_open_call)):
                 return placed.place
         return ""
 

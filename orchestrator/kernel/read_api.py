@@ -169,7 +169,7 @@ class ReadApi:
             placed.place
             for task in self._book.records.tasks.values()
             for placed in task.placed.values()
-            if not placed.run and task.awaits_worker
+            if not placed.execution and task.awaits_worker
         )
 
     def has_untaken_reply(self, session: SessionId) -> bool:

@@ -156,7 +156,7 @@ async def test_a_task_of_a_server_is_found_again_after_a_crash(tmp_path: Path) -
     async with harness.open(crash_after=placed) as orchestrator:
         await orchestrator.run(user(Caller(call), server(first)), "go")
     [fact] = harness.facts(CallPlaced)
-    assert (fact.place, fact.run) == ("mcp:bad", "task-1")
+    assert (fact.place, fact.execution) == ("mcp:bad", "task-1")
     model = Caller()
     async with harness.open() as orchestrator:
         [run] = orchestrator.read.session_ids

@@ -13,8 +13,8 @@ from orchestrator.products.cluster.work import (
     Delivery,
     Dispatch,
     DispatchId,
+    ExecutionId,
     Request,
-    RunId,
     Tenure,
     WorkerId,
     WorkerSeen,
@@ -30,8 +30,8 @@ class MemoryExchange:
         self.epochs: dict[str, int] = {}
         self.queue = MemoryQueue(self)
         self.presence = MemoryPresence()
-        self.letters: dict[tuple[RunId, int], _Letter] = {}
-        self.stops: dict[RunId, Tenure] = {}
+        self.letters: dict[tuple[ExecutionId, int], _Letter] = {}
+        self.stops: dict[ExecutionId, Tenure] = {}
         self.changed = trio.lowlevel.ParkingLot()
 
     def take_over(self, journal: str) -> Tenure:
@@ -76,7 +76,7 @@ class MemoryWorkerMailbox:
     async def ask(self, request: Request) -> bytes:
         assert request.worker == self._worker
         await trio.lowlevel.checkpoint()
-        key = (request.run, request.number)
+        key = (request.execution, request.number)
         letters = self._exchange.letters
         try:
             while True:
@@ -93,12 +93,12 @@ class MemoryWorkerMailbox:
                 letters.pop(key, None)
             raise
 
-    async def wait_stopped(self, run: RunId) -> None:
+    async def wait_stopped(self, run: ExecutionId) -> None:
         await trio.lowlevel.checkpoint()
         while run not in self._exchange.stops:
             await self._exchange.changed.park()
 
-    def forget(self, run: RunId) -> None:
+    def forget(self, run: ExecutionId) -> None:
         self._exchange.stops.pop(run, None)
         letters = self._exchange.letters
         for key in [key for key, it in letters.items() if key[0] == run and not it.request.stays]:
@@ -109,7 +109,7 @@ class MemoryWriterMailbox:
     def __init__(self, exchange: MemoryExchange, writer: Tenure) -> None:
         self._exchange = exchange
         self._writer = writer
-        self._answers: dict[tuple[RunId, int], bytes | None] = {}
+        self._answers: dict[tuple[ExecutionId, int], bytes | None] = {}
 
     async def receive(self) -> Sequence[Request]:
         await trio.lowlevel.checkpoint()
@@ -139,7 +139,7 @@ class MemoryWriterMailbox:
         # Who receives is woken by each letter, and hears it before the next look at workers.
 
     def answer(self, request: Request, body: bytes) -> None:
-        key = (request.run, request.number)
+        key = (request.execution, request.number)
         self._answers[key] = body
         letter = self._exchange.letters.get(key)
         if letter is not None and self._is_mine():
@@ -147,16 +147,16 @@ class MemoryWriterMailbox:
             self._exchange.changed.unpark_all()
 
     def drop_answer(self, request: Request) -> None:
-        key = (request.run, request.number)
+        key = (request.execution, request.number)
         if key in self._answers:
             self._answers[key] = None
 
-    def stop(self, worker: WorkerId, run: RunId) -> None:
+    def stop(self, worker: WorkerId, run: ExecutionId) -> None:
         if self._is_mine():
             self._exchange.stops[run] = self._writer
             self._exchange.changed.unpark_all()
 
-    def forget(self, run: RunId) -> None:
+    def forget(self, run: ExecutionId) -> None:
         for key in [key for key in self._answers if key[0] == run]:
             del self._answers[key]
 

@@ -18,8 +18,8 @@ from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
 from orchestrator.products.cluster.work import (
     Beat,
     Exchange,
+    ExecutionId,
     Request,
-    RunId,
     WorkerId,
     WorkerMailbox,
     WorkerSeen,
@@ -76,10 +76,10 @@ class CutMailbox:
             await self._faults.reach(request.worker, f"{name} is answered")
         return answer
 
-    async def wait_stopped(self, run: RunId) -> None:
+    async def wait_stopped(self, run: ExecutionId) -> None:
         await self._mailbox.wait_stopped(run)
 
-    def forget(self, run: RunId) -> None:
+    def forget(self, run: ExecutionId) -> None:
         self._mailbox.forget(run)
 
 

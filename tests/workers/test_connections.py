@@ -12,7 +12,7 @@ from orchestrator.kernel.errors import JournalError, OrchestratorError
 from orchestrator.products.cluster.database.connection import connect
 from orchestrator.products.cluster.database.database import Database, open_database
 from orchestrator.products.cluster.database.wakeups import channel, open_wakeups
-from orchestrator.products.cluster.work import Request, RunId
+from orchestrator.products.cluster.work import ExecutionId, Request
 from orchestrator.products.cluster.work.postgres.exchange import open_exchange
 from orchestrator.products.cluster.work.postgres.writer_mailbox import open_writer_mailbox
 from tests.workers.kit import JOURNAL, WORKER, Leaf
@@ -55,7 +55,7 @@ async def test_a_request_with_a_lost_reply_is_received(postgres: str) -> None:
             await trio.testing.wait_all_tasks_blocked(0.1)
             database.loses = True
             with trio.fail_after(10):
-                nursery.start_soon(worker.ask, Request(JOURNAL, WORKER, RunId("r"), 0, b"?"))
+                nursery.start_soon(worker.ask, Request(JOURNAL, WORKER, ExecutionId("r"), 0, b"?"))
                 (received,) = await writer.receive()
             assert not database.loses
             writer.answer(received, b"")

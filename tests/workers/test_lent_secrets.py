@@ -94,7 +94,7 @@ async def _killed_when_accepted(office: Office) -> str:
     run = ""
 
     def kill(entry: Entry, _: object) -> None:
-        if isinstance(entry.event, CallPlaced) and entry.event.run:
+        if isinstance(entry.event, CallPlaced) and entry.event.execution:
             office.places.journal.is_dead = True
 
     async with office.places.writing() as orchestrator:

@@ -255,7 +255,7 @@ async def test_the_next_writer_gives_a_call_that_its_worker_has_not_got() -> Non
             async with places.writing() as orchestrator:
 
                 def die_when_accepted(entry: Entry, _: object) -> None:
-                    if isinstance(entry.event, CallPlaced) and entry.event.run:
+                    if isinstance(entry.event, CallPlaced) and entry.event.execution:
                         places.journal.is_dead = True
 
                 with orchestrator.read.subscribe(die_when_accepted):
@@ -630,7 +630,7 @@ async def test_an_ended_turn_leaves_no_state_at_its_worker() -> None:
         await trio.sleep(2 * LEASE)
         (seen,) = await places.exchange.presence.workers()
 
-    assert seen.beat.runs == frozenset()
+    assert seen.beat.executions == frozenset()
     assert not places.exchange.letters
 
 

@@ -4,14 +4,14 @@ import pytest
 import trio
 
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.products.cluster.work import Dispatch, DispatchId, Request, RunId, WorkerId
+from orchestrator.products.cluster.work import Dispatch, DispatchId, ExecutionId, Request, WorkerId
 from tests.workers.memory import MemoryExchange
 
 WORKER = WorkerId("w1")
 
 
 def request(number: int = 0) -> Request:
-    return Request("shard-1", WORKER, RunId("r1"), number, b"begin")
+    return Request("shard-1", WORKER, ExecutionId("r1"), number, b"begin")
 
 
 async def test_a_worker_gets_the_same_answer_when_it_asks_again() -> None:
@@ -46,12 +46,12 @@ async def test_a_fenced_writer_neither_sends_nor_stops() -> None:
     with pytest.raises(JournalInUseError):
         await exchange.queue.send(old, [dispatch])
     async with exchange.writer_mailbox(old) as mailbox:
-        mailbox.stop(WORKER, RunId("r1"))
+        mailbox.stop(WORKER, ExecutionId("r1"))
     await exchange.queue.send(new, [dispatch])
 
     async with exchange.worker_mailbox(WORKER) as worker:
         with trio.move_on_after(60) as waited:
-            await worker.wait_stopped(RunId("r1"))
+            await worker.wait_stopped(ExecutionId("r1"))
     assert waited.cancelled_caught
     async with exchange.queue.receive(WORKER, "gpu", 1) as deliveries:
         assert (await anext(deliveries)).dispatch == dispatch

@@ -224,7 +224,7 @@ async def test_the_next_writer_starts_a_call_that_an_earlier_one_accepted() -> N
             async with places.writing() as orchestrator:
 
                 def die_when_accepted(entry: Entry, _: object) -> None:
-                    if isinstance(entry.event, CallPlaced) and entry.event.run:
+                    if isinstance(entry.event, CallPlaced) and entry.event.execution:
                         places.journal.is_dead = True
 
                 with orchestrator.read.subscribe(die_when_accepted):

@@ -129,7 +129,9 @@ async def wait_placed(orchestrator: Orchestrator, count: int) -> list[CallPlaced
     """Wait until so many calls run at workers, and return how."""
     ledger = orchestrator._engine.book.ledger
     while True:
-        placed = [it for task in ledger.tasks.values() for it in task.placed.values() if it.run]
+        placed = [
+            it for task in ledger.tasks.values() for it in task.placed.values() if it.execution
+        ]
         if len(placed) >= count:
             return placed
         await orchestrator.wait_changed(after=ledger.last_seq)

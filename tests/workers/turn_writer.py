@@ -38,7 +38,7 @@ async def begin(orchestrator: Orchestrator, goal: str) -> None:
 
         ledger = orchestrator._engine.book.ledger
         while not any(
-            placed.run for task in ledger.tasks.values() for placed in task.placed.values()
+            placed.execution for task in ledger.tasks.values() for placed in task.placed.values()
         ):
             await orchestrator.wait_changed(after=ledger.last_seq)
         await orchestrator.wait_durable()

@@ -35,7 +35,7 @@ async def begin(orchestrator: Orchestrator, calls: int) -> None:
 
         ledger = orchestrator._engine.book.ledger
         while calls > sum(
-            bool(it.run) for task in ledger.tasks.values() for it in task.placed.values()
+            bool(it.execution) for task in ledger.tasks.values() for it in task.placed.values()
         ):
             await orchestrator.wait_changed(after=ledger.last_seq)
         await orchestrator.wait_durable()

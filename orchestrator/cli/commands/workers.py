@@ -47,7 +47,7 @@ def workers(*, journal: DatabaseOption = None, queue: QueueOption = "absurd") ->
     _print_workers(seen, console)
     _print_calls(lent, console)
     present = {it.beat.place for it in seen if it.alive}
-    return int(any(not it.placed.run and it.placed.place not in present for it in lent))
+    return int(any(not it.placed.execution and it.placed.place not in present for it in lent))
 
 
 async def _seen(address: str, queue: str) -> Sequence[WorkerSeen]:
@@ -68,11 +68,11 @@ def _lent_calls(address: str) -> Sequence[LentCall]:
                         LentCall(task.path, _tool_of(task.transcript, placed), placed)
                         for task in ledger.tasks.values()
                         for placed in task.placed.values()
-                        if placed.run or task.awaits_worker
+                        if placed.execution or task.awaits_worker
                     ]
         except JournalError as exc:
             print(f"orchestrator: {printable(str(exc))}", file=sys.stderr)
-    return sorted(found, key=lambda it: bool(it.placed.run))
+    return sorted(found, key=lambda it: bool(it.placed.execution))
 
 
 def _tool_of(transcript: Transcript, placed: CallPlaced) -> str:
@@ -94,7 +94,7 @@ def _print_workers(seen: Sequence[WorkerSeen], console: Terminal) -> None:
         table.add_row(
             Text(printable(it.beat.worker)),
             Text(printable(it.beat.place)),
-            Text(f"{len(it.beat.runs)} of {it.beat.slots}"),
+            Text(f"{len(it.beat.executions)} of {it.beat.slots}"),
             Text(printable(it.beat.version)),
             Text(heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"),
         )
@@ -105,12 +105,12 @@ def _print_calls(lent: Sequence[LentCall], console: Terminal) -> None:
     for it in lent:
         where = (
             f"runs at {it.placed.place!r}, on worker {it.placed.worker}"
-            if it.placed.run
+            if it.placed.execution
             else f"waits for a worker at {it.placed.place!r}"
         )
         wants = f" with version {it.placed.wants}" if it.placed.wants else ""
         line = f"{it.path}: {it.tool} {where}{wants}"
-        console.print(Text(printable(line), "" if it.placed.run else "yellow"))
-    waiting = Counter(it.placed.place for it in lent if not it.placed.run)
+        console.print(Text(printable(line), "" if it.placed.execution else "yellow"))
+    waiting = Counter(it.placed.place for it in lent if not it.placed.execution)
     for place, count in waiting.items():
         console.print(Text(f"{count} waiting at {place!r}", "bold yellow"))

@@ -97,7 +97,7 @@ class ProgressLog:
             case QuietChanged(task, quiet):
                 status = Status.QUIET if quiet else Status.RUNNING
                 self._write_change(entry, task, status, "")
-            case CallPlaced(task, _, place, run="", wants=wants, turn=turn):
+            case CallPlaced(task, _, place, execution="", wants=wants, turn=turn):
                 what = "its turn" if turn else "a call"
                 about = f"{what} waits for a worker at {place!r}"
                 about += f" with version {wants}" if wants else ""

@@ -186,7 +186,7 @@ def placed_text(event: CallPlaced) -> str:
     """Return the place where a lent call or turn runs or waits."""
     what = "its turn" if event.turn else "a call"
     if event.place.startswith("mcp:"):
-        return f"{what} goes on as the task {event.run} of the server {event.worker}"
+        return f"{what} goes on as the task {event.execution} of the server {event.worker}"
     if event.worker:
         return f"{what} runs at {event.place!r}, on worker {event.worker}"
     wants = f" with version {event.wants}" if event.wants else ""

@@ -210,14 +210,14 @@ class LocalTaskHost:
 
     async def note_task(self, call: CallId, server: str, task: str) -> None:
         self._book.post(
-            CallPlaced(self._record.id, call, server_place(server), worker=server, run=task)
+            CallPlaced(self._record.id, call, server_place(server), worker=server, execution=task)
         )
         await self._book.wait_durable()
 
     def noted_task(self, call: CallId, server: str) -> str:
         placed = self._record.placed.get(call)
         is_there = placed is not None and placed.place == server_place(server)
-        return placed.run if placed is not None and is_there else ""
+        return placed.execution if placed is not None and is_there else ""
 
     @property
     def is_over(self) -> bool:
@@ -320,7 +320,7 @@ class LocalTaskHost:
     def may_have_begun(self, call: ToolCall) -> bool:
         record = self._record
         placed = record.placed_turn or record.placed.get(call.id)
-        return placed is not None and bool(placed.run)
+        return placed is not None and bool(placed.execution)
 
     async def before_model_call(self) -> Sequence[UserMessage]:
         self._left_out = 0

@@ -13,8 +13,8 @@ from orchestrator.products.cluster.database.connection import connect
 from orchestrator.products.cluster.work import (
     Beat,
     Exchange,
+    ExecutionId,
     Request,
-    RunId,
     Tenure,
     WorkerId,
     WriterMailbox,
@@ -24,7 +24,7 @@ from tests.workers.kit import JOURNAL, WORKER, Leaf
 
 pytestmark = pytest.mark.realtime
 
-RUN = RunId("run-1")
+RUN = ExecutionId("run-1")
 # Also of letters that are there already.
 COUNT_WRITTEN: Final[LiteralString] = """
 create table written (number integer);
@@ -38,7 +38,7 @@ create trigger written before insert on orchestrator.letters for each row execut
 
 
 def request(
-    number: int, body: bytes = b"?", *, run: RunId = RUN, journal: str = JOURNAL
+    number: int, body: bytes = b"?", *, run: ExecutionId = RUN, journal: str = JOURNAL
 ) -> Request:
     return Request(journal, WORKER, run, number, body)
 
@@ -63,7 +63,7 @@ async def answering(
             for it in await mailbox.receive():
                 if seen is not None:
                     seen.append(it)
-                if only in {"", it.run}:
+                if only in {"", it.execution}:
                     mailbox.answer(it, answer(it))
 
     async with exchange.writer_mailbox(tenure) as mailbox:
@@ -85,7 +85,7 @@ async def test_each_request_gets_its_exact_answer(mail_leaf: Leaf) -> None:
         ):
 
             async def ask(number: int, journal: str, body: bytes) -> None:
-                run = RunId(f"run at {journal}")
+                run = ExecutionId(f"run at {journal}")
                 answer = await worker.ask(request(number, body, run=run, journal=journal))
                 assert answer == (b"1" if journal == JOURNAL else b"2") + body
 
@@ -194,8 +194,8 @@ async def test_a_new_writer_answers_the_open_requests_of_the_old_one(mail_leaf: 
 
         # It was not told to stop, either: a stop of the new writer arrives after all others.
         async with exchange.writer_mailbox(new) as mailbox:
-            mailbox.stop(WORKER, RunId("run-2"))
-            await worker.wait_stopped(RunId("run-2"))
+            mailbox.stop(WORKER, ExecutionId("run-2"))
+            await worker.wait_stopped(ExecutionId("run-2"))
         with trio.move_on_after(0) as stopped:
             await worker.wait_stopped(RUN)
         assert stopped.cancelled_caught
@@ -203,8 +203,8 @@ async def test_a_new_writer_answers_the_open_requests_of_the_old_one(mail_leaf: 
 
 async def test_a_staying_request_is_received_after_its_worker_has_left(mail_leaf: Leaf) -> None:
     """A question is withdrawn when none waits for its answer; how a run has ended is not."""
-    last_word = Request(JOURNAL, WORKER, RunId("ended"), 1, b"!", stays=True)
-    marker = request(0, run=RunId("marker"))
+    last_word = Request(JOURNAL, WORKER, ExecutionId("ended"), 1, b"!", stays=True)
+    marker = request(0, run=ExecutionId("marker"))
     first = mail_leaf.take_over()
     async with mail_leaf.open() as exchange:
         await exchange.presence.beat(beat_of(WORKER), seconds=60)
@@ -219,15 +219,15 @@ async def test_a_staying_request_is_received_after_its_worker_has_left(mail_leaf
                 nursery.cancel_scope.cancel()
             async with answering(exchange, first, lambda _: b"", only="marker"):
                 for run in ("run-1", "ended", "marker"):
-                    worker.forget(RunId(run))
-                await worker.ask(request(1, run=RunId("marker")))
+                    worker.forget(ExecutionId(run))
+                await worker.ask(request(1, run=ExecutionId("marker")))
         await exchange.presence.leave(WORKER)
         # Now and then a beat sweeps what no writer can want any more.
         await exchange.presence.beat(beat_of("other"), seconds=60)
 
         async with exchange.writer_mailbox(mail_leaf.take_over()) as writer:
             (heard,) = await writer.receive()
-    assert (heard.run, heard.body) == ("ended", b"!")
+    assert (heard.execution, heard.body) == ("ended", b"!")
 
 
 async def test_a_writer_that_has_caught_up_has_received_all_earlier_requests(

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from orchestrator.products.cluster.work import Beat, RunId, WorkerId
+from orchestrator.products.cluster.work import Beat, ExecutionId, WorkerId
 from tests.workers.kit import Leaf
 
 pytestmark = pytest.mark.realtime
@@ -12,10 +12,10 @@ FIRST = Beat(worker=WorkerId("w-1"), host="alpha", place="gpu", slots=4, version
 SECOND = Beat(worker=WorkerId("w-2"), host="beta", place="cpu", slots=1, version="7f3a")
 
 
-async def test_a_beat_names_the_worker_and_its_runs(mail_leaf: Leaf) -> None:
-    runs = frozenset({RunId("r-1"), RunId("r-2")})
+async def test_a_beat_names_the_worker_and_its_executions(mail_leaf: Leaf) -> None:
+    runs = frozenset({ExecutionId("r-1"), ExecutionId("r-2")})
     holding = Beat(
-        worker=FIRST.worker, host="alpha", place="gpu", slots=4, version="7f3a", runs=runs
+        worker=FIRST.worker, host="alpha", place="gpu", slots=4, version="7f3a", executions=runs
     )
     async with mail_leaf.open() as exchange:
         presence = exchange.presence

@@ -88,7 +88,7 @@ def _seconds(text: str) -> float:
 
 
 def _require_name(what: str, name: str) -> None:
-    # The names of runs begin with that of their journal and a slash.
+    # The names of executions begin with that of their journal and a slash.
     if not (name and name.isprintable()) or len(name) > LONGEST_NAME or "/" in name:
         raise JournalError(
             "in Postgres", f"the {what} in its address is {name[:LONGEST_NAME]!r}, which is no name"

@@ -1,8 +1,8 @@
-"""The writer's side of lent calls and turns: sends them, hears their runs, and decides.
+"""The writer's side of lent calls and turns: sends them, hears their executions, and decides.
 
-The writer accepts one run of one attempt and ignores every other run. A run begins when the fact
-that names it is durable, so a call without that fact has never run. A call that lost its worker is
-tried again if it may run twice or has not run; otherwise it is broken off.
+The writer accepts one execution of one attempt and ignores every other execution. An execution
+begins when the fact that names it is durable, so a call without that fact has never run. A call
+that lost its worker is tried again if it may run twice or has not run; otherwise it is broken off.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
 from orchestrator.products.cluster.lending.recorded_ends import RecordedEnds
-from orchestrator.products.cluster.lending.recorded_runs import RecordedRuns
+from orchestrator.products.cluster.lending.recorded_executions import RecordedExecutions
 from orchestrator.products.cluster.work import (
     Dispatch,
     DispatchId,
+    ExecutionId,
     Request,
-    RunId,
     Tenure,
     WorkerId,
     WorkerSeen,
@@ -75,7 +75,7 @@ class Lender:
             book: posts where calls run.
             tenure: the right to write the journal, which all is lent under.
             queue: hands dispatches to workers.
-            mailbox: carries what runs say, and what they are told.
+            mailbox: carries what executions say, and what they are told.
             work_of: describes a call to its worker.
         """
         self._book = book
@@ -84,15 +84,16 @@ class Lender:
         self._mailbox = mailbox
         self.tenure = tenure
         self.lent: dict[DispatchId, Lent] = {}
-        self.parked: dict[RunId, list[Request]] = {}
-        """What runs say whose calls nothing here waits for yet: their tasks are interrupted."""
-        self.finished: dict[RunId, WorkerId] = {}
+        self.parked: dict[ExecutionId, list[Request]] = {}
+        """What executions say whose calls nothing here waits for yet: their tasks are
+        interrupted."""
+        self.finished: dict[ExecutionId, WorkerId] = {}
         """Runs that count no more, until their workers hold them no more."""
         self.refused: set[tuple[WorkerId, str]] = set()
         """The workers that have another version of an agent, and the version they lack."""
         self.workers: Sequence[WorkerSeen] = ()
         """Those that were there when they were looked at last."""
-        self.recorded = RecordedRuns(book, tenure.journal)
+        self.recorded = RecordedExecutions(book, tenure.journal)
         self.ends = RecordedEnds(book, self._acknowledge)
         self._to_send: dict[DispatchId, Lent] = {}
         self._to_withdraw: list[Dispatch] = []
@@ -121,30 +122,30 @@ class Lender:
                 lent.ended.set()
 
     async def wait_lent(self) -> None:
-        """Wait until there is a call, or a run, that workers must be looked at for."""
+        """Wait until there is a call, or an execution, that workers must be looked at for."""
         while not (self.lent or self.finished or self.parked):
             self._changed = trio.Event()
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
     async def catch_up(self) -> None:
-        """Hear all that runs have said before."""
+        """Hear all that executions have said before."""
         await self._mailbox.catch_up()
 
     def begin(self, lent: Lent) -> None:
-        """Send a call, or adopt the run that an earlier writer has accepted."""
+        """Send a call, or adopt the execution that an earlier writer has accepted."""
         self.lent[lent.id] = lent
         self._changed.set()
         placed = lent.placed
         if placed is not None:
             lent.attempt = placed.attempt
-        if placed is None or not placed.run:
+        if placed is None or not placed.execution:
             self.send(lent)
             return
-        lent.adopt(RunId(placed.run), WorkerId(placed.worker))
-        for request in self.parked.pop(RunId(placed.run), ()):
+        lent.adopt(ExecutionId(placed.execution), WorkerId(placed.worker))
+        for request in self.parked.pop(ExecutionId(placed.execution), ()):
             if self._hear(request) is not None:
-                # The fact that names the run is an earlier writer's, so it is durable.
+                # The fact that names the execution is an earlier writer's, so it is durable.
                 self._reply_to_begin(request, lent)
 
     async def leave(self, lent: Lent, *, is_left_to_next: bool) -> None:
@@ -156,11 +157,11 @@ class Lender:
                 self.ends.add(lent)
             elif is_left_to_next:
                 pass
-            elif lent.run is None:
+            elif lent.execution is None:
                 self._to_withdraw.append(lent.dispatch(self.tenure.journal))
                 self._send_due.set()
             else:
-                self.stop(lent.run, lent.worker)
+                self.stop(lent.execution, lent.worker)
                 if not (lent.scope.cancelled_caught or self._is_silent):
                     with trio.move_on_after(STOP_SECONDS):
                         await lent.ended.wait()
@@ -194,21 +195,21 @@ class Lender:
         ):
             self.send(lent, is_shown=waiting.is_shown)
 
-    def stop(self, run: RunId, worker: WorkerId) -> None:
-        """Have a run stopped that counts no more."""
-        self._mailbox.stop(worker, run)
-        self._finish(run, worker)
+    def stop(self, execution: ExecutionId, worker: WorkerId) -> None:
+        """Have an execution stopped that counts no more."""
+        self._mailbox.stop(worker, execution)
+        self._finish(execution, worker)
 
     def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
-        """Try a call again that has lost its run, or break it off.
+        """Try a call again that has lost its execution, or break it off.
 
         Args:
             lent: the call or turn.
-            loss: why it has lost its run.
+            loss: why it has lost its execution.
             said: the message of its worker; None without one.
         """
-        if said is None and lent.run is not None:
-            self.stop(lent.run, lent.worker)
+        if said is None and lent.execution is not None:
+            self.stop(lent.execution, lent.worker)
         if lent.is_over:
             lent.set_end(Stopped(lent.id), said)
         elif lent.may_begin_again:
@@ -217,7 +218,7 @@ class Lender:
             lent.break_off(loss, said)
 
     def _send_next(self, lent: Lent, said: Request | None) -> None:
-        """Send a call without a run again; its worker hears of it when that is durable."""
+        """Send a call without an execution again; its worker hears of it when that is durable."""
         self.send(lent)
         self.post(lent)
         if said is not None:
@@ -230,28 +231,28 @@ class Lender:
         self._book.post(lent.fact(wants))
 
     def give(self, turn: LentTurn) -> None:
-        """Give the run of a turn the calls that are due, if it waits for any."""
+        """Give the execution of a turn the calls that are due, if it waits for any."""
         if (told := turn.pop_due()) is not None:
             request, due = told
             self.reply(request, Calls(tuple(due)))
 
     def reply(self, request: Request, reply: Reply) -> None:
-        """Tell a run what becomes of it."""
+        """Tell an execution what becomes of it."""
         self._mailbox.answer(request, encoded(reply))
         if isinstance(reply, Taken | Fenced | Later):
-            self._finish(request.run, request.worker)
+            self._finish(request.execution, request.worker)
 
     def _acknowledge(self, request: Request) -> None:
-        # What a run says before its end is about a call of a turn, which goes on.
+        # What an execution says before its end is about a call of a turn, which goes on.
         self.reply(request, Kept() if request.number > END else Taken())
 
-    def forget(self, run: RunId) -> None:
-        """Drop the messages of a finished run that its worker no longer holds."""
-        del self.finished[run]
-        self._mailbox.forget(run)
+    def forget(self, execution: ExecutionId) -> None:
+        """Drop the messages of a finished execution that its worker no longer holds."""
+        del self.finished[execution]
+        self._mailbox.forget(execution)
 
-    def _finish(self, run: RunId, worker: WorkerId) -> None:
-        self.finished[run] = worker
+    def _finish(self, execution: ExecutionId, worker: WorkerId) -> None:
+        self.finished[execution] = worker
         self._changed.set()
 
     async def _send_forever(self) -> NoReturn:
@@ -282,7 +283,7 @@ class Lender:
     async def _let_begin(self, begun: list[tuple[Request, Lent]]) -> None:
         await self._book.wait_durable()
         for request, lent in begun:
-            if lent.run == request.run and not lent.is_over:
+            if lent.execution == request.execution and not lent.is_over:
                 self._reply_to_begin(request, lent)
             else:
                 self.reply(request, Fenced())
@@ -295,7 +296,9 @@ class Lender:
             lent.break_off(Loss.NOT_BEGUN)
 
     def _hear(self, request: Request) -> Lent | None:
-        """Take in a message of a run; return its call if the run may begin once that is durable."""
+        """Take in a message of an execution; return its call if the execution may begin once that
+        is durable.
+        """
         question = question_in(request.body)
         if question is None:
             self._hear_rubbish(request)
@@ -303,12 +306,15 @@ class Lender:
         lent = self.lent.get(DispatchId(question.dispatch))
         if isinstance(question, Begin):
             return self._accepted(request, question, lent)
-        if lent is not None and lent.run == request.run and lent.end is None:
+        if lent is not None and lent.execution == request.execution and lent.end is None:
             if isinstance(question, Next | CallEnded):
                 self._hear_turn(lent, question, request)
             else:
                 self._take_end(lent, question, request)
-        elif request.run not in self.finished and self.recorded.counts(request.run) is not False:
+        elif (
+            request.execution not in self.finished
+            and self.recorded.counts(request.execution) is not False
+        ):
             self._park(request)
         else:
             self.reply(request, Fenced())
@@ -316,8 +322,8 @@ class Lender:
 
     def _hear_rubbish(self, request: Request) -> None:
         for lent in self.lent.values():
-            if lent.run == request.run:
-                self.stop(request.run, request.worker)
+            if lent.execution == request.execution:
+                self.stop(request.execution, request.worker)
                 if lent.is_over:
                     lent.set_end(Stopped(lent.id))
                 else:
@@ -330,7 +336,7 @@ class Lender:
                 self._hear_rubbish(request)
             case Next():
                 if lent.told is not None:
-                    # Its run has asked again, so it has heard that.
+                    # Its execution has asked again, so it has heard that.
                     self._mailbox.drop_answer(lent.told)
                 lent.ask(request, question)
                 self.give(lent)
@@ -342,12 +348,12 @@ class Lender:
 
     def _accepted(self, request: Request, begin: Begin, lent: Lent | None) -> Lent | None:
         if lent is None or lent.is_over or self._book.closed:
-            if lent is None and self.recorded.counts(request.run) is not False:
+            if lent is None and self.recorded.counts(request.execution) is not False:
                 self._park(request)
             else:
                 self.reply(request, Fenced())
             return None
-        if lent.run == request.run:
+        if lent.execution == request.execution:
             return lent  # it asks again, or was accepted by an earlier writer
         if not isinstance(lent.state, Waiting) or lent.attempt != begin.attempt:
             self.reply(request, Fenced())
@@ -356,12 +362,12 @@ class Lender:
             self.reply(request, Later())
             self.send_refused(lent, lent.state)
             return None
-        lent.accept(request.run, request.worker)
+        lent.accept(request.execution, request.worker)
         self.post(lent)
         return lent
 
     def _park(self, request: Request) -> None:
-        self.parked.setdefault(request.run, []).append(request)
+        self.parked.setdefault(request.execution, []).append(request)
 
     def _take_end(self, lent: Lent, end: End, request: Request) -> None:
         match end:

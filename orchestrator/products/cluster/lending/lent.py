@@ -1,4 +1,4 @@
-"""A lent call or turn, and its state: it waits for a worker, a run of it counts, or it is over."""
+"""A lent call or turn, and its state: waiting for a worker, running in one execution, or over."""
 
 import enum
 from abc import ABC, abstractmethod
@@ -10,12 +10,12 @@ import trio
 from orchestrator.agents import CallId
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
-from orchestrator.products.cluster.work import Dispatch, Request, RunId, WorkerId
+from orchestrator.products.cluster.work import Dispatch, ExecutionId, Request, WorkerId
 from orchestrator.products.cluster.worker.wire import End, dispatch_id
 
 
 class Loss(enum.Enum):
-    """Why a run has no end of its own."""
+    """Why an execution has no end of its own."""
 
     GONE = enum.auto()
     """Its worker is dead, or holds it no more."""
@@ -29,7 +29,7 @@ class Loss(enum.Enum):
 
 @attrs.define(eq=False)
 class Waiting:
-    """No run counts: the next run that begins this attempt does."""
+    """No execution counts: the next execution that begins this attempt does."""
 
     since: float = attrs.field(factory=trio.current_time)
     checked: float = attrs.field(factory=trio.current_time)
@@ -42,22 +42,22 @@ class Waiting:
 
 @attrs.define(eq=False)
 class Running:
-    """One run of one attempt counts."""
+    """One execution of one attempt counts."""
 
-    run: RunId
+    execution: ExecutionId
     worker: WorkerId
     beats: int | None = None
-    """The number of beats of the worker when the run was first looked for."""
+    """The number of beats of the worker when the execution was first looked for."""
     is_missing: bool = False
-    """The run was not found when workers were looked at last."""
+    """The execution was not found when workers were looked at last."""
 
 
 @attrs.frozen(eq=False)
 class Over:
-    """Nothing waits for it any more, and no run may begin."""
+    """Nothing waits for it any more, and no execution may begin."""
 
     running: Running | None
-    """The run that is being stopped, and may yet tell its end."""
+    """The execution that is being stopped, and may yet tell its end."""
 
 
 LentState: TypeAlias = Waiting | Running | Over
@@ -100,16 +100,16 @@ class Lent(ABC):
     @property
     @abstractmethod
     def may_begin_again(self) -> bool:
-        """A run that is gone does not keep another one from being tried."""
+        """An execution that is gone does not keep another one from being tried."""
 
     @property
     def may_begin(self) -> bool:
-        """A run may be told to begin; not where its arguments are not known any more."""
+        """An execution may be told to begin; not where its arguments are not known any more."""
         return True
 
     @property
     def running(self) -> Running | None:
-        """The run that counts, or that is being stopped."""
+        """The execution that counts, or that is being stopped."""
         match self.state:
             case Running():
                 return self.state
@@ -121,8 +121,8 @@ class Lent(ABC):
                 assert_never(self.state)
 
     @property
-    def run(self) -> RunId | None:
-        return None if (running := self.running) is None else running.run
+    def execution(self) -> ExecutionId | None:
+        return None if (running := self.running) is None else running.execution
 
     @property
     def worker(self) -> WorkerId:
@@ -148,27 +148,29 @@ class Lent(ABC):
 
     def fact(self, wants: str) -> CallPlaced:
         """Return the fact that says where it runs, or why it waits."""
-        run = self.run or ""
+        execution = self.execution or ""
         call = self.first_call
-        return CallPlaced(self.task.id, call, self.place, self.attempt, self.worker, run, wants)
+        return CallPlaced(
+            self.task.id, call, self.place, self.attempt, self.worker, execution, wants
+        )
 
     def dispatch(self, journal: str) -> Dispatch:
         return Dispatch(self.id, self.attempt, journal, self.place)
 
-    def accept(self, run: RunId, worker: WorkerId) -> None:
-        """Let a run count from now on."""
-        self.state = Running(run, worker)
+    def accept(self, execution: ExecutionId, worker: WorkerId) -> None:
+        """Let an execution count from now on."""
+        self.state = Running(execution, worker)
 
-    def adopt(self, run: RunId, worker: WorkerId) -> None:
-        """Go on with the run that an earlier writer has accepted."""
-        self.accept(run, worker)
+    def adopt(self, execution: ExecutionId, worker: WorkerId) -> None:
+        """Go on with the execution that an earlier writer has accepted."""
+        self.accept(execution, worker)
 
     def wait_again(self, *, is_shown: bool = False) -> None:
-        """Wait for a worker: no run counts any more."""
+        """Wait for a worker: no execution counts any more."""
         self.state = Waiting(is_shown=is_shown)
 
     def give_up(self) -> None:
-        """Let no run begin any more: the one that counts is to be stopped."""
+        """Let no execution begin any more: the one that counts is to be stopped."""
         self.state = Over(self.running)
 
     def set_end(self, end: End, request: Request | None = None) -> None:

@@ -20,7 +20,7 @@ from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.products.cluster.lending.lent import Lent, Loss
-from orchestrator.products.cluster.work import Request, RunId, WorkerId
+from orchestrator.products.cluster.work import ExecutionId, Request, WorkerId
 from orchestrator.products.cluster.worker.wire import (
     MOST_BYTES,
     Answered,
@@ -90,8 +90,8 @@ class LentCall(Lent):
     def may_begin(self) -> bool:
         return not (self._is_adopted and has_redacted(self.call.arguments))
 
-    def adopt(self, run: RunId, worker: WorkerId) -> None:
-        super().adopt(run, worker)
+    def adopt(self, execution: ExecutionId, worker: WorkerId) -> None:
+        super().adopt(execution, worker)
         self._is_adopted = True
 
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
@@ -108,8 +108,8 @@ class LentCall(Lent):
                 assert_never(loss)
         self.set_end(end, said)
 
-    def accept(self, run: RunId, worker: WorkerId) -> None:
-        super().accept(run, worker)
+    def accept(self, execution: ExecutionId, worker: WorkerId) -> None:
+        super().accept(execution, worker)
         # The worker has a clock of its own, and tells when it is over.
         self.scope.deadline = self.deadline + LATE_SECONDS
 
@@ -130,7 +130,7 @@ class LentCall(Lent):
         with self.scope:
             await self.ended.wait()
         if self.end is None:
-            raise self.not_taken() if self.run is None else too_late(self.tool)
+            raise self.not_taken() if self.execution is None else too_late(self.tool)
 
     def result(self) -> str | ToolResult:
         """Return the answer of the tool: `result_of`."""

@@ -1,8 +1,8 @@
 """One turn that is lent as a whole: all of its calls run at the one worker that has its state.
 
 The worker asks which calls are due, and says which it has begun: a call is given to it until it
-has, and a run begins no call twice. So the next writer goes on where this one was, with no fact for
-each call. A worker that is gone takes the state of the tools with it: the turn is lost.
+has, and an execution begins no call twice. So the next writer goes on where this one was, with no
+fact for each call. A worker that is gone takes the state of the tools with it: the turn is lost.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ from orchestrator.products.cluster.lending.lent_call import (
     seconds_until,
     too_late,
 )
-from orchestrator.products.cluster.work import Request, RunId, WorkerId
+from orchestrator.products.cluster.work import ExecutionId, Request, WorkerId
 from orchestrator.products.cluster.worker.wire import (
     CallEnd,
     CallEnded,
@@ -61,13 +61,13 @@ class TurnCall:
     def __init__(
         self, tool: Tool, call: ToolCall, key: CallKey, *, lacks_secret: bool = False
     ) -> None:
-        """Begin with a call that was given to no run.
+        """Begin with a call that was given to no execution.
 
         Args:
             tool: what is called.
             call: how it is called.
             key: its name.
-            lacks_secret: its secret is not recorded: a run that has begun it ends it, and no
+            lacks_secret: its secret is not recorded: an execution that has begun it ends it, and no
                 other one may begin it.
 
         Raises:
@@ -102,16 +102,16 @@ class LentTurn(Lent):
         self.calls: dict[CallId, TurnCall] = {}
         """Those that wait for their answers."""
         self.given: set[CallId] = set()
-        """Those that a run may have begun."""
+        """Those that an execution may have begun."""
         self._early: dict[CallId, tuple[CallEnd, Request]] = {}
-        """Messages of a run about calls that no task waits for yet."""
+        """Messages of an execution about calls that no task waits for yet."""
         self._asked: tuple[Request, Next] | None = None
-        """What its run waits for."""
+        """What its execution waits for."""
         self._asked_at = 0.0
         self.told: Request | None = None
         """The last question for calls that was answered."""
         self._given_up: set[CallId] = set()
-        """The calls that were answered without an end from the run, which may yet say one."""
+        """The calls that were answered without an end from the execution, which may yet say one."""
         self._lost_at = ""
         self._loss: Loss | None = None
         self._begun: list[str] = []
@@ -137,9 +137,9 @@ class LentTurn(Lent):
         self.given.clear()
         self._asked = self.told = None
 
-    def adopt(self, run: RunId, worker: WorkerId) -> None:
-        """Go on with the run that an earlier writer has accepted."""
-        self.accept(run, worker)
+    def adopt(self, execution: ExecutionId, worker: WorkerId) -> None:
+        """Go on with the execution that an earlier writer has accepted."""
+        self.accept(execution, worker)
         # What that writer has given to it is not known.
         self.given.add(self.first_call)
 
@@ -163,12 +163,14 @@ class LentTurn(Lent):
             call.ended.set()
 
     def ask(self, request: Request, question: Next) -> None:
-        """Note that its run waits for calls."""
+        """Note that its execution waits for calls."""
         self._asked, self._asked_at = (request, question), trio.current_time()
         self.given.update(map(CallId, question.begun))
 
     def pop_due(self) -> tuple[Request, list[DueCall]] | None:
-        """Return once what its run is to be told: the calls that are due, or that there is none."""
+        """Return once what its execution is to be told: the calls that are due, or that there is
+        none.
+        """
         if self._asked is None:
             return None
         request, question = self._asked

@@ -1,4 +1,4 @@
-"""The ends of runs that wait to be acknowledged, until their answers are in the journal.
+"""The ends of executions that wait to be acknowledged, until their answers are in the journal.
 
 An end is acknowledged when its answer is durable. So the next writer gets what this one could not
 record: its worker offers the end until then.
@@ -16,7 +16,7 @@ from orchestrator.delegation.events import Entry, TaskSettled, ToolAnswered, Tur
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.products.cluster.lending.lent import Lent
 from orchestrator.products.cluster.lending.lent_turn import LentTurn, TurnCall
-from orchestrator.products.cluster.work import Request, RunId
+from orchestrator.products.cluster.work import ExecutionId, Request
 from orchestrator.products.cluster.worker.wire import Stopped
 
 
@@ -70,10 +70,10 @@ class RecordedEnds:
         else:
             self.add_recorded(request)
 
-    def runs(self) -> set[RunId]:
-        """Return the runs whose ends wait."""
+    def executions(self) -> set[ExecutionId]:
+        """Return the executions whose ends wait."""
         waiting = [*self._unrecorded.values(), *self._recorded]
-        return {request.run for request in waiting}
+        return {request.execution for request in waiting}
 
     async def acknowledge_forever(self) -> NoReturn:
         while True:

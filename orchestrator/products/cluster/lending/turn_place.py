@@ -66,10 +66,10 @@ class LentTurnPlace:
         return None
 
     async def adopt(self) -> None:
-        """Go on with the run that an earlier writer has accepted, if there is one."""
+        """Go on with the execution that an earlier writer has accepted, if there is one."""
         await trio.lowlevel.checkpoint()
         placed = self._task.placed_turn
-        if placed is not None and placed.run:
+        if placed is not None and placed.execution:
             self._begin(await self._opened_lender(), placed.call)
 
     async def run(

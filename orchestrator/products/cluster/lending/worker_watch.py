@@ -1,7 +1,7 @@
-"""The writer's view of workers: which are alive, and which runs they hold.
+"""The writer's view of workers: which are alive, and which executions they hold.
 
-Only liveness depends on it: a call that no worker will receive is sent again, and a run that no
-worker holds is given up.
+Only liveness depends on it: a call that no worker will receive is sent again, and an execution that
+no worker holds is given up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,13 @@ import trio
 from orchestrator.products.cluster.lending.lender import Lender
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Running, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
-from orchestrator.products.cluster.work import Presence, RunId, WorkerId, WorkerSeen, WorkQueue
+from orchestrator.products.cluster.work import (
+    ExecutionId,
+    Presence,
+    WorkerId,
+    WorkerSeen,
+    WorkQueue,
+)
 from orchestrator.products.cluster.worker.wire import Begin, Fenced, question_in
 
 LOOK_SECONDS: Final = 1.0
@@ -41,7 +47,7 @@ class WorkerWatch:
         self._live: AbstractSet[WorkerId] = frozenset()
 
     async def look_forever(self) -> NoReturn:
-        """Watch the live workers and their runs, while any call is lent."""
+        """Watch the live workers and their executions, while any call is lent."""
         while True:
             await self._lender.wait_lent()
             await trio.sleep(LOOK_SECONDS)
@@ -53,13 +59,13 @@ class WorkerWatch:
         lender.workers = list(workers.values())
         live = {id_ for id_, it in workers.items() if it.alive}
         await self._send_stranded(live)
-        missing: list[tuple[Lent, RunId]] = []
+        missing: list[tuple[Lent, ExecutionId]] = []
         for lent in list(lender.lent.values()):
             if isinstance(lent.state, Waiting):
                 self._look_for_worker(lent, lent.state)
             running = lent.running
             if running is not None and _is_lost(running, workers.get(running.worker)):
-                missing.append((lent, running.run))
+                missing.append((lent, running.execution))
             if isinstance(lent, LentTurn):
                 # Its worker hears from time to time that we are there.
                 lender.give(lent)
@@ -104,66 +110,66 @@ class WorkerWatch:
             waiting.is_shown = True
             self._lender.post(lent)
 
-    async def _lose(self, missing: Sequence[tuple[Lent, RunId]]) -> None:
+    async def _lose(self, missing: Sequence[tuple[Lent, ExecutionId]]) -> None:
         """Give runs up, unless they have said how they ended before their workers dropped them."""
         await self._lender.catch_up()
-        for lent, run in missing:
-            if lent.run == run and lent.end is None:
+        for lent, execution in missing:
+            if lent.execution == execution and lent.end is None:
                 self._lender.lose(lent, Loss.GONE)
 
     async def _read_recorded(self, workers: Iterable[WorkerSeen]) -> None:
-        """Read of the journal whether the runs count whose sessions are not in memory."""
-        held = (run for worker in workers for run in worker.beat.runs)
+        """Read of the journal whether the executions count whose sessions are not in memory."""
+        held = (execution for worker in workers for execution in worker.beat.executions)
         await self._lender.recorded.read({*held, *self._lender.parked})
 
     def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
-        """Stop the runs of this journal whose calls are over: an earlier writer lent them."""
+        """Stop the executions of this journal whose calls are over: an earlier writer lent them."""
         lender = self._lender
         journal = f"{lender.tenure.journal}/"
-        known = {lent.run for lent in lender.lent.values()} | lender.ends.runs()
+        known = {lent.execution for lent in lender.lent.values()} | lender.ends.executions()
         for worker in workers.values():
-            for run in worker.beat.runs:
+            for execution in worker.beat.executions:
                 if (
-                    run.startswith(journal)
-                    and run not in known
-                    and run not in lender.finished
-                    and run not in lender.parked
-                    and lender.recorded.counts(run) is False
-                    and not self._is_asked_for(run)
+                    execution.startswith(journal)
+                    and execution not in known
+                    and execution not in lender.finished
+                    and execution not in lender.parked
+                    and lender.recorded.counts(execution) is False
+                    and not self._is_asked_for(execution)
                 ):
-                    lender.stop(run, worker.beat.worker)
+                    lender.stop(execution, worker.beat.worker)
 
-    def _is_asked_for(self, run: RunId) -> bool:
-        """Return whether a run may be about to begin: its call waits for a worker."""
+    def _is_asked_for(self, execution: ExecutionId) -> bool:
+        """Return whether an execution may be about to begin: its call waits for a worker."""
         return any(
-            lent.run is None and f"/{lent.id}/{lent.attempt}/" in run
+            lent.execution is None and f"/{lent.id}/{lent.attempt}/" in execution
             for lent in self._lender.lent.values()
         )
 
     def _forget(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
         lender = self._lender
-        for run, worker in list(lender.finished.items()):
+        for execution, worker in list(lender.finished.items()):
             seen = workers.get(worker)
-            if seen is None or (seen.alive and run not in seen.beat.runs):
-                lender.forget(run)
-        for run, requests in list(lender.parked.items()):
-            if lender.recorded.counts(run) is False:
-                del lender.parked[run]
+            if seen is None or (seen.alive and execution not in seen.beat.executions):
+                lender.forget(execution)
+        for execution, requests in list(lender.parked.items()):
+            if lender.recorded.counts(execution) is False:
+                del lender.parked[execution]
                 for request in requests:
                     lender.reply(request, Fenced())
             elif requests[0].worker not in workers and isinstance(
                 question_in(requests[0].body), Begin
             ):
-                del lender.parked[run]  # it never began; an end counts, also of the dead
+                del lender.parked[execution]  # it never began; an end counts, also of the dead
         lender.refused = {it for it in lender.refused if it[0] in workers}
 
 
 def _is_lost(running: Running, worker: WorkerSeen | None) -> bool:
-    """Return whether no worker holds a run any more, at this look and the one before."""
+    """Return whether no worker holds an execution any more, at this look and the one before."""
     was_missing = running.is_missing
     if worker is None or not worker.alive:
         running.is_missing = True
-    elif running.run in worker.beat.runs:
+    elif running.execution in worker.beat.executions:
         running.is_missing = False
     else:
         if running.beats is None:

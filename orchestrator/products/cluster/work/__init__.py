@@ -1,17 +1,17 @@
 """The ports that carry lent work between the writer of a journal and its workers.
 
 The writer decides, and workers ask. A message that arrives twice, late or from a dead process is
-harmless, because the writer accepts one run of one attempt of a dispatch.
+harmless, because the writer accepts one execution of one attempt of a dispatch.
 
 `WorkQueue` hands dispatches to workers, `WriterMailbox` and `WorkerMailbox` carry the messages of
-both sides, and `Presence` tells which workers are alive and which runs they hold. An `Exchange` has
-them all.
+both sides, and `Presence` tells which workers are alive and which executions they hold. An
+`Exchange` has them all.
 """
 
 from orchestrator.products.cluster.work.dispatch import (
     Dispatch,
     DispatchId,
-    RunId,
+    ExecutionId,
     Tenure,
     WorkerId,
     attempt_number,
@@ -27,9 +27,9 @@ __all__ = [
     "Dispatch",
     "DispatchId",
     "Exchange",
+    "ExecutionId",
     "Presence",
     "Request",
-    "RunId",
     "Tenure",
     "WorkQueue",
     "WorkerId",

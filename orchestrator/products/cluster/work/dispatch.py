@@ -6,13 +6,13 @@ import attrs
 
 from orchestrator.kernel.journal.tenure import Tenure
 
-__all__ = ["Dispatch", "DispatchId", "RunId", "Tenure", "WorkerId", "attempt_number"]
+__all__ = ["Dispatch", "DispatchId", "ExecutionId", "Tenure", "WorkerId", "attempt_number"]
 
 DispatchId = NewType("DispatchId", str)
 """A piece of work that a writer lends; the same in every attempt."""
 WorkerId = NewType("WorkerId", str)
 """A process that runs what writers lend it; another one after each start."""
-RunId = NewType("RunId", str)
+ExecutionId = NewType("ExecutionId", str)
 """One execution of an attempt; the worker draws its id, and the writer accepts it once."""
 
 ATTEMPTS_OF_AN_EPOCH: Final = 1000

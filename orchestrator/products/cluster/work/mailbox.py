@@ -9,18 +9,18 @@ from typing import Protocol
 
 import attrs
 
-from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+from orchestrator.products.cluster.work.dispatch import ExecutionId, WorkerId
 
 
 @attrs.frozen
 class Request:
-    """A request of a run to the writer of its journal."""
+    """A request of an execution to the writer of its journal."""
 
     journal: str
     worker: WorkerId
-    run: RunId
+    execution: ExecutionId
     number: int
-    """From 0 on, counted by the run: the same number is the same question."""
+    """From 0 on, counted by the execution: the same number is the same question."""
     body: bytes
     stays: bool = False
     """It is heard also if its worker has left meanwhile. Else it is withdrawn when the worker waits
@@ -38,12 +38,12 @@ class WorkerMailbox(Protocol):
         """
         ...
 
-    async def wait_stopped(self, run: RunId) -> None:
-        """Wait until the writer says that a run must stop."""
+    async def wait_stopped(self, execution: ExecutionId) -> None:
+        """Wait until the writer says that an execution must stop."""
         ...
 
-    def forget(self, run: RunId) -> None:
-        """Drop the messages of an ended run, except those that stay."""
+    def forget(self, execution: ExecutionId) -> None:
+        """Drop the messages of an ended execution, except those that stay."""
         ...
 
 
@@ -51,7 +51,7 @@ class WriterMailbox(Protocol):
     """The end of the writer of one journal."""
 
     async def receive(self) -> Sequence[Request]:
-        """Wait for requests, and return them: each once, until its run is forgotten.
+        """Wait for requests, and return them: each once, until its execution is forgotten.
 
         A request that is repeated after its answer gets the same answer, and is not returned again.
         After the journal was taken over, the new writer receives the requests without an answer.
@@ -70,13 +70,15 @@ class WriterMailbox(Protocol):
         ...
 
     def drop_answer(self, request: Request) -> None:
-        """Keep the answer to a request no more, which its run has heard."""
+        """Keep the answer to a request no more, which its execution has heard."""
         ...
 
-    def stop(self, worker: WorkerId, run: RunId) -> None:
-        """Tell a worker to stop a run, with the next batch, until the run is forgotten."""
+    def stop(self, worker: WorkerId, execution: ExecutionId) -> None:
+        """Tell a worker to stop an execution, with the next batch, until the execution is
+        forgotten.
+        """
         ...
 
-    def forget(self, run: RunId) -> None:
-        """Drop the messages of an ended run: its answers, and its stop."""
+    def forget(self, execution: ExecutionId) -> None:
+        """Drop the messages of an ended execution: its answers, and its stop."""
         ...

@@ -1,7 +1,7 @@
-"""The port that tells which workers are alive, and which runs they hold, by one clock.
+"""The port that tells which workers are alive, and which executions they hold, by one clock.
 
-Only liveness depends on it. A run of a dead worker, or one that a live worker no longer holds, is
-sent again as the next attempt; later messages of the old run are ignored.
+Only liveness depends on it. An execution of a dead worker, or one that a live worker no longer
+holds, is sent again as the next attempt; later messages of the old execution are ignored.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Protocol
 
 import attrs
 
-from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+from orchestrator.products.cluster.work.dispatch import ExecutionId, WorkerId
 
 
 @attrs.frozen(kw_only=True)
@@ -22,8 +22,8 @@ class Beat:
     slots: int
     version: str
     """That of the file of agents it has loaded."""
-    runs: frozenset[RunId] = frozenset()
-    """The runs that it holds, from before the first request of a run on."""
+    executions: frozenset[ExecutionId] = frozenset()
+    """The executions that it holds, from before the first request of an execution on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +33,8 @@ class WorkerSeen:
     beat: Beat
     """Its last report."""
     beats: int
-    """How often it has said something. A run that began at beat n is in beat n + 2, or lost."""
+    """How often it has said something. An execution that began at beat n is in beat n + 2, or
+    lost."""
     since: float
     """For how many seconds it has been there."""
     silent: float

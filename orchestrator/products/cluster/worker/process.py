@@ -1,8 +1,8 @@
 """A worker: runs the calls that writers lend it, each in its own context, and whole turns.
 
 It asks before it begins and reports its end, and acts on the world only in between. Its beats come
-from this very loop: a worker that hangs is not alive. Its beats list a run from before the first
-question until the writer has taken the end.
+from this very loop: a worker that hangs is not alive. Its beats list an execution from before the
+first question until the writer has taken the end.
 """
 
 import math
@@ -20,8 +20,8 @@ from orchestrator.products.cluster.work import (
     Delivery,
     Dispatch,
     Exchange,
+    ExecutionId,
     Request,
-    RunId,
     WorkerId,
     WorkerMailbox,
 )
@@ -42,8 +42,8 @@ from orchestrator.products.cluster.worker.wire import (
     Unfit,
     Work,
     encoded,
+    execution_id,
     reply_in,
-    run_id,
 )
 
 LEASE_SECONDS: Final = 10.0
@@ -105,8 +105,8 @@ class Worker:
         self._slots = slots
         self._lease = lease
         self._tell = tell
-        self._runs: set[RunId] = set()
-        """The runs that it holds."""
+        self._executions: set[ExecutionId] = set()
+        """The executions that it holds."""
         self._running = 0
         self._alive_until = math.inf
         """Until when it is taken for alive."""
@@ -117,7 +117,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """The number of tools that run now."""
+        """The number of tools that execution now."""
         return self._running
 
     def drain(self) -> None:
@@ -133,7 +133,7 @@ class Worker:
                     await self._beat()
                     beats.start_soon(self._beat_forever)
                     await self._receive()
-                    beats.cancel_scope.cancel(reason="all runs have ended")
+                    beats.cancel_scope.cancel(reason="all executions have ended")
         finally:
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
                 await self._exchange.presence.leave(self._id)
@@ -142,11 +142,11 @@ class Worker:
         receive = self._exchange.queue.receive(self._id, self._place, self._slots)
         with raising_one_error():
             async with receive as deliveries:
-                # Owns every run. What is unfinished when it ends is given back.
-                async with trio.open_nursery() as runs:
+                # Owns every execution. What is unfinished when it ends is given back.
+                async with trio.open_nursery() as executions:
                     with self._receiving:
                         async for delivery in deliveries:
-                            runs.start_soon(self._run, delivery)
+                            executions.start_soon(self._run, delivery)
 
     async def _beat_forever(self) -> NoReturn:
         while True:
@@ -160,7 +160,7 @@ class Worker:
             place=self._place,
             slots=self._slots,
             version=self._catalogue.version,
-            runs=frozenset(self._runs),
+            executions=frozenset(self._executions),
         )
         began = trio.current_time()
         await self._exchange.presence.beat(beat, seconds=self._lease)
@@ -170,35 +170,35 @@ class Worker:
 
     async def _run(self, delivery: Delivery) -> None:
         dispatch = delivery.dispatch
-        run = run_id(dispatch, token_hex(8))
-        self._runs.add(run)
+        execution = execution_id(dispatch, token_hex(8))
+        self._executions.add(execution)
         # True until it has begun: then that it was stopped, unless it has ended.
         end: End = Unfit(dispatch.id, ENDING, lasting=False)
         has_ended = False
         try:
             await self._wait_alive()
-            reply = await self._ask_to_begin(dispatch, run)
+            reply = await self._ask_to_begin(dispatch, execution)
             if isinstance(reply, Work | TurnWork):
                 end = Stopped(dispatch.id)
-                end = await self._end_of(reply, dispatch, run)
+                end = await self._end_of(reply, dispatch, execution)
             refuses = isinstance(reply, Later) or (isinstance(end, Unfit) and end.lasting)
             if not refuses:
                 # The slot is free; what is left is to be believed.
                 await delivery.finish()
             if isinstance(reply, Work | TurnWork):
-                await self._say(dispatch, run, end)
+                await self._say(dispatch, execution, end)
             elif reply is None:
                 # A writer may have let it begin meanwhile.
                 with trio.move_on_after(GOODBYE_SECONDS):
-                    await self._say(dispatch, run, end)
+                    await self._say(dispatch, execution, end)
             has_ended = True
         finally:
             if not has_ended:
                 # All ends at once: the writer learns that nothing of this runs any more.
                 with trio.move_on_after(GOODBYE_SECONDS, shield=True):
-                    await self._say(dispatch, run, end)
-            self._runs.remove(run)
-            self._mailbox.forget(run)
+                    await self._say(dispatch, execution, end)
+            self._executions.remove(execution)
+            self._mailbox.forget(execution)
         if refuses:
             with trio.move_on_after(REFUSED_SECONDS):
                 await self._drained.wait()
@@ -209,25 +209,29 @@ class Worker:
         while self._stood_still():
             await self._beaten.wait()
 
-    async def _ask_to_begin(self, dispatch: Dispatch, run: RunId) -> Reply | None:
+    async def _ask_to_begin(self, dispatch: Dispatch, execution: ExecutionId) -> Reply | None:
         question = Begin(dispatch.id, dispatch.attempt, dispatch.place)
-        request = Request(dispatch.journal, self._id, run, BEGIN, encoded(question))
+        request = Request(dispatch.journal, self._id, execution, BEGIN, encoded(question))
         with trio.move_on_after(BEGIN_SECONDS):
             return reply_in(await self._mailbox.ask(request))
         return None
 
-    async def _say(self, dispatch: Dispatch, run: RunId, end: End) -> None:
-        """Tell how a run has ended, until a writer has it in its journal or does not want it."""
+    async def _say(self, dispatch: Dispatch, execution: ExecutionId, end: End) -> None:
+        """Tell how an execution has ended, until a writer has it in its journal or does not want
+        it.
+        """
         body = encoded(end)
-        request = Request(dispatch.journal, self._id, run, END, body, stays=True)
+        request = Request(dispatch.journal, self._id, execution, END, body, stays=True)
         with trio.move_on_after(KEPT_SECONDS):
             await self._mailbox.ask(request)
 
-    async def _end_of(self, work: Work | TurnWork, dispatch: Dispatch, run: RunId) -> End:
+    async def _end_of(
+        self, work: Work | TurnWork, dispatch: Dispatch, execution: ExecutionId
+    ) -> End:
         """Run a call or a turn to its end, or until the writer stops it."""
         await trio.lowlevel.checkpoint()
         if self._stood_still():
-            # The writer has given this run up, or will.
+            # The writer has given this execution up, or will.
             return Unfit(dispatch.id, STOOD_STILL, lasting=False)
         try:
             lineage = self._calls.lineage(work)
@@ -240,24 +244,28 @@ class Worker:
         try:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._stop_when_told, run, scope)
+                    nursery.start_soon(self._stop_when_told, execution, scope)
                     if isinstance(work, TurnWork):
-                        turn = self._turn(work, dispatch, run, lineage)
+                        turn = self._turn(work, dispatch, execution, lineage)
                         end = await turn.take(scope)
                     else:
                         with scope:
                             end = await self._calls.run(work, dispatch.id, lineage)
-                    nursery.cancel_scope.cancel(reason="the run has ended")
+                    nursery.cancel_scope.cancel(reason="the execution has ended")
         finally:
             self._running -= 1
         return end
 
     def _turn(
-        self, work: TurnWork, dispatch: Dispatch, run: RunId, lineage: Sequence[Agent[Any]]
+        self,
+        work: TurnWork,
+        dispatch: Dispatch,
+        execution: ExecutionId,
+        lineage: Sequence[Agent[Any]],
     ) -> WorkerTurn:
         async def ask(number: int, question: Question) -> Reply | None:
             body, stays = encoded(question), isinstance(question, CallEnded)
-            request = Request(dispatch.journal, self._id, run, number, body, stays=stays)
+            request = Request(dispatch.journal, self._id, execution, number, body, stays=stays)
             return reply_in(await self._mailbox.ask(request))
 
         return WorkerTurn(
@@ -272,6 +280,6 @@ class Worker:
             self._told.add(line)
             self._tell(line)
 
-    async def _stop_when_told(self, run: RunId, scope: trio.CancelScope) -> None:
-        await self._mailbox.wait_stopped(run)
+    async def _stop_when_told(self, execution: ExecutionId, scope: trio.CancelScope) -> None:
+        await self._mailbox.wait_stopped(execution)
         scope.cancel(reason="the writer has stopped it")

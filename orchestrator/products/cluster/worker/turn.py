@@ -58,7 +58,7 @@ class WorkerTurn:
             work: what the writer says of the turn.
             id_: its dispatch.
             lineage: the agents on the way down to the task.
-            ask: asks the writer, under a number of the run.
+            ask: asks the writer, under a number of the execution.
             stood_still: tells whether the writer may have given this worker up.
         """
         self._calls = calls

@@ -1,8 +1,8 @@
 """The messages of a worker and the writer of a journal about one call, or one turn.
 
-A run asks whether it may begin, and reports its end. In between, the run of a turn asks for calls,
-and reports the end of each. The writer answers when the journal is durable. An unreadable message
-is an error of its sender, never a crash.
+An execution asks whether it may begin, and reports its end. In between, the execution of a turn
+asks for calls, and reports the end of each. The writer answers when the journal is durable. An
+unreadable message is an error of its sender, never a crash.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from orchestrator.agents import CallId, Part, ToolCall
-from orchestrator.products.cluster.work import Dispatch, DispatchId, RunId
+from orchestrator.products.cluster.work import Dispatch, DispatchId, ExecutionId
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The largest call, and the largest answer, that is sent."""
 BEGIN: Final = 0
 END: Final = 1
-"""The numbers of the first and the last request of a run; those between have higher ones."""
+"""The numbers of the first and the last request of an execution; those between have higher ones."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -56,7 +56,7 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The run was told to end, or had to: all of it has ended."""
+    """The execution was told to end, or had to: all of it has ended."""
 
     dispatch: str
     note: str = ""
@@ -153,11 +153,11 @@ class Kept(msgspec.Struct, frozen=True, tag="kept"):
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
-    """The end of the run is in the journal."""
+    """The end of the execution is in the journal."""
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
-    """Another run counts, or none any more: drop it."""
+    """Another execution counts, or none any more: drop it."""
 
 
 class Later(msgspec.Struct, frozen=True, tag="later"):
@@ -204,21 +204,21 @@ def dispatch_id(prefix: str, call: CallId) -> DispatchId:
     return DispatchId(f"{prefix}.{digest}")
 
 
-def run_id(dispatch: Dispatch, token: str) -> RunId:
-    """Return the name of a run, which says whose it is.
+def execution_id(dispatch: Dispatch, token: str) -> ExecutionId:
+    """Return the name of an execution, which says whose it is.
 
     Args:
         dispatch: the attempt.
-        token: what no other run has.
+        token: what no other execution has.
     """
-    return RunId(f"{dispatch.journal}/{dispatch.id}/{dispatch.attempt}/{token}")
+    return ExecutionId(f"{dispatch.journal}/{dispatch.id}/{dispatch.attempt}/{token}")
 
 
-def call_prefix_in(run: RunId, journal: str) -> str | None:
-    """Return the call prefix of the task of a run; None if it is of another journal."""
-    if not run.startswith(f"{journal}/"):
+def call_prefix_in(execution: ExecutionId, journal: str) -> str | None:
+    """Return the call prefix of the task of an execution; None if it is of another journal."""
+    if not execution.startswith(f"{journal}/"):
         return None
-    dispatch = run.removeprefix(f"{journal}/").rsplit("/", 2)[0]
+    dispatch = execution.removeprefix(f"{journal}/").rsplit("/", 2)[0]
     return dispatch.rpartition(".")[0]
 
 

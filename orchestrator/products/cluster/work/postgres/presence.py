@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 import trio
 
 from orchestrator.products.cluster.database.database import Database
-from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+from orchestrator.products.cluster.work.dispatch import ExecutionId, WorkerId
 from orchestrator.products.cluster.work.presence import Beat, WorkerSeen
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ BEATS_A_SWEEP: Final = 100
 # Nothing hangs on when a beat is on the disk: another one follows.
 _BEAT: Final[LiteralString] = """
 insert into orchestrator.workers
-    (id, host, place, slots, version, runs, beats, since, heard, promised)
-values (%(id)s, %(host)s, %(place)s, %(slots)s, %(version)s, %(runs)s, 1,
+    (id, host, place, slots, version, executions, beats, since, heard, promised)
+values (%(id)s, %(host)s, %(place)s, %(slots)s, %(version)s, %(executions)s, 1,
         clock_timestamp(), clock_timestamp(), %(promised)s)
 on conflict (id) do update set
     host = excluded.host, place = excluded.place, slots = excluded.slots,
-    version = excluded.version, runs = excluded.runs, beats = workers.beats + 1,
+    version = excluded.version, executions = excluded.executions, beats = workers.beats + 1,
     heard = excluded.heard, promised = excluded.promised
 """
 # The dead are shown for an hour. What they said stays until a writer has heard it, or the journal
@@ -40,7 +40,7 @@ where worker not in (select id from orchestrator.workers)
 """
 _LEAVE: Final[LiteralString] = "delete from orchestrator.workers where id = %(id)s"
 _WORKERS: Final[LiteralString] = """
-select id, host, place, slots, version, runs, beats,
+select id, host, place, slots, version, executions, beats,
        extract(epoch from clock_timestamp() - since)::double precision,
        extract(epoch from clock_timestamp() - heard)::double precision, promised
 from orchestrator.workers order by since, id
@@ -67,7 +67,7 @@ class PostgresPresence:
                     "place": beat.place,
                     "slots": beat.slots,
                     "version": beat.version,
-                    "runs": sorted(beat.runs),
+                    "executions": sorted(beat.executions),
                     "promised": seconds,
                 },
             )
@@ -91,7 +91,7 @@ def _beat(sweeps: bool, parameters: dict[str, object], connection: "Connection")
 
 
 def _seen(row: tuple[object, ...], connected: float) -> WorkerSeen:
-    id_, host, place, slots, version, runs, beats, since, silent, promised = cast(
+    id_, host, place, slots, version, executions, beats, since, silent, promised = cast(
         "tuple[Any, ...]", row
     )
     beat = Beat(
@@ -100,7 +100,7 @@ def _seen(row: tuple[object, ...], connected: float) -> WorkerSeen:
         place=place,
         slots=slots,
         version=version,
-        runs=frozenset(map(RunId, runs)),
+        executions=frozenset(map(ExecutionId, executions)),
     )
     return WorkerSeen(
         beat=beat,

@@ -23,14 +23,14 @@ select (select obj_description(pg_class.oid, 'pg_class')
 _TABLES: Final[LiteralString] = """
 create schema if not exists orchestrator;
 create unlogged table orchestrator.letters (
-    run text not null,
-    number integer not null,  -- -1 if the writer says that the run must stop
+    execution text not null,
+    number integer not null,  -- -1 if the writer says that the execution must stop
     journal text not null,
     worker text not null,
     received bigint not null default 0,  -- by which epoch of the journal
     body bytea not null,
     answer bytea,
-    primary key (run, number)
+    primary key (execution, number)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 create index letters_journal on orchestrator.letters (journal, received);
 create index letters_worker on orchestrator.letters (worker);
@@ -40,7 +40,7 @@ create table orchestrator.workers (
     place text not null,
     slots integer not null,
     version text not null,
-    runs text[] not null,
+    executions text[] not null,
     beats bigint not null,
     since timestamptz not null,
     heard timestamptz not null,

@@ -14,14 +14,14 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
-from orchestrator.products.cluster.work.dispatch import RunId, WorkerId
+from orchestrator.products.cluster.work.dispatch import ExecutionId, WorkerId
 from orchestrator.products.cluster.work.mailbox import Request, WorkerMailbox
 
 if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
 
 STOP: Final = -1
-"""The number of the letter that says that a run must stop."""
+"""The number of the letter that says that an execution must stop."""
 LOOK_SECONDS: Final = 5.0
 """How often a worker that waits for an answer looks without a wake-up."""
 IDLE_SECONDS: Final = 30.0
@@ -33,21 +33,22 @@ CLOSE_SECONDS: Final = 3.0
 _SEND_AND_RECEIVE: Final[LiteralString] = """
 with withdrawn as (
     delete from orchestrator.letters using unnest(
-        %(withdrawn_runs)s::text[], %(withdrawn_numbers)s::integer[]) as old (run, number)
-    where letters.run = old.run and letters.number = old.number
+        %(withdrawn_executions)s::text[], %(withdrawn_numbers)s::integer[])
+        as old (execution, number)
+    where letters.execution = old.execution and letters.number = old.number
 ), sent as (
-    insert into orchestrator.letters (run, number, journal, worker, body)
-    select run, number, journal, %(worker)s, body
-    from unnest(%(runs)s::text[], %(numbers)s::integer[], %(journals)s::text[],
-                %(bodies)b::bytea[]) as new (run, number, journal, body)
-    on conflict (run, number) do nothing
+    insert into orchestrator.letters (execution, number, journal, worker, body)
+    select execution, number, journal, %(worker)s, body
+    from unnest(%(executions)s::text[], %(numbers)s::integer[], %(journals)s::text[],
+                %(bodies)b::bytea[]) as new (execution, number, journal, body)
+    on conflict (execution, number) do nothing
 ), received as (
     delete from orchestrator.letters using orchestrator.journals
     where letters.worker = %(worker)s and letters.answer is not null
       and journals.name = letters.journal and journals.epoch = letters.received
-    returning letters.run, letters.number, letters.answer
+    returning letters.execution, letters.number, letters.answer
 )
-select run, number, answer, null from received
+select execution, number, answer, null from received
 union all
 select null, null, null, pg_notify(channel, '')::text
 from unnest(%(channels)s::text[]) as told (channel)
@@ -66,21 +67,21 @@ class _WorkerMailbox:
         self._database = database
         self._worker = worker
         self._bell = bell
-        self._asks: dict[tuple[RunId, int], _Ask] = {}
+        self._asks: dict[tuple[ExecutionId, int], _Ask] = {}
         self._unsent: list[Request] = []
-        self._runs: dict[RunId, trio.Event] = {}
-        """The runs that are not forgotten, and whether each must stop."""
-        self._withdrawn: list[tuple[RunId, int]] = []
+        self._executions: dict[ExecutionId, trio.Event] = {}
+        """The executions that are not forgotten, and whether each must stop."""
+        self._withdrawn: list[tuple[ExecutionId, int]] = []
         self._connection: Connection | None = None
         """The one over which the letters were written that wait for an answer."""
 
     async def ask(self, request: Request) -> bytes:
-        key = (request.run, request.number)
+        key = (request.execution, request.number)
         assert key not in self._asks, f"{key} is asked already"
         ask = self._asks[key] = _Ask(request)
         if key in self._withdrawn:
             self._withdrawn.remove(key)
-        self._runs.setdefault(request.run, trio.Event())
+        self._executions.setdefault(request.execution, trio.Event())
         self._unsent.append(request)
         self._bell.ring()
         try:
@@ -91,60 +92,60 @@ class _WorkerMailbox:
                 self._withdraw(*key)
         return ask.answer
 
-    async def wait_stopped(self, run: RunId) -> None:
-        await self._runs.setdefault(run, trio.Event()).wait()
+    async def wait_stopped(self, execution: ExecutionId) -> None:
+        await self._executions.setdefault(execution, trio.Event()).wait()
 
-    def forget(self, run: RunId) -> None:
-        self._runs.pop(run, None)
-        self._withdraw(run, STOP)
+    def forget(self, execution: ExecutionId) -> None:
+        self._executions.pop(execution, None)
+        self._withdraw(execution, STOP)
 
-    def _withdraw(self, run: RunId, number: int) -> None:
-        self._withdrawn.append((run, number))
+    def _withdraw(self, execution: ExecutionId, number: int) -> None:
+        self._withdrawn.append((execution, number))
         self._bell.ring()
 
     async def carry_forever(self) -> None:
         """Send requests and hand out answers, in as few statements as possible."""
         while True:
             await self.carry()
-            await self._bell.wait(LOOK_SECONDS if self._runs else IDLE_SECONDS)
+            await self._bell.wait(LOOK_SECONDS if self._executions else IDLE_SECONDS)
 
     async def carry(self) -> None:
         # Asked and withdrawn within one batch, it must not be written after it is deleted.
         withdrawn = self._withdrawn
         gone = set(withdrawn)
-        unsent = [it for it in self._unsent if (it.run, it.number) not in gone]
+        unsent = [it for it in self._unsent if (it.execution, it.number) not in gone]
         self._withdrawn, self._unsent = [], []
         unanswered = [it.request for it in self._asks.values()]
         found = await self._database.run(
             partial(self._send_and_receive, withdrawn, unsent, unanswered)
         )
-        for run, number, answer in found:
+        for execution, number, answer in found:
             if number == STOP:
-                if (stopped := self._runs.get(run)) is not None:
+                if (stopped := self._executions.get(execution)) is not None:
                     stopped.set()
-            elif (ask := self._asks.get((run, number))) is not None:
+            elif (ask := self._asks.get((execution, number))) is not None:
                 ask.answer = answer
                 ask.answered.set()
 
     def _send_and_receive(
         self,
-        withdrawn: Sequence[tuple[RunId, int]],
+        withdrawn: Sequence[tuple[ExecutionId, int]],
         unsent: Sequence[Request],
         unanswered: Sequence[Request],
         connection: "Connection",
-    ) -> list[tuple[RunId, int, bytes]]:
+    ) -> list[tuple[ExecutionId, int, bytes]]:
         requests = list(unsent)
         if connection is not self._connection:
             # Those that stay may be among them without an ask; all others are asked.
-            known = {(it.run, it.number) for it in unsent}
-            requests += [it for it in unanswered if (it.run, it.number) not in known]
+            known = {(it.execution, it.number) for it in unsent}
+            requests += [it for it in unanswered if (it.execution, it.number) not in known]
         cursor = connection.execute(
             _SEND_AND_RECEIVE,
             {
                 "worker": self._worker,
-                "withdrawn_runs": [run for run, _ in withdrawn],
+                "withdrawn_executions": [execution for execution, _ in withdrawn],
                 "withdrawn_numbers": [number for _, number in withdrawn],
-                "runs": [it.run for it in requests],
+                "executions": [it.execution for it in requests],
                 "numbers": [it.number for it in requests],
                 "journals": [it.journal for it in requests],
                 "bodies": [it.body for it in requests],
@@ -153,9 +154,9 @@ class _WorkerMailbox:
             binary=True,
         )
         found = [
-            (RunId(run), number, answer)
-            for run, number, answer, _ in cursor
-            if isinstance(run, str) and isinstance(number, int) and isinstance(answer, bytes)
+            (ExecutionId(execution), number, answer)
+            for execution, number, answer, _ in cursor
+            if isinstance(execution, str) and isinstance(number, int) and isinstance(answer, bytes)
         ]
         self._connection = connection
         return found

@@ -14,7 +14,7 @@ from orchestrator.agents import raising_one_error
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
-from orchestrator.products.cluster.work.dispatch import RunId, Tenure, WorkerId
+from orchestrator.products.cluster.work.dispatch import ExecutionId, Tenure, WorkerId
 from orchestrator.products.cluster.work.mailbox import Request, WriterMailbox
 from orchestrator.products.cluster.work.postgres.worker_mailbox import CLOSE_SECONDS
 
@@ -31,28 +31,29 @@ with mine as materialized (
     select from orchestrator.journals where name = %(journal)s and epoch = %(epoch)s
 ), answered as (
     update orchestrator.letters set answer = new.body
-    from unnest(%(runs)s::text[], %(numbers)s::integer[], %(bodies)b::bytea[])
-         as new (run, number, body)
-    where letters.run = new.run and letters.number = new.number
+    from unnest(%(executions)s::text[], %(numbers)s::integer[], %(bodies)b::bytea[])
+         as new (execution, number, body)
+    where letters.execution = new.execution and letters.number = new.number
       and letters.received = %(epoch)s and exists (select from mine)
 ), stopped as (
-    insert into orchestrator.letters (run, number, journal, worker, received, body, answer)
-    select run, -1, %(journal)s, worker, %(epoch)s, '', ''
-    from unnest(%(stopped_runs)s::text[], %(stopped_workers)s::text[]) as new (run, worker)
+    insert into orchestrator.letters (execution, number, journal, worker, received, body, answer)
+    select execution, -1, %(journal)s, worker, %(epoch)s, '', ''
+    from unnest(%(stopped_executions)s::text[], %(stopped_workers)s::text[])
+         as new (execution, worker)
     where exists (select from mine)
-    on conflict (run, number) do update set received = excluded.received
+    on conflict (execution, number) do update set received = excluded.received
     where letters.received < excluded.received
 ), received as (
     update orchestrator.letters set received = %(epoch)s, answer = null
     where journal = %(journal)s and number >= 0
       and (received < %(epoch)s or answer is null and %(again)s) and exists (select from mine)
-    returning worker, run, number, body
+    returning worker, execution, number, body
 ), told as (
     select count(pg_notify(channel, '')) as count
     from unnest(%(channels)s::text[]) as it (channel) where exists (select from mine)
 )
 select (select count(*) from mine) as mine, told.count, received.*
-from told left join received on true order by received.run, received.number
+from told left join received on true order by received.execution, received.number
 """
 
 
@@ -61,12 +62,13 @@ class _WriterMailbox:
         self._database = database
         self._writer = writer
         self._bell = bell
-        self._answers: dict[RunId, dict[int, bytes | None]] = {}
-        """What each run has asked: None until it is answered, and when the answer is dropped."""
+        self._answers: dict[ExecutionId, dict[int, bytes | None]] = {}
+        """What each execution has asked: None until it is answered, and when the answer is
+        dropped."""
         self._unsent: list[tuple[Request, bytes]] = []
-        self._stops: dict[RunId, WorkerId] = {}
-        """The runs that must stop, until they are forgotten."""
-        self._new_stops: dict[RunId, WorkerId] = {}
+        self._stops: dict[ExecutionId, WorkerId] = {}
+        """The executions that must stop, until they are forgotten."""
+        self._new_stops: dict[ExecutionId, WorkerId] = {}
         self._inbox: list[Request] = []
         self._inbox_taken = trio.Event()
         self._begun = 0
@@ -76,7 +78,7 @@ class _WriterMailbox:
         self._news = trio.Event()
         self._fenced: JournalInUseError | None = None
         self._connection: Connection | None = None
-        """The run whose last reply arrived."""
+        """The execution whose last reply arrived."""
 
     async def receive(self) -> Sequence[Request]:
         await trio.lowlevel.checkpoint()
@@ -102,26 +104,26 @@ class _WriterMailbox:
             await self._inbox_taken.wait()
 
     def answer(self, request: Request, body: bytes) -> None:
-        self._answers.setdefault(request.run, {})[request.number] = body
+        self._answers.setdefault(request.execution, {})[request.number] = body
         self._send(request, body)
 
     def drop_answer(self, request: Request) -> None:
         # That it was asked stays known: a letter that is late is not taken for a new one.
-        if request.run in self._answers:
-            self._answers[request.run][request.number] = None
+        if request.execution in self._answers:
+            self._answers[request.execution][request.number] = None
 
     def _send(self, request: Request, body: bytes) -> None:
         self._unsent.append((request, body))
         self._bell.ring()
 
-    def stop(self, worker: WorkerId, run: RunId) -> None:
-        self._stops[run] = self._new_stops[run] = worker
+    def stop(self, worker: WorkerId, execution: ExecutionId) -> None:
+        self._stops[execution] = self._new_stops[execution] = worker
         self._bell.ring()
 
-    def forget(self, run: RunId) -> None:
-        self._answers.pop(run, None)
-        self._stops.pop(run, None)
-        self._new_stops.pop(run, None)
+    def forget(self, execution: ExecutionId) -> None:
+        self._answers.pop(execution, None)
+        self._stops.pop(execution, None)
+        self._new_stops.pop(execution, None)
 
     async def carry_forever(self) -> None:
         """Receive requests and send answers until the journal is taken over."""
@@ -151,8 +153,8 @@ class _WriterMailbox:
     def _receive_and_send(
         self,
         answers: Sequence[tuple[Request, bytes]],
-        new_stops: Mapping[RunId, WorkerId],
-        all_stops: Mapping[RunId, WorkerId],
+        new_stops: Mapping[ExecutionId, WorkerId],
+        all_stops: Mapping[ExecutionId, WorkerId],
         connection: "Connection",
     ) -> tuple[bool, list[Request]]:
         again = connection is not self._connection
@@ -165,10 +167,10 @@ class _WriterMailbox:
                 "journal": self._writer.journal,
                 "epoch": self._writer.epoch,
                 "again": again,
-                "runs": [it.run for it, _ in answers],
+                "executions": [it.execution for it, _ in answers],
                 "numbers": [it.number for it, _ in answers],
                 "bodies": [body for _, body in answers],
-                "stopped_runs": list(stops),
+                "stopped_executions": list(stops),
                 "stopped_workers": list(stops.values()),
                 "channels": [channel("worker", it) for it in workers],
             },
@@ -176,17 +178,17 @@ class _WriterMailbox:
         ).fetchall()
         self._connection = connection
         requests = [
-            Request(self._writer.journal, WorkerId(worker), RunId(run), number, body)
-            for _, _, worker, run, number, body in rows
+            Request(self._writer.journal, WorkerId(worker), ExecutionId(execution), number, body)
+            for _, _, worker, execution, number, body in rows
             if isinstance(worker, str)
-            and isinstance(run, str)
+            and isinstance(execution, str)
             and isinstance(number, int)
             and isinstance(body, bytes)
         ]
         return bool(rows[0][0]), requests
 
     def _take(self, request: Request) -> None:
-        asked = self._answers.setdefault(request.run, {})
+        asked = self._answers.setdefault(request.execution, {})
         if request.number not in asked:
             asked[request.number] = None
             self._inbox.append(request)
@@ -209,6 +211,6 @@ async def open_writer_mailbox(
                 yield mailbox
                 nursery.cancel_scope.cancel()
         finally:
-            # The last answers may be those on which a run ends.
+            # The last answers may be those on which an execution ends.
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await mailbox.carry()

@@ -1,7 +1,8 @@
-"""Which runs the journal says count: those whose calls have no answer yet.
+"""The executions that count according to the journal: their calls have no answer yet.
 
-The call of a run may be in a session that is not in memory: an interrupted run awaits that a caller
-resumes it. What such a session says is read from the journal before a run is taken to be over.
+The call of an execution may be in a session that is not in memory: an interrupted run awaits that a
+caller resumes it. What such a session says is read from the journal before an execution is taken to
+be over.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,15 +13,15 @@ from orchestrator.delegation import SessionId, TaskId
 from orchestrator.delegation.events import TaskRequested
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.records import Records
-from orchestrator.products.cluster.work import RunId
+from orchestrator.products.cluster.work import ExecutionId
 from orchestrator.products.cluster.worker.wire import call_prefix_in
 
 
-class RecordedRuns:
+class RecordedExecutions:
     """Knows whether runs count."""
 
     def __init__(self, book: Bookkeeper, journal: str) -> None:
-        """Know the runs of a journal.
+        """Know the executions of a journal.
 
         Args:
             book: has the state of the journal.
@@ -28,34 +29,36 @@ class RecordedRuns:
         """
         self._book = book
         self._journal = journal
-        self._read: dict[RunId, bool] = {}
-        """Records of runs whose sessions are not in memory."""
+        self._read: dict[ExecutionId, bool] = {}
+        """Records of executions whose sessions are not in memory."""
 
-    def counts(self, run: RunId) -> bool | None:
-        """Return whether a run counts; None if that must be read first (`read`)."""
-        tasks = self._tasks_of(run)
+    def counts(self, execution: ExecutionId) -> bool | None:
+        """Return whether an execution counts; None if that must be read first (`read`)."""
+        tasks = self._tasks_of(execution)
         records = self._book.records
         if not any(it in records.tasks for it in tasks):
             is_all_there = len(records.sessions) == len(records.all_sessions)
-            return False if is_all_there or not tasks else self._read.get(run)
-        self._read.pop(run, None)
-        return _counts(records, tasks, run)
+            return False if is_all_there or not tasks else self._read.get(execution)
+        self._read.pop(execution, None)
+        return _counts(records, tasks, execution)
 
-    async def read(self, runs: Collection[RunId]) -> None:
+    async def read(self, executions: Collection[ExecutionId]) -> None:
         """Read the unknown records of some runs, and forget all others."""
         await trio.lowlevel.checkpoint()
-        self._read = {run: it for run, it in self._read.items() if run in runs}
-        for run in runs:
-            if self.counts(run) is None:
-                self._read[run] = await self._read_one(run)
+        self._read = {
+            execution: it for execution, it in self._read.items() if execution in executions
+        }
+        for execution in executions:
+            if self.counts(execution) is None:
+                self._read[execution] = await self._read_one(execution)
 
-    async def _read_one(self, run: RunId) -> bool:
-        tasks = self._tasks_of(run)
+    async def _read_one(self, execution: ExecutionId) -> bool:
+        tasks = self._tasks_of(execution)
         session = await self._session_of(tasks)
         if session is None:
             return False
         past = await self._book.cache.read_evicted(session)
-        return _counts(self._book.records if past is None else past, tasks, run)
+        return _counts(self._book.records if past is None else past, tasks, execution)
 
     async def _session_of(self, tasks: Sequence[TaskId]) -> SessionId | None:
         await trio.lowlevel.checkpoint()
@@ -68,16 +71,16 @@ class RecordedRuns:
                     return entry.session
         return None
 
-    def _tasks_of(self, run: RunId) -> Sequence[TaskId]:
-        """Return the possible names of a run's task: a turn's number may be part of it."""
-        prefix = call_prefix_in(run, self._journal)
+    def _tasks_of(self, execution: ExecutionId) -> Sequence[TaskId]:
+        """Return the possible names of an execution's task: a turn's number may be part of it."""
+        prefix = call_prefix_in(execution, self._journal)
         if prefix is None:
             return ()
         return [TaskId(it) for it in (prefix, prefix.rpartition("~")[0]) if it]
 
 
-def _counts(records: Records, tasks: Sequence[TaskId], run: RunId) -> bool:
+def _counts(records: Records, tasks: Sequence[TaskId], execution: ExecutionId) -> bool:
     found = next((it for id_ in tasks if (it := records.tasks.get(id_))), None)
     if found is None or records.is_cancelled(found.id):
         return False
-    return any(placed.run == run for placed in found.placed.values())
+    return any(placed.execution == execution for placed in found.placed.values())
