@@ -435,7 +435,7 @@ async def test_the_error_of_an_asyncio_tool_reaches_the_model() -> None:
 
     said = sorted(run.output.split(" | "))
     assert said[0].startswith("hang did not answer within 0.01 seconds")
-    assert said[1:] == ["it was cancelled by its own event loop", "not today"]
+    assert said[1:] == ["not today", "the function was cancelled by its own event loop"]
 
 
 @on_asyncio

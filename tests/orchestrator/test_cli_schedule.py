@@ -168,7 +168,7 @@ def test_jobs_are_listed_run_paused_and_resumed_while_another_process_begins_the
         assert jobs("edit", "week", "--schedule", "0 9 * *") == USAGE
         assert "4 fields" in capsys.readouterr().err
         assert jobs("edit", "week", "--deliver", "pigeon:7") == USAGE
-        assert "which is not there" in capsys.readouterr().err
+        assert "which is unknown" in capsys.readouterr().err
         assert jobs("resume", "week") == 0
         assert jobs("list") == 0
         [_, row] = capsys.readouterr().out.splitlines()

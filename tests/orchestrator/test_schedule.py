@@ -285,7 +285,7 @@ async def test_a_removed_agent_is_reported_and_its_job_stays() -> None:
             assert scheduler.find("writer").spec == gone
 
     [fact] = harness.facts(JobOccurred)
-    assert fact.skipped == "there is no agent 'gone' here"
+    assert fact.skipped == "this process has no agent 'gone'"
 
 
 async def test_a_job_without_its_model_is_skipped_and_others_start() -> None:
@@ -309,8 +309,8 @@ async def test_a_job_without_its_model_is_skipped_and_others_start() -> None:
         (brief(zone="Mars"), "no time zone"),
         (brief(catch_up="soon"), "no duration"),
         (brief(name="a b"), "is no name for a job"),
-        (brief(deliver="pigeon:7"), r"'pigeon:7', which is not there; .* file:"),
-        (brief(deliver="file:"), "which is not there"),
+        (brief(deliver="pigeon:7"), r"'pigeon:7', which is unknown; .* file:"),
+        (brief(deliver="file:"), "which is unknown"),
         (brief(deliver="origin"), "which is for jobs of a session"),
     ],
 )
@@ -325,7 +325,7 @@ async def test_an_impossible_job_is_refused_before_any_is_set(job: Job, problem:
 
 
 async def test_two_jobs_of_one_name_are_refused() -> None:
-    with pytest.raises(DefinitionError, match="two jobs are called 'writer'"):
+    with pytest.raises(DefinitionError, match="two jobs have the name 'writer'"):
         async with scheduled(Harness(), [brief(), brief()], WallClock("2026-11-17")):
             pass
 

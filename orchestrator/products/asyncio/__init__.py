@@ -2,7 +2,7 @@
 
     from orchestrator.asyncio import open_orchestrator, tool
 
-Trio runs in a thread of its own; `docs/asyncio.md` has examples. This package alone knows asyncio.
+Trio runs in its own thread; `docs/asyncio.md` has examples. Only this package imports asyncio.
 """
 
 from orchestrator.products.asyncio.connection import ClientGoneError, while_connected

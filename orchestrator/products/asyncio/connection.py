@@ -1,6 +1,6 @@
-"""`while_connected`: work for an HTTP client that ends when the client hangs up.
+"""`while_connected`: cancels work for an HTTP client that hangs up.
 
-FastAPI and Starlette let a request run on when its client is gone.
+FastAPI and Starlette let a request continue when its client is gone.
 """
 
 import asyncio
@@ -13,26 +13,26 @@ ValueT = TypeVar("ValueT")
 
 
 class Connection(Protocol):
-    """A request of Starlette, FastAPI, or any framework on ASGI."""
+    """A request of Starlette, FastAPI, or any other ASGI framework."""
 
     @property
     def receive(self) -> Callable[[], Awaitable[MutableMapping[str, Any]]]:
-        """Waits for the next message of ASGI."""
+        """Waits for the next ASGI message."""
         ...
 
 
 class ClientGoneError(OrchestratorError):
-    """The client has hung up, and what it waited for was cancelled."""
+    """The client has hung up, so its work was cancelled."""
 
 
 async def while_connected(request: Connection, work: Coroutine[Any, Any, ValueT]) -> ValueT:
     """Await some work, and cancel it when the client of a request hangs up.
 
-    It returns, or raises, when the work has ended. The body of the request must have been read.
+    It returns or raises when the work has ended. The body of the request must have been read.
 
     Args:
         request: the request of the client.
-        work: what it waits for, such as `orchestrator.run(...)`.
+        work: the work for the client, such as `orchestrator.run(...)`.
 
     Raises:
         ClientGoneError: the client has hung up.

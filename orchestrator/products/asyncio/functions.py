@@ -1,6 +1,6 @@
-"""Functions of asyncio for agents: tools, and models that are one function.
+"""Asyncio functions for agents: tools and models.
 
-They run in the loop that opened the orchestrator, wherever trio calls them.
+They run in the loop that opened the orchestrator.
 """
 
 import inspect
@@ -23,14 +23,14 @@ def tool(**options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Any
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of an asyncio function, from its type hints and docstring.
+    """Make a tool from an asyncio function, its type hints and its docstring.
 
     It runs in the loop that opened the orchestrator, and is cancelled with its task. A plain
     function runs in a thread, as with `orchestrator.tool`.
 
     Args:
-        function: what the tool does.
-        options: those of `orchestrator.tool`.
+        function: the function that the tool calls.
+        options: the options of `orchestrator.tool`.
     """
     if function is None:
         return partial(_tool_from, options)
@@ -50,7 +50,7 @@ def _tool_from(options: dict[str, Any], function: Callable[..., Any]) -> Tool:
 
 
 class FunctionModel:
-    """A model that is a function of asyncio."""
+    """A model that calls an asyncio function."""
 
     def __init__(
         self, answer: Callable[[ModelRequest], Awaitable[AssistantMessage | str]], *, name: str
@@ -59,13 +59,13 @@ class FunctionModel:
         self.name = name
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        """Answer with what the function returns."""
+        """Return the answer of the function."""
         trio_thread = trio.lowlevel.current_trio_token()
 
         def tell(event: ModelEvent) -> None:
             trio_thread.run_sync_soon(request.tell, event)
 
-        # Another thread: what trio pays for further calls cannot be asked there.
+        # This runs in another thread, which cannot reserve further calls in trio's.
         asked = attrs.evolve(request, tell=tell, attempts=None)
         answer = await run_in_asyncio(self._answer, asked)
         return AssistantMessage(answer) if isinstance(answer, str) else answer
@@ -74,12 +74,12 @@ class FunctionModel:
 def model(
     answer: Callable[[ModelRequest], Awaitable[AssistantMessage | str]], *, name: str = ""
 ) -> FunctionModel:
-    """Make a model of an asyncio function that answers a request with a message or a text.
+    """Make a model from an asyncio function that answers a request with a message or a text.
 
     `request.tell(TextDelta(...))` streams, as in any model.
 
     Args:
-        answer: gives the answer.
-        name: how reports and prices call the model; by default the function's name.
+        answer: the function that answers.
+        name: the name of the model in reports and prices; by default the function's name.
     """
     return FunctionModel(answer, name=name or getattr(answer, "__name__", "function"))

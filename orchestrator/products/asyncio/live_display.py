@@ -1,6 +1,6 @@
-"""What a notebook shows of a run or a session: a picture that changes while it goes on.
+"""The live display of a run or a session in a notebook.
 
-IPython calls `_ipython_display_`, so it is there. The last picture is the report's viewer.
+IPython calls `_ipython_display_`, so it is installed. The last picture is the report's viewer.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from orchestrator.products.asyncio.trio_thread import TrioThread
 from orchestrator.products.history.report.inline import inline_report
 
 SECONDS_BETWEEN: Final = 0.25
-"""A reader sees no more pictures than that, and a notebook should not store more."""
+"""The seconds between two pictures: a reader sees no more, and a notebook should not store more."""
 
 
 class LiveDisplay:
-    """One output of a notebook, which follows a tree until it is closed."""
+    """One output of a notebook that follows a tree until it is closed."""
 
     def __init__(self, thread: TrioThread[Any], read: ReadApi, tree: Tree, name: str) -> None:
         self._thread = thread
@@ -33,8 +33,8 @@ class LiveDisplay:
         self._following: asyncio.Task[None] | None = None
 
     def show(self) -> None:
-        """Show the tree as it is now, and follow it."""
-        # Imported late: it is there in a notebook, and nowhere else.
+        """Show the current tree, and follow it."""
+        # Imported late: only a notebook has it.
         display: Any = import_module("IPython.display").display
         seen, picture = self._thread.read(self._draw)
         handle = display(self._bundle(picture), raw=True, display_id=True)
@@ -42,7 +42,7 @@ class LiveDisplay:
         self._following = asyncio.get_running_loop().create_task(self._follow(seen))
 
     async def close(self) -> None:
-        """Show how it has ended, in the report's viewer."""
+        """Show the final tree in the report's viewer."""
         if self._following is None:
             return  # noqa: ASYNC910 (asyncio needs no checkpoints)
         self._following.cancel()
@@ -52,7 +52,7 @@ class LiveDisplay:
             self._update({"text/plain": self._name, "text/html": inline_report(tree)})
 
     async def _follow(self, seen: int) -> None:  # noqa: ASYNC910 (asyncio needs none)
-        # An orchestrator that is closed first ends it.
+        # The orchestrator may be closed first.
         with suppress(ClosedError):
             while True:
                 await self._thread.call(partial(self._read.wait_posted, after=seen))

@@ -1,4 +1,4 @@
-"""What `open_orchestrator` and `open_session` return: for `async with`, or for `await`.
+"""`Opened`, the result of `open_orchestrator` and `open_session`: for `async with`, or for `await`.
 
 async with open_orchestrator() as orchestrator: ...
 
@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Closes(Protocol):
-    """Something that is open until it is closed."""
+    """An open object that can be closed."""
 
     async def aclose(self) -> None:
-        """Close it, and return when that is done."""
+        """Close the object, and return when it is closed."""
         ...
 
 
@@ -23,7 +23,7 @@ ClosesT = TypeVar("ClosesT", bound=Closes)
 
 
 class Opened(Generic[ClosesT]):
-    """Opens something for a block, or until its `aclose` is called."""
+    """Opens an object for a block, or until its `aclose` is called."""
 
     def __init__(self, open_: Callable[[], Awaitable[ClosesT]]) -> None:
         self._open = open_

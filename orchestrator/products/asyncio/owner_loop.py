@@ -1,8 +1,8 @@
-"""The asyncio loop that owns an orchestrator: functions of asyncio run there, also for trio.
+"""The asyncio loop that opened an orchestrator, and that runs its asyncio functions for trio.
 
-Trio runs in another thread. What it starts in the loop has the context of the task that starts it,
-is cancelled with that task, and has ended when that goes on. A loop that stands still cannot end
-anything: the task waits for it no longer than `CLEANUP_SECONDS`.
+Trio runs in another thread. A function that a trio task starts in the loop has the context of that
+task, is cancelled with it, and ends before the task continues. A blocked loop cannot end a
+function: the task waits for it at most `CLEANUP_SECONDS`.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ import trio
 from orchestrator.agents import DefinitionError, ToolError
 
 CLEANUP_SECONDS: Final = 5
-"""How long a function of asyncio that was cancelled may take to end; it is left behind then."""
+"""The seconds that a cancelled asyncio function may take to end; after that, it is abandoned."""
 
 ParametersT = ParamSpec("ParametersT")
 ValueT = TypeVar("ValueT")
 
 
 class OwnerLoop:
-    """A loop of asyncio that runs in another thread."""
+    """An asyncio loop that runs in another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def post(self, function: Callable[..., object], *args: object) -> bool:
-        """Call a function in the loop soon, and return whether the loop is still there."""
+        """Call a function in the loop soon, and return whether the loop is still open."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
@@ -38,15 +38,15 @@ class OwnerLoop:
         return True
 
     async def run(self, function: Callable[[], Awaitable[ValueT]]) -> ValueT:
-        """Run a coroutine function of asyncio in the loop, for a task of trio."""
+        """Run an asyncio coroutine function in the loop, for a trio task."""
         started = _Started(function, self._loop)
         if not self.post(started.begin):
             raise ToolError("the event loop that opened the orchestrator is closed")
         try:
             await started.ended.wait()
         finally:
-            # Cancelled: the function ends first, as a function of trio would. A loop that is not
-            # run any more, or that is blocked, takes the call and never makes it.
+            # Cancelled: wait for the function to end, as with a trio function. A loop that has
+            # stopped or is blocked accepts the call, but never makes it.
             if not started.ended.is_set() and self.post(started.cancel):
                 with trio.move_on_after(CLEANUP_SECONDS, shield=True):
                     await started.ended.wait()
@@ -54,7 +54,7 @@ class OwnerLoop:
 
 
 class _Started(Generic[ValueT]):
-    """A function of asyncio that a task of trio has started."""
+    """An asyncio function that a trio task has started."""
 
     def __init__(
         self, function: Callable[[], Awaitable[ValueT]], loop: asyncio.AbstractEventLoop
@@ -85,12 +85,12 @@ class _Started(Generic[ValueT]):
         task = self._task
         assert task is not None, "it has ended"
         if task.cancelled():
-            raise ToolError("it was cancelled by its own event loop")
+            raise ToolError("the function was cancelled by its own event loop")
         return task.result()
 
 
 OWNER: Final[ContextVar[OwnerLoop | None]] = ContextVar("owner loop", default=None)
-"""The loop that opened the orchestrator of this task: set in its thread, so every task has it."""
+"""The loop that opened the orchestrator. It is set in trio's thread, so every task inherits it."""
 
 
 async def run_in_asyncio(
@@ -99,9 +99,9 @@ async def run_in_asyncio(
     *args: ParametersT.args,
     **keywords: ParametersT.kwargs,
 ) -> ValueT:
-    """Run a coroutine function of asyncio in the loop that opened this orchestrator.
+    """Run an asyncio coroutine function in the loop that opened this orchestrator.
 
-    For code that trio runs: pipelines and hooks. Cancelling it cancels the function.
+    For code that trio runs, such as pipelines and hooks. Cancelling this call cancels the function.
 
     Raises:
         DefinitionError: the orchestrator was not opened by `orchestrator.asyncio`.
@@ -110,7 +110,7 @@ async def run_in_asyncio(
     if owner is None:
         name: Any = getattr(function, "__qualname__", function)
         raise DefinitionError(
-            f"{name} is a function of asyncio, and the orchestrator was opened on trio: open it"
+            f"{name} is an asyncio function, but the orchestrator was opened on trio: open it"
             " with `orchestrator.asyncio.open_orchestrator`, or write the function for trio"
         )
     return await owner.run(lambda: function(*args, **keywords))

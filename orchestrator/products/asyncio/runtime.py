@@ -1,6 +1,6 @@
-"""The orchestrator for asyncio: the same as `orchestrator.Orchestrator`, in a thread of trio.
+"""The orchestrator for asyncio: the same as `orchestrator.Orchestrator`, in trio's thread.
 
-What reads its state is a coroutine here, since another thread changes it.
+Methods that read its state are coroutines here, since another thread changes the state.
 """
 
 import inspect
@@ -32,13 +32,13 @@ ResultT = TypeVar("ResultT")
 def _in_thread(
     method: Callable[Concatenate[kernel.Orchestrator, ParametersT], Awaitable[ResultT]],
 ) -> Callable[Concatenate["Orchestrator", ParametersT], Coroutine[Any, Any, ResultT]]:
-    """Return a method with its signature and its docstring that calls it in the thread of trio."""
+    """Return a method with the same signature and docstring that runs in trio's thread."""
 
     @wraps(method)
     async def call(
         self: "Orchestrator", /, *args: ParametersT.args, **keywords: ParametersT.kwargs
     ) -> ResultT:
-        # Of the class below.
+        # The attributes of the class below.
         thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
         return await thread.call(partial(method, inner, *args, **keywords))
 
@@ -46,13 +46,15 @@ def _in_thread(
 
 
 class Orchestrator:
-    """Runs agents on one journal, as long as it is open. Any number of tasks may use it at once."""
+    """Runs agents on one journal, while it is open. Any number of tasks may use it at the same
+    time.
+    """
 
     def __init__(self, thread: TrioThread[kernel.Orchestrator], inner: kernel.Orchestrator) -> None:
         self._thread = thread
         self._inner = inner
         self.questions = Received(thread, inner.questions.receive)
-        """The approval questions of all runs and sessions, each once: `answer` them."""
+        """The approval questions of all runs and sessions, each once. Answer them with `answer`."""
 
     @overload
     async def run(
@@ -81,14 +83,14 @@ class Orchestrator:
     ) -> Run[OutputT]:
         """Run an agent on a goal, and return when its whole tree is settled.
 
-        Cancelling it cancels the tree, and is over when everything in that has ended.
+        Cancelling this call cancels the tree, and raises when every task of the tree has ended.
 
         Args:
             agent: the agent to run.
-            goal: a text, or the input that a pipeline takes.
-            parts: images and files that go with the goal.
-            deps: what the tools and instructions of the whole tree need of the program.
-            attended: another task answers `asks` meanwhile; by default a call that needs
+            goal: a text, or the input of a pipeline.
+            parts: images and files for the goal.
+            deps: the program's object for the tools and instructions of the whole tree.
+            attended: whether another task answers `asks` meanwhile; if not, a call that needs
                 an approval is denied.
         """
         run = partial(self._inner.run, agent, goal, *parts, deps=deps, attended=attended)
@@ -119,17 +121,17 @@ class Orchestrator:
         deps: Any = None,
         attended: bool = False,
     ) -> Opened[StreamedRun[OutputT]]:
-        """Run an agent on a goal, and read its events while it goes on.
+        """Run an agent on a goal, and read its events meanwhile.
 
         `async with orchestrator.stream(agent, goal) as run: async for event in run: ...`. Leaving
-        the block early cancels the tree, and returns when everything in it has ended.
+        the block early cancels the tree, and returns when every task of the tree has ended.
 
         Args:
             agent: the agent to run.
-            goal: a text, or the input that a pipeline takes.
-            parts: images and files that go with the goal.
-            deps: what the tools and instructions of the whole tree need of the program.
-            attended: the program answers the `ApprovalNeeded` events.
+            goal: a text, or the input of a pipeline.
+            parts: images and files for the goal.
+            deps: the program's object for the tools and instructions of the whole tree.
+            attended: whether the program answers the `ApprovalNeeded` events.
         """
         stream = partial(self._inner.stream, agent, goal, *parts, deps=deps, attended=attended)
         return Opened(lambda: open_stream(self._thread, stream, self._inner.read))
@@ -145,12 +147,12 @@ class Orchestrator:
     def open_session(
         self, agent: Agent[Any, Any, Any], *, session: str | None = None, deps: Any = None
     ) -> Opened[Session]:
-        """Open a conversation, which takes messages and gives replies as long as it is open.
+        """Open a conversation, which takes messages and gives replies while it is open.
 
         Args:
             agent: the agent to talk to.
-            session: the id of an earlier conversation with this agent, to go on with it.
-            deps: what the tools and instructions of the whole tree need of the program.
+            session: the id of an earlier conversation with this agent, to continue it.
+            deps: the program's object for the tools and instructions of the whole tree.
         """
         open_ = partial(self._inner.open_session, agent, session=session, deps=deps)
         return Opened(lambda: open_session(self._thread, open_, self._inner.read))
@@ -164,12 +166,12 @@ class Orchestrator:
     async def resume(
         self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
     ) -> Run[OutputT]:
-        """Go on with a run whose process died, and return when its whole tree is settled.
+        """Continue a run whose process died, and return when its whole tree is settled.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the current definition of the run's agent.
             run: the id of the interrupted run.
-            deps: what the program gave to the run; no journal has it.
+            deps: the program's object for the run; the journal does not contain it.
         """
         return await self._thread.call(partial(self._inner.resume, agent, run, deps=deps))
 
@@ -184,13 +186,13 @@ class Orchestrator:
     async def fork(
         self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
     ) -> Run[OutputT]:
-        """Go on from the middle of a run, with models and tools, as a new run.
+        """Continue a run from the middle, with real models and tools, as a new run.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the current definition of the run's agent.
             run: the id of a run that has ended, or whose process died.
-            task: the first task to run again: its id, or its path.
-            deps: what the tools and instructions of the new run need of the program.
+            task: the id or the path of the first task to run again.
+            deps: the program's object for the tools and instructions of the new run.
         """
         return await self._thread.call(partial(self._inner.fork, agent, run, task=task, deps=deps))
 
@@ -205,13 +207,13 @@ class Orchestrator:
     async def retry(
         self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
     ) -> Run[OutputT]:
-        """Do a task that did not succeed again, as a new run that has all else of the old one.
+        """Repeat a task that did not succeed, as a new run that keeps the rest of the old one.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the current definition of the run's agent.
             run: the id of a run that has ended, or whose process died.
-            task: its id, or its path.
-            deps: what the tools and instructions of the new run need of the program.
+            task: the id or the path of the task.
+            deps: the program's object for the tools and instructions of the new run.
         """
         return await self._thread.call(partial(self._inner.retry, agent, run, task=task, deps=deps))
 
@@ -233,11 +235,11 @@ class Orchestrator:
         return await self._read(lambda: self._inner.runs)
 
     async def count_working(self) -> int:
-        """Return the number of tasks that run now, the turns of runs and sessions included."""
+        """Return the number of running tasks, the turns of runs and sessions included."""
         return await self._read(lambda: self._inner.working)
 
     async def read_tree(self, session: str) -> Tree:
-        """Return the tree of a run or a session, as it is now."""
+        """Return the current tree of a run or a session."""
 
         async def read() -> Tree:
             return await copied(await self._inner.read_tree(session))
@@ -245,7 +247,7 @@ class Orchestrator:
         return await self._thread.call(read)
 
     async def aclose(self) -> None:
-        """Close it, and return when all that it ran has ended or is interrupted."""
+        """Close the orchestrator, and return when all its work has ended or is interrupted."""
         await self._thread.close()
 
     async def _read(self, read: Callable[[], ResultT]) -> ResultT:
@@ -259,7 +261,7 @@ class Orchestrator:
 def _like(
     original: Callable[ParametersT, object],
 ) -> Callable[[Callable[..., ResultT]], Callable[ParametersT, ResultT]]:
-    """Give a function the arguments of another one."""
+    """Give a function the arguments of another function."""
 
     def decorate(function: Callable[..., ResultT]) -> Callable[ParametersT, ResultT]:
         function.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
@@ -270,10 +272,10 @@ def _like(
 
 @_like(composition.open_orchestrator)
 def open_orchestrator(*args: Any, **keywords: Any) -> Opened[Orchestrator]:
-    """Open an orchestrator that asyncio uses: for a block, or until its `aclose` is called.
+    """Open an orchestrator for asyncio: for a block, or until its `aclose` is called.
 
     It takes the arguments of `orchestrator.open_orchestrator`. The loop that opens it runs the
-    asyncio functions of its agents; other loops of the process may use it, too.
+    asyncio functions of its agents; other loops of the process may use it too.
     """
     return Opened(lambda: _open(partial(composition.open_orchestrator, *args, **keywords)))
 

@@ -1,4 +1,4 @@
-"""A conversation for asyncio: the same as `orchestrator.Session`, in the thread of trio."""
+"""A conversation for asyncio: the same as `orchestrator.Session`, in trio's thread."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -25,7 +25,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Received(Generic[ItemT]):
-    """What a session or all of them receive, each once: `async for`, or `receive`."""
+    """The items that one session or all sessions receive, each once: `async for`, or `receive`."""
 
     def __init__(self, thread: TrioThread[Any], receive: Callable[[], Awaitable[ItemT]]) -> None:
         self._thread = thread
@@ -33,7 +33,7 @@ class Received(Generic[ItemT]):
         self._untaken: deque[ItemT] = deque()
 
     def put_back(self, item: ItemT) -> None:
-        """Keep what came in the moment in which its reader was cancelled."""
+        """Keep an item that came at the moment when its reader was cancelled."""
         self._untaken.append(item)
 
     def __aiter__(self) -> "Received[ItemT]":
@@ -48,10 +48,10 @@ class Received(Generic[ItemT]):
             raise StopAsyncIteration from None
 
     async def receive(self) -> ItemT:
-        """Wait for the next one.
+        """Wait for the next item.
 
         Raises:
-            ClosedError: the session is closed, and there are no more.
+            ClosedError: the session is closed, and there are no more items.
         """
         try:
             return await anext(self)
@@ -75,9 +75,9 @@ class Session:
         self._display = LiveDisplay(thread, read, session.tree, f"<Session {session.id}>")
         self.id: SessionId = session.id
         self.replies = Received(thread, session.replies.receive)
-        """The replies of turns that mail has woken, and that no `ask` waits for."""
+        """The replies of turns that mail started, and that no `ask` waits for."""
         self.questions = Received(thread, session.questions.receive)
-        """The approval questions of the session, each once: `answer` them."""
+        """The approval questions of the session, each once. Answer them with `answer`."""
 
     def __repr__(self) -> str:
         return f"<Session {self.id}>"
@@ -85,12 +85,12 @@ class Session:
     async def ask(self, text: str, *parts: Part, workspace: str = "") -> Reply:
         """Send a message, and wait for the reply of the turn that reads it.
 
-        If this is cancelled the message stays posted, and its reply comes on `replies`.
+        If this call is cancelled, the message stays posted, and its reply comes on `replies`.
 
         Args:
             text: the message.
-            parts: images and files that go with it.
-            workspace: the folder that this message is about, and that tools work in.
+            parts: images and files for the message.
+            workspace: the folder of this message, which tools work in.
         """
         ask = partial(self._session.ask, text, *parts, workspace=workspace)
         return await self._thread.call(ask, self.replies.put_back)
@@ -101,22 +101,23 @@ class Session:
         await self._thread.call(answer_)
 
     async def wait_idle(self) -> None:
-        """Wait until no turn runs and nothing is outstanding."""
+        """Wait until no turn runs and no work is outstanding."""
         await self._thread.call(self._session.wait_idle)
 
     def events(self) -> Opened[Events]:
-        """Read the text, calls, delegations and results of all tasks, as long as the block lasts.
+        """Read the text, calls, delegations and results of all tasks, for the duration of the
+        block.
 
         `async with session.events() as events: async for event in events: ...`
         """
         return Opened(lambda: open_events(self._thread, self._open_events))
 
     async def read_tree(self) -> Tree:
-        """Return the tree of all that this session has delegated, as it is now."""
+        """Return the current tree of this session's tasks."""
         return await self._thread.call(lambda: copied(self._session.tree))
 
     async def read_open_questions(self) -> list[ApprovalQuestion]:
-        """Return the approval questions that are open now, oldest first."""
+        """Return the open approval questions, oldest first."""
 
         async def read() -> list[ApprovalQuestion]:
             await trio.lowlevel.checkpoint()
@@ -125,14 +126,16 @@ class Session:
         return await self._thread.call(read)
 
     async def aclose(self) -> None:
-        """Close the door: what runs goes on, and its result comes when it is opened again."""
+        """Close the door. Running work continues, and its result comes when the session is opened
+        again.
+        """
         try:
             await self._held.close()
         finally:
             await self._display.close()  # noqa: ASYNC102 (asyncio cancels once)
 
     def _ipython_display_(self) -> None:
-        """Show the tree in a notebook, and follow it as long as the session is open."""
+        """Show the tree in a notebook, and follow it while the session is open."""
         self._display.show()
 
     @asynccontextmanager
@@ -145,6 +148,6 @@ class Session:
 async def open_session(
     thread: TrioThread[Any], open_held: OpenHeld[trio_session.Session], read: ReadApi
 ) -> Session:
-    """Open a conversation in the thread."""
+    """Open a conversation in trio's thread."""
     held = Held(thread, open_held)
     return Session(thread, await held.open(), held, read)

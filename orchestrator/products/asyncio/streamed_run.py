@@ -1,4 +1,4 @@
-"""A run that asyncio reads while it goes on, and the events of runs and sessions."""
+"""A run whose events asyncio reads, and the events of runs and sessions."""
 
 from collections import deque
 from typing import Any, Generic, TypeVar
@@ -30,7 +30,7 @@ class Events:
 
     async def __anext__(self) -> RunEvent:
         if not self._taken:
-            # All there are: a change of threads for each piece of text would be too much.
+            # Take all available events: a change of threads for each piece of text would be slow.
             receive = self._events.receive_some
             self._taken.extend(await self._thread.call(receive, self._taken.extend))
         if not self._taken:
@@ -38,12 +38,12 @@ class Events:
         return self._taken.popleft()  # noqa: ASYNC910 (asyncio needs no checkpoints)
 
     async def aclose(self) -> None:
-        """Stop to receive events; those that have come can still be read."""
+        """Stop receiving events. Events that were already received can still be read."""
         await self._held.close()
 
 
 class StreamedRun(Generic[OutputT_co]):
-    """A run that goes on, and its events: `async for event in run`.
+    """A run in progress, and its events: `async for event in run`.
 
     The last event is the `TaskEnded` of its root. `wait` returns the run itself.
     """
@@ -72,34 +72,34 @@ class StreamedRun(Generic[OutputT_co]):
         return await anext(self._events)
 
     async def wait(self) -> Run[OutputT_co]:
-        """Wait until the whole tree is settled, and return the run. Unread events stay."""
+        """Wait until the whole tree is settled, and return the run. Unread events are kept."""
         return await self._thread.call(self._run.wait)
 
     async def read_tree(self) -> Tree:
-        """Return the tree of its tasks as it is now."""
+        """Return the current tree of the run."""
         return await self._thread.call(lambda: copied(self._run.tree))
 
     async def aclose(self) -> None:
-        """Cancel the run if it still goes on, and return when its whole tree has ended."""
+        """Cancel the run if it has not ended, and return when its whole tree has ended."""
         try:
             await self._held.close()
         finally:
             await self._display.close()  # noqa: ASYNC102 (asyncio cancels once)
 
     def _ipython_display_(self) -> None:
-        """Show the tree in a notebook, and follow it as long as the block lasts."""
+        """Show the tree in a notebook, and follow it for the duration of the block."""
         self._display.show()
 
 
 async def open_stream(
     thread: TrioThread[Any], open_held: OpenHeld[streamed_run.StreamedRun[OutputT]], read: ReadApi
 ) -> StreamedRun[OutputT]:
-    """Begin a run in the thread."""
+    """Begin a run in trio's thread."""
     held = Held(thread, open_held)
     return StreamedRun(thread, await held.open(), held, read)
 
 
 async def open_events(thread: TrioThread[Any], open_held: OpenHeld[RunEvents]) -> Events:
-    """Begin to receive the events of a session in the thread."""
+    """Begin to receive the events of a session in trio's thread."""
     held = Held(thread, open_held)
     return Events(thread, await held.open(), held)

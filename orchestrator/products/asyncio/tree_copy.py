@@ -1,4 +1,4 @@
-"""A copy of a tree: trio's thread changes the tree itself while a session runs."""
+"""A copy of a tree: trio's thread changes the original while a session runs."""
 
 from copy import deepcopy
 
@@ -8,6 +8,6 @@ from orchestrator.delegation import Tree
 
 
 async def copied(tree: Tree) -> Tree:
-    """Return a copy of a tree as it is now. Trio's thread makes it."""
+    """Return a copy of the current tree. Called in trio's thread."""
     await trio.lowlevel.checkpoint()
     return deepcopy(tree)

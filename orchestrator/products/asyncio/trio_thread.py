@@ -1,7 +1,7 @@
-"""A thread in which trio runs, and the calls that asyncio makes there.
+"""A thread that runs trio, and the calls that asyncio makes into it.
 
-A call runs in the context of its caller, so that budgets around it count. Cancelling the caller
-cancels the call, and the caller goes on when the call has ended. Any number of loops may call.
+A call runs in the context of its caller, so that the caller's budgets apply. Cancelling the caller
+cancels the call, and the caller continues when the call has ended. Any number of loops may call.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from orchestrator.kernel.errors import ClosedError, WrongLoopError
 from orchestrator.products.asyncio.owner_loop import OWNER, OwnerLoop
 
 EXIT_SECONDS: Final = 5
-"""How long a process that exits without closing waits for what still runs."""
+"""The seconds that a process that exits without closing waits for running work."""
 NEEDS_ASYNCIO: Final = (
     "this needs asyncio, and asyncio does not run here: under trio take `from orchestrator import"
     " open_orchestrator` and await the same methods of what that opens, and in a program without a"
@@ -33,11 +33,11 @@ ValueT = TypeVar("ValueT")
 HeldT = TypeVar("HeldT")
 OpenHeld: TypeAlias = Callable[[], AbstractAsyncContextManager[HeldT]]
 Result: TypeAlias = outcome.Value[ValueT] | outcome.Error | None
-"""None is the result of what was cancelled."""
+"""The result of a call; None if it was cancelled."""
 
 
 class Call(Generic[ValueT]):
-    """A call of a coroutine function of trio, by a task of asyncio."""
+    """A call of a trio coroutine function, by an asyncio task."""
 
     def __init__(self, function: Callable[[], Awaitable[ValueT]], owner: OwnerLoop) -> None:
         self._function = function
@@ -48,7 +48,7 @@ class Call(Generic[ValueT]):
         self.ended: asyncio.Future[Result[ValueT]] = loop.create_future()
 
     async def run(self) -> None:  # noqa: ASYNC910 (the function that it calls checkpoints)
-        """Run the function, and hand its result over. Trio's thread does that."""
+        """Run the function, and hand over its result. Called in trio's thread."""
         OWNER.set(self._owner)
         result: Result[ValueT] = None
         try:
@@ -60,16 +60,16 @@ class Call(Generic[ValueT]):
             self.end(result)
 
     def end(self, result: Result[ValueT]) -> None:
-        # A loop that is closed waits for nothing.
+        # A closed loop does not wait for the result.
         self._caller.post(_set_once, self.ended, result)
 
     def cancel(self) -> None:
-        """Cancel it. Trio's thread does that."""
+        """Cancel the call. Called in trio's thread."""
         self._scope.cancel(reason="its caller was cancelled")
 
 
 class TrioThread(Generic[HeldT]):
-    """Holds one context manager of trio open in a thread, and runs calls beside it."""
+    """Holds one trio context manager open in a thread, and runs calls beside it."""
 
     def __init__(self, open_held: OpenHeld[HeldT]) -> None:
         loop = running_loop()
@@ -79,20 +79,22 @@ class TrioThread(Generic[HeldT]):
         self._ended: asyncio.Future[Result[None]] = loop.create_future()
         self._token: trio.lowlevel.TrioToken | None = None
         self._opening: trio.CancelScope | None = trio.CancelScope()
-        """Cancels the opening; None when that is over."""
+        """Cancels the opening; None when the opening is over."""
         self._is_unwanted = False
-        """It was cancelled, maybe before trio ran."""
+        """Whether the opening was cancelled, perhaps before trio ran."""
         self._nursery: trio.Nursery | None = None
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=[self._run],
             name="trio of the orchestrator",
-            # A process that does not close it can exit all the same.
+            # The process can exit without closing the thread.
             daemon=True,
         )
 
     async def open(self) -> HeldT:
-        """Start the thread, and return what it holds. Cancelling this cancels the opening."""
+        """Start the thread, and return the opened object. Cancelling this call cancels the
+        opening.
+        """
         self._thread.start()
         atexit.register(self._end_with_process)
         try:
@@ -109,9 +111,9 @@ class TrioThread(Generic[HeldT]):
         return opened.value
 
     async def close(self) -> None:
-        """Cancel the calls, close what it holds, and return when the thread has ended.
+        """Cancel the calls, close the held context manager, and return when the thread has ended.
 
-        Raises the error that has ended it, if one has.
+        Raises the error that ended the thread, if there was one.
         """
         self.soon(self._cancel)
         await wait_uncancelled(self._ended)
@@ -126,11 +128,11 @@ class TrioThread(Generic[HeldT]):
         function: Callable[[], Awaitable[ValueT]],
         on_untaken: Callable[[ValueT], object] | None = None,
     ) -> ValueT:
-        """Run a coroutine function of trio, and return what it returns.
+        """Run a trio coroutine function, and return its result.
 
         Args:
-            function: what to run.
-            on_untaken: gets the value, if the caller was cancelled in the moment in which it came.
+            function: the function to run.
+            on_untaken: called with the result if the caller is cancelled as the result arrives.
 
         Raises:
             ClosedError: the thread ends, or has ended.
@@ -151,7 +153,7 @@ class TrioThread(Generic[HeldT]):
         return result.unwrap()
 
     def read(self, function: Callable[[], ValueT]) -> ValueT:
-        """Call a function that reads something, and block until it has: that takes a moment.
+        """Call a short function in the thread that reads state, and block until it returns.
 
         Raises:
             ClosedError: the thread has ended.
@@ -193,20 +195,20 @@ class TrioThread(Generic[HeldT]):
         return call
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Call a function in the thread, unless that has ended."""
+        """Call a function in the thread, unless the thread has ended."""
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(function)
 
     def _cancel(self) -> None:
-        """Cancel the opening, or the calls: what is open is then closed in good order."""
+        """Cancel the opening or the calls; the held context manager is then closed as usual."""
         if self._opening is not None:
             self._opening.cancel(reason="what opens it was cancelled")
         elif self._nursery is not None:
             self._nursery.cancel_scope.cancel(reason="the orchestrator is closed")
 
     def _run(self) -> None:
-        """Run trio until it is closed. This is the thread."""
+        """Run trio until it is closed. This is the body of the thread."""
         OWNER.set(self._owner)
         try:
             trio.run(self._hold)
@@ -219,7 +221,7 @@ class TrioThread(Generic[HeldT]):
     async def _hold(self) -> None:
         assert self._opening is not None, "it is opened once"
         with self._opening:
-            # Before the question: a caller that is cancelled says so first, and then looks for it.
+            # Set the token first: a cancelled caller sets the flag, and then reads the token.
             self._token = trio.lowlevel.current_trio_token()
             if self._is_unwanted:
                 self._cancel()
@@ -244,7 +246,7 @@ class TrioThread(Generic[HeldT]):
 
 
 class Held(Generic[HeldT]):
-    """A context manager of trio that a block of asyncio holds open in the thread."""
+    """A trio context manager that an asyncio block holds open in the thread."""
 
     def __init__(self, thread: TrioThread[Any], open_held: OpenHeld[HeldT]) -> None:
         self._thread = thread
@@ -256,7 +258,7 @@ class Held(Generic[HeldT]):
         self._call: Call[None] | None = None
 
     async def open(self) -> HeldT:
-        """Open it, and return what it gives."""
+        """Enter the context manager, and return its value."""
         call = self._call = self._thread.start(self._hold)
         call.ended.add_done_callback(lambda _: _set_once(self._opened, None))
         try:
@@ -272,7 +274,7 @@ class Held(Generic[HeldT]):
         return opened.value
 
     async def close(self) -> None:
-        """Leave it, and return when it is left."""
+        """Leave the context manager, and return when that is done."""
         assert self._call is not None, "it was opened"
         self._thread.soon(self._left.set)
         await wait_uncancelled(self._call.ended)
@@ -287,10 +289,10 @@ class Held(Generic[HeldT]):
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of asyncio that runs here.
+    """Return the running asyncio loop.
 
     Raises:
-        WrongLoopError: trio runs this, or no loop at all.
+        WrongLoopError: trio runs here, or no loop at all.
     """
     try:
         return asyncio.get_running_loop()
@@ -301,7 +303,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 async def wait_uncancelled(  # noqa: ASYNC910 (asyncio needs no checkpoints)
     future: "asyncio.Future[Any]",
 ) -> None:
-    """Wait for a future to the end, and raise a cancellation only then."""
+    """Wait until a future is done, and raise a cancellation only then."""
     cancelled: asyncio.CancelledError | None = None
     with _shielded_from_anyio():
         while not future.done():
@@ -314,7 +316,7 @@ async def wait_uncancelled(  # noqa: ASYNC910 (asyncio needs no checkpoints)
 
 
 def _shielded_from_anyio() -> AbstractContextManager[object]:
-    """Shield from a scope of anyio, if the program uses it: it cancels again and again."""
+    """Shield from an anyio scope, if the program uses anyio: such scopes cancel repeatedly."""
     anyio: Any = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 

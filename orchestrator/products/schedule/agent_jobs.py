@@ -1,7 +1,7 @@
-"""The jobs of one session as its agent sets them: the port `SessionJobs` of the tool `job`.
+"""The jobs that the agent of one session sets: the port `SessionJobs` of the tool `job`.
 
-A run of a job has no conversation. What it sets is kept where its own job is, so that all runs of
-that job see it, and is delivered where the answers of that job go.
+A run of a job has no conversation. The jobs that it sets are kept in the session of its own job, so
+that all runs of that job see them, and their answers go to the targets of that job.
 """
 
 from collections.abc import Container, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.products.schedule.scheduler import Scheduler
 
 MOST_JOBS: Final = 20
-"""How many jobs a session has at most."""
+"""The most jobs of a session."""
 
 
 class AgentJobs:
@@ -41,16 +41,16 @@ class AgentJobs:
         is_reachable: bool,
         resumed: Container[CallId],
     ) -> None:
-        """Know the jobs of a session.
+        """Manage the jobs of a session.
 
         Args:
-            scheduler: begins them.
-            facts: loads the session that has them.
-            read: has the facts about them.
+            scheduler: begins the jobs.
+            facts: loads the session that keeps the jobs.
+            read: has the records of the jobs.
             session: the session.
-            prefix: stands before the ids of its calls.
+            prefix: the prefix of the ids of its calls.
             zone: the time zone of this machine.
-            is_reachable: whether the session can be told something when its turn has ended.
+            is_reachable: whether the session can receive results after its turn has ended.
             resumed: the calls that a crash has interrupted.
         """
         self._scheduler = scheduler
@@ -64,7 +64,7 @@ class AgentJobs:
 
     @property
     def _kept_in(self) -> SessionId:
-        """The session that has the jobs: of a run, that of its job."""
+        """The session that keeps the jobs; for a run of a job, the session of that job."""
         return self._session.state(JobRunState).session or self._session.id
 
     @property
@@ -90,18 +90,18 @@ class AgentJobs:
         run = self._session.state(JobRunState)
         if run.session and not run.may_schedule:
             raise ToolError(
-                "a schedule started this run, and its job does not allow its runs to set jobs:"
-                " no job was set; do the work now"
+                "the job was not set: a schedule started this run, and its job does not allow its"
+                " runs to set jobs; do the work now"
             )
         if not self._is_reachable:
             raise ToolError(
-                "this session cannot be told anything after its turn has ended, so the answer of a"
-                " job would reach no one: nothing was set; do it now, or say that it must be asked"
-                " for where answers can come later"
+                "the job was not set: this session cannot receive results after its turn has ended;"
+                " do the work now, or tell the user to ask in a conversation that can receive"
+                " results later"
             )
         if not self._scheduler.has_agent(self.agent):
             raise ToolError(
-                f"the process that begins jobs has no agent {self.agent!r}: nothing was set"
+                f"the job was not set: the process that begins jobs has no agent {self.agent!r}"
             )
 
     async def set(self, spec: JobSpec, call: str) -> JobRecord | None:
@@ -112,16 +112,16 @@ class AgentJobs:
             return earlier
         if earlier is None and len(known) >= MOST_JOBS:
             raise ToolError(
-                f"there are {MOST_JOBS} jobs already, which is the most: remove one, or change one"
-                " by setting it again under its name"
+                f"this session already has {MOST_JOBS} jobs, the most that it may have: remove one,"
+                " or change one by setting it again under its name"
             )
         if session_of(spec.id) == self._kept_in:
             raise ToolError(
-                f"{spec.id!r} is the job of this run, which its program has set: give another name"
+                f"{spec.id!r} is the job of this run, and the program declares it: use another name"
             )
         session = self._read.records.sessions.get(self._kept_in)
         if session is None or session.closed:
-            raise ToolError("the session of the job was closed: nothing was set")
+            raise ToolError("the job was not set: its session was closed")
         return self._scheduler.set(session.id, spec, call=call)
 
     async def remove(self, job: JobId, call: str) -> None:
@@ -132,7 +132,7 @@ class AgentJobs:
         if self._is_resumed(call) and await self._has_removed(job):
             return
         names = ", ".join(it.spec.id for it in await self.jobs()) or "none"
-        raise ToolError(f"there is no job {job!r} of this session; there are: {names}")
+        raise ToolError(f"this session has no job {job!r}; it has: {names}")
 
     def _is_resumed(self, call: str) -> bool:
         return CallId(call.removeprefix(self._prefix)) in self._resumed

@@ -1,4 +1,4 @@
-"""Who pays for the runs of jobs: what a server or a gateway knows of the owner of a session."""
+"""Charges for the runs of jobs: a server or a gateway decides who pays for a session."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,15 +9,16 @@ from orchestrator.delegation.session_state import SessionState
 from orchestrator.kernel.errors import OrchestratorError
 
 Charge: TypeAlias = Callable[[SessionRecord, bool], AbstractContextManager[None]]
-"""Charges what is begun in the block to who pays for the jobs of a session: a new run, or with True
-a turn of the session itself. It raises an `UnpaidError` if that cannot be. No checkpoint may be in
-the block."""
+"""Charges work that begins in the block to the payer of a session's jobs: a new run, or with True a
+turn of the session itself. It raises an `UnpaidError` if the payer cannot pay. The block must not
+contain a checkpoint.
+"""
 Inherit: TypeAlias = Callable[[SessionRecord], tuple[SessionState, ...]]
 """Returns the states that a run of a job has from the session of the job."""
 
 
 class UnpaidError(OrchestratorError):
-    """Who pays for a run has used up what they may use, or is not there any more."""
+    """The payer of a run has used up their limit, or no longer exists."""
 
 
 def charge_no_one(session: SessionRecord, goes_on: bool) -> AbstractContextManager[None]:

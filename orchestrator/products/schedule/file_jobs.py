@@ -1,4 +1,4 @@
-"""The jobs of a team file, as those of a program."""
+"""The jobs of a team file."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ def built_jobs(entries: Iterable[JobEntry], agents: Mapping[str, Agent[Any]]) ->
     """Return the jobs of a team file.
 
     Raises:
-        AgentFileError: one cannot be as it is written; it says in which line.
+        AgentFileError: a job is invalid; the error names its line.
     """
     return tuple(_built(it, agents[it.agent]) for it in entries)
 
@@ -23,7 +23,7 @@ def _built(entry: JobEntry, agent: Agent[Any]) -> Job:
     schedule: str = options.pop("schedule")
     job = Job(schedule, agent, entry.goal, name=entry.name, **options)
     try:
-        # The zone of the machine is looked up when the job is set.
+        # A check only: the zone of the machine is read when the job is set.
         job.spec(zone="UTC", now=time.time())
     except DefinitionError as exc:
         raise entry.at.error(str(exc)) from exc

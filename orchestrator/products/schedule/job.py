@@ -1,4 +1,4 @@
-"""A job as a program writes it: when, which agent, what for, and who gets the answer."""
+"""A job that a program declares: its schedule, its agent, its goal, and its targets."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,22 +29,22 @@ def _targets(deliver: str | Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Job:
-    """An agent that begins by the clock: `Job("0 8 * * MON", editor, "Write the brief.")`."""
+    """An agent that the clock starts: `Job("0 8 * * MON", editor, "Write the brief.")`."""
 
     schedule: str
     """`0 8 * * MON`, `every 2h`, or a moment such as `2026-12-24T18:00`."""
     agent: Agent[Any]
     goal: Any
-    """A text, or the input that a pipeline takes."""
+    """A text, or the input of a pipeline."""
     name: str = attrs.field(default="", kw_only=True)
-    """By which it is paused, run and removed; by default the name of its agent."""
+    """The name to pause, run and remove the job; by default the name of its agent."""
     deliver: tuple[str, ...] = attrs.field(default=(), converter=_targets, kw_only=True)
-    """Where its replies go: `file:PATH`, or a kind that the program has and an address; one, or
-    several."""
+    """The targets of its replies: `file:PATH`, or a kind that the program offers, with an address;
+    one or several."""
     zone: str = attrs.field(default="", kw_only=True)
-    """The name of a time zone; by default that of the machine on which the job is first set."""
+    """The name of a time zone; by default the zone of the machine that first sets the job."""
     catch_up: str = attrs.field(default=DEFAULT_CATCH_UP, kw_only=True)
-    """How late it may begin, when no process ran at its time."""
+    """How late a run may begin if no process ran at its time."""
     may_schedule: bool = attrs.field(default=False, kw_only=True)
     """Whether its runs may set jobs, if the agent `schedules`."""
 
@@ -53,22 +53,22 @@ class Job:
         return JobId(self.name or self.agent.name)
 
     def spec(self, *, zone: str, now: float) -> JobSpec:
-        """Return what the journal says of it.
+        """Return the description of the job for the journal.
 
         Args:
             zone: the zone of a job that names none.
-            now: the time at which it is set.
+            now: the time at which the job is set.
 
         Raises:
-            DefinitionError: it cannot be as it is written.
+            DefinitionError: the job is invalid.
         """
         if self.schedule.strip().lower().startswith("in "):
             raise DefinitionError(
-                f"job {self.id!r}: {self.schedule!r} would begin anew with every start of the"
-                " program; write the moment: 2026-12-24T18:00"
+                f"job {self.id!r}: {self.schedule!r} would start again with every start of the"
+                " program; give an exact time, such as 2026-12-24T18:00"
             )
         try:
-            # A moment that is over is no mistake of a file that stays as it is.
+            # A file may keep a job whose moment is over.
             since = 0.0 if is_moment(self.schedule) else now
             return JobSpec(
                 id=job_id(self.id),
@@ -94,44 +94,44 @@ def is_moment(schedule: str) -> bool:
 
 
 def require_names(jobs: Sequence[Job]) -> Mapping[JobId, Job]:
-    """Return jobs by their names, or raise if two have the same."""
+    """Return jobs by their names, or raise if two have the same name."""
     found: dict[JobId, Job] = {}
     for job in jobs:
         if found.setdefault(job.id, job) is not job:
             raise DefinitionError(
-                f"two jobs are called {job.id!r}: give one of them another name=..."
+                f"two jobs have the name {job.id!r}: give one of them another name=..."
             )
     return found
 
 
 def session_of(job: JobId) -> SessionId:
-    """Return the session that a job of a program has for itself."""
+    """Return the session of a job that a program declares."""
     return SessionId(f"j_{_digest(job)}")
 
 
 def run_of(job: JobRecord, at: float) -> SessionId:
-    """Return the session of the run of a job at one of its times: always the same."""
+    """Return the id of the session of a job's run at one of its times; it is always the same."""
     return SessionId(f"r_{_digest(f'{job.session} {job.spec.id} {at!r}')}")
 
 
 def is_declared(job: JobRecord) -> bool:
-    """Return whether a job is of a program, and was not set by an agent."""
+    """Return whether a program declared a job; if not, an agent set it."""
     return job.session == session_of(job.spec.id)
 
 
 def full_name(job: JobRecord) -> str:
-    """Return a name of a job that no other has."""
+    """Return a unique name of a job."""
     return job.spec.id if is_declared(job) else f"{job.session}:{job.spec.id}"
 
 
 def session_of_name(name: str) -> SessionId:
-    """Return the session of a job by a name that no other has."""
+    """Return the session of a job by its unique name."""
     session, _, job = name.rpartition(":")
     return SessionId(session) if session else session_of(JobId(job))
 
 
 def time_text(at: float) -> str:
-    """Return a time as instructions and file names have it."""
+    """Return a time in the form of instructions and file names."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H%M%SZ")
 
 
@@ -140,7 +140,7 @@ def _digest(text: str) -> str:
 
 
 def no_origin(job: JobId) -> DefinitionError:
-    """Return the error of a job that would answer in a conversation that it does not have."""
+    """Return the error for a job without a conversation to answer in."""
     return DefinitionError(
         f"job {job!r} delivers to {ORIGIN!r}, which is for jobs of a session: this one has no"
         " conversation to answer in"
@@ -148,7 +148,7 @@ def no_origin(job: JobId) -> DefinitionError:
 
 
 def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
-    """Return the job with a change of a person.
+    """Return the job with the change of a person.
 
     Raises:
         DefinitionError: the change is not possible.
@@ -156,7 +156,7 @@ def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
     zone = spec.zone if edit.zone is None else edit.zone
     goal = spec.goal if edit.goal is None else well_formed(edit.goal.strip())
     if not goal:
-        raise DefinitionError(f"job {spec.id!r} has a goal: it cannot be empty")
+        raise DefinitionError(f"job {spec.id!r}: the goal cannot be empty")
     try:
         zone_of(zone)
         schedule = spec.schedule

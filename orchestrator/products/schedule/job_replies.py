@@ -1,4 +1,4 @@
-"""The delivery of what runs of jobs reply: to all targets of the job, and to each once."""
+"""Delivers the replies of job runs to all targets of the job, to each once."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -23,7 +23,7 @@ from orchestrator.products.schedule.targets import ORIGIN, SILENT, Delivery, Tar
 
 
 class JobReplies:
-    """Delivers the replies of runs; `deliver` is the push of their kind of sessions."""
+    """Delivers the replies of runs; `deliver` is the push of sessions of the kind `JOB`."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class JobReplies:
         )
 
     def use_door(self, door: KeptDoor) -> None:
-        """Send what goes to the session of a job by this door."""
+        """Use this door to send replies to the session of a job."""
         self._given_door = door
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
         """Deliver a reply of a run to the targets of its job.
 
-        An answer that says that there is nothing to tell is not delivered; a failure always is.
+        An answer that contains no news (`SILENT`) is not delivered; a failure always is.
         """
         run = session.state(JobRunState)
         targets = run.deliver
@@ -81,7 +81,7 @@ class JobReplies:
         return failures == REMEMBERED_RUNS  # noqa: ASYNC910 (its caller waits next)
 
     async def _send_to_origin(self, delivery: Delivery) -> str:
-        """Send a reply to the session in which its job was set: it wakes a turn there."""
+        """Send a reply to the session that set its job; it starts a turn there."""
         await trio.lowlevel.checkpoint()
         door = self._given_door
         assert door is not None, "runs begin when there is a door"
@@ -94,13 +94,13 @@ class JobReplies:
         if session.closed:
             return "the session is closed"
         if _has_message(session, id_):
-            return id_  # a crash came before that was recorded
+            return id_  # a crash came before the delivery was recorded
         text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
-        # The reply goes where the last one went, and answers no message there.
+        # The reply goes to the address of the last one, and answers no message there.
         context = {**session.root.context}
         context.pop("message_id", None)
         if session.door is not None or session.kind is SessionKind.PROGRAM:
-            # Its door takes the reply; or the program has the next door.
+            # The session's door takes the reply, or the next door that the program opens.
             with self._charge(session, True):
                 grants = current_grants(self._facts.journal_identity)
                 fact = MessageReceived(origin, text, (), id_, context, grants)
@@ -108,7 +108,7 @@ class JobReplies:
             return id_
         agent = door.agent_for(session)
         if agent is None:
-            raise UnknownIdError(f"there is no agent {session.root.agent!r} here")
+            raise UnknownIdError(f"this process has no agent {session.root.agent!r}")
         message = UserMessage(text, id=id_)
         request = InboundRequest(agent=agent, message=message, context=context)
         with self._charge(session, True):
@@ -117,6 +117,6 @@ class JobReplies:
 
 
 def _has_message(session: SessionRecord, id_: MessageId) -> bool:
-    """Return whether a message has come in, whether it was read or not."""
+    """Return whether a message has arrived, read or unread."""
     messages = chain(session.mail.values(), reversed(session.root.transcript))
     return any(isinstance(it, UserMessage) and it.id == id_ for it in messages)

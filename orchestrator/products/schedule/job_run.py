@@ -1,4 +1,4 @@
-"""The run of a job: the request that begins it, and the state that it keeps of its job."""
+"""The run of a job: the request that begins it, and the state that describes its job."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -14,20 +14,20 @@ from orchestrator.products.schedule.targets import FILE, ORIGIN, SILENT
 
 PLATFORM: Final = "schedule"
 NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
-"""The kinds of targets that are no platforms of chats."""
+"""The kinds of targets that are not chat platforms."""
 
 
 class JobRunState(SessionState, frozen=True):
-    """The job of a run, as it was when the run began."""
+    """The job of a run, at the time when the run began."""
 
     NAME: ClassVar[str] = "job_run"
     job: JobId = JobId("")
     session: SessionId = SessionId("")
-    """The session in which the job was set; empty in a session that is no run of a job."""
+    """The session that set the job; empty in a session that is not a run of a job."""
     due: str = ""
-    """The time for which the run began."""
+    """The time at which the run was due."""
     deliver: tuple[str, ...] = ()
-    """The targets of its replies, also after the job was changed or removed."""
+    """The targets of its replies, even if the job is changed or removed meanwhile."""
     may_schedule: bool = False
     """Whether the run may set jobs."""
 
@@ -44,10 +44,10 @@ def run_request(
 
     Args:
         job: the job.
-        at: the time for which it begins.
-        agent: its agent.
-        owner: whose the run is.
-        states: the states that other products keep in it.
+        at: the time at which the run is due.
+        agent: the agent of the job.
+        owner: the owner of the run.
+        states: the states that other products keep in the run.
     """
     spec = job.spec
     return InboundRequest(
@@ -79,7 +79,7 @@ def _instructions(spec: JobSpec, due_at: str) -> str:
 
 
 def _context(job: JobRecord) -> Mapping[str, str]:
-    """Return the variables that tools read: the first chat that the answer goes to."""
+    """Return the variables for tools: the first chat among the targets."""
     context = {"platform": PLATFORM, "source": PLATFORM, "session_key": full_name(job)}
     for target in job.spec.deliver:
         kind, _, address = target.partition(":")

@@ -1,4 +1,4 @@
-"""The name of the time zone of this machine, which a job without a zone gets for good."""
+"""The name of this machine's time zone, which a job without a zone keeps for good."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +11,11 @@ FOLDER: Final = "zoneinfo/"
 
 
 def local_zone(environ: Mapping[str, str], link: Path = LINK) -> str:
-    """Return what TZ says, else what the machine is set to, else UTC.
+    """Return the zone in the variable TZ, else the zone of the machine, else UTC.
 
     Args:
         environ: the environment.
-        link: the file by which the machine names its zone.
+        link: the file that names the zone of the machine.
     """
     named = environ.get("TZ", "").removeprefix(":")
     try:

@@ -1,7 +1,7 @@
 """The scheduler: it begins the runs of jobs when they are due, and delivers their replies.
 
-The run of a job is a session whose id is made of the job and the time, so it begins once, whatever
-crashes. The loop asks the ledger which jobs there are, and the rules what of them is due: there is
+The run of a job is a session whose id consists of the job and the time, so it begins once, even
+after a crash. The loop reads the jobs from the ledger, and asks the rules which are due: there is
 no queue to lose. It looks again when the next time comes, when a job changes, and at least every
 hour, since clocks are set and machines sleep.
 """
@@ -100,17 +100,17 @@ class Scheduler:
         inherit: Inherit = inherit_nothing,
         knows_targets: bool = True,
     ) -> None:
-        """Know jobs; `run_forever` begins their runs.
+        """Create a scheduler; `run_forever` begins the runs of jobs.
 
         Args:
             sessions: the sessions of the orchestrator.
             agents: the agents, by their names.
-            targets: where replies can go besides files and the session that set the job.
-            clock: the time of day, which may be set.
+            targets: the kinds of targets, besides files and the session that set the job.
+            clock: returns the time of day, which may be set.
             environ: the environment, which may name the time zone.
-            charge: finds who pays for a run.
-            inherit: returns the states that a run has from the session of its job.
-            knows_targets: whether there are no other targets, at the process that begins the jobs.
+            charge: charges runs to their payers.
+            inherit: returns the states that a run inherits from the session of its job.
+            knows_targets: whether the process that begins the jobs has no other targets.
         """
         self._facts = sessions.facts
         self._read = sessions.read
@@ -133,13 +133,13 @@ class Scheduler:
 
     @asynccontextmanager
     async def open(self, door: KeptDoor, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
-        """Begin the jobs of the journal as long as the block lasts. Resume the door's runs in it.
+        """Begin the jobs of the journal while the block lasts; resume the door's runs in it.
 
         Args:
             door: opens the sessions of runs, and pushes the replies of the kind `JOB_RUN` to
-                `deliver`. It has the conversations in which jobs are set, too.
-            jobs: those of the program, if this journal has them. None leaves them as they are: the
-                jobs that agents have set begin all the same.
+                `deliver`. It also has the conversations that set jobs.
+            jobs: the jobs of the program. None leaves declared jobs unchanged; the jobs that
+                agents have set begin all the same.
         """
         self._given_door = door
         self._replies.use_door(door)
@@ -160,11 +160,11 @@ class Scheduler:
         return self._clock()
 
     def has_agent(self, name: str) -> bool:
-        """Return whether jobs of an agent can begin here."""
+        """Return whether jobs of an agent can begin in this process."""
         return name in self._agents
 
     def jobs_of(self, task: TaskRecord, origin: Origin, resumed: Container[CallId]) -> AgentJobs:
-        """Return the jobs of the session of an agent."""
+        """Return the jobs of an agent's session."""
         session = self._read.records.sessions[task.session]
         return AgentJobs(
             self,
@@ -179,7 +179,7 @@ class Scheduler:
         )
 
     def jobs(self) -> Iterator[JobRecord]:
-        """Yield all jobs that were set and not removed."""
+        """Yield all jobs that are set."""
         for session in self._read.records.scheduled.values():
             yield from session.jobs.values()
 
@@ -187,27 +187,27 @@ class Scheduler:
         """Return a job by its name.
 
         Raises:
-            UnknownIdError: there is none, or several sessions have one of that name.
+            UnknownIdError: no job has this name, or jobs of several sessions have it.
         """
         return find_job(self.jobs(), job)
 
     async def declare(self, jobs: Sequence[Job]) -> None:
-        """Set the jobs of a program, and remove those that it had before and has no more.
+        """Set the jobs of a program, and remove the jobs that it no longer declares.
 
-        A job that is as it was stays as it is: paused, or due since the last process ended.
+        An unchanged job keeps its state: paused, or due since the last process ended.
 
         Raises:
-            DefinitionError: one of them cannot be as it is written; nothing was set then.
+            DefinitionError: a job is invalid; then no job is set.
         """
         await trio.lowlevel.checkpoint()
         now = self._clock()
         zone = local_zone(self._environ)
         specs: list[JobSpec] = []
         for id_, job in require_names(jobs).items():
-            # A session that has no job any more may have been evicted.
+            # A session without jobs may have been evicted.
             await self._facts.load(session_of(id_))
             earlier = self._declared(id_)
-            # A job without a zone keeps the one that it has got.
+            # A job without a zone keeps the zone that it was given first.
             own_zone = zone if earlier is None else earlier.spec.zone
             spec = job.spec(zone=own_zone, now=now)
             self._require_targets(spec)
@@ -217,7 +217,7 @@ class Scheduler:
         kept = {session_of(spec.id) for spec in specs}
         for session in [*self._read.records.scheduled.values()]:
             if session.kind is SessionKind.JOB and session.id not in kept:
-                # With a job goes what its runs have set.
+                # Remove the jobs that its runs have set, too.
                 for removed in [*session.jobs]:
                     self._post(JobRemoved(session.id, removed))
         for spec in specs:
@@ -225,28 +225,28 @@ class Scheduler:
             if earlier is not None and earlier.spec == spec:
                 continue
             if spec.is_once and due_once(spec) <= now:
-                continue  # it is over
+                continue  # its time is over
             self._open_own_session(spec)
             self._post(JobSet(session_of(spec.id), spec, now))
 
     def set(self, session: SessionId, spec: JobSpec, *, call: str = "") -> JobRecord:
-        """Set a job in a session, or set it anew.
+        """Set a job in a session, or replace it.
 
         Args:
-            session: the session that has it.
+            session: the session that keeps the job.
             spec: the job.
-            call: the call by which an agent sets it.
+            call: the tool call of the agent that sets it.
         """
         self._require_targets(spec)
         self._post(JobSet(session, spec, self._clock(), call))
         return self._read.records.sessions[session].jobs[spec.id]
 
     def edit(self, job: str, edit: JobEdit) -> None:
-        """Change a job: nothing of its old schedule begins any more.
+        """Change a job: no further run of its old schedule begins.
 
         Raises:
             UnknownIdError: there is no such job.
-            DefinitionError: it cannot be as it would become.
+            DefinitionError: the changed job would be invalid.
         """
         record = self.find(job)
         spec = edited_spec(record.spec, edit, self._clock())
@@ -257,25 +257,25 @@ class Scheduler:
         self._post(JobSet(record.session, spec, self._clock()))
 
     def pause(self, job: JobRecord, *, paused: bool) -> None:
-        """Pause a job, or let it go on; what would have been due meanwhile is not caught up."""
+        """Pause a job, or continue it; runs that were due meanwhile are not caught up."""
         if job.paused is not paused:
             self._post(JobPaused(job.session, job.spec.id, paused, self._clock()))
 
     def remove(self, job: JobRecord) -> None:
-        """Remove a job. What runs of it ends in peace."""
+        """Remove a job. Its current runs continue to their end."""
         self._post(JobRemoved(job.session, job.spec.id))
 
     def run_now(
         self, job: JobRecord, *, states: tuple[SessionState, ...] | None = None
     ) -> SessionId:
-        """Begin a run of a job beside its times, and return its session.
+        """Begin a run of a job outside its schedule, and return its session.
 
         Args:
             job: the job.
-            states: name the key that begins the run, and pays for it; by default that of the job.
+            states: states that name the payer of the run; by default the states from the job.
 
         Raises:
-            UnpaidError: who pays for it cannot.
+            UnpaidError: the payer cannot pay for the run.
         """
         if states is not None:
             return self._begin(job, self._clock(), by_hand=True, states=states)
@@ -284,7 +284,7 @@ class Scheduler:
             return self._begin(job, self._clock(), by_hand=True)
 
     def act(self, job: str, action: JobAction) -> str:
-        """Do something with a job, and return the run that it began, if any.
+        """Apply an action to a job, and return the run that it began, if any.
 
         Raises:
             UnknownIdError: there is no such job.
@@ -318,7 +318,7 @@ class Scheduler:
                     await self._changed.wait()
 
     async def _begin_due(self) -> float:
-        """Begin the runs that are due, and return when the next one is."""
+        """Begin the due runs, and return the time of the next one."""
         now = self._clock()
         upcoming = now + LONGEST_SLEEP
         for job in [*self.jobs()]:
@@ -327,7 +327,7 @@ class Scheduler:
                 upcoming = min(upcoming, found.next)
             if found.at is None:
                 continue
-            # A crash may have left the session of the run, with its message or without.
+            # A crash may have left the session of the run, with or without its message.
             await self._facts.load(run_of(job, found.at))
             if self._is_unchanged(job) and not self._read.is_stopping:
                 self._decide(job, found)
@@ -339,7 +339,7 @@ class Scheduler:
         return session is not None and session.jobs.get(job.spec.id) is job
 
     def _decide(self, job: JobRecord, found: Due) -> None:
-        """Begin a run that is due, or record why none begins."""
+        """Begin a due run, or record why it does not begin."""
         assert found.at is not None, "a time is due"
         why = self._reason_to_skip(job, is_too_late=found.is_too_late)
         if not why:
@@ -348,7 +348,7 @@ class Scheduler:
                 with self._charge(session, False):
                     self._begin(job, found.at, missed=found.missed)
             except (UnpaidError, DefinitionError) as exc:
-                # The key of its model may be missing here: the others begin all the same.
+                # The key of its model may be missing. The other jobs begin all the same.
                 why = str(exc)
         if why:
             fact = self._occurred(job, found.at, missed=found.missed)
@@ -358,7 +358,7 @@ class Scheduler:
         if is_too_late:
             return "no process ran at its time, and it is too late to catch up"
         if job.spec.agent not in self._agents:
-            return f"there is no agent {job.spec.agent!r} here"
+            return f"this process has no agent {job.spec.agent!r}"
         last = job.runs[-1] if job.runs else None
         running = self._read.records.sessions.get(last) if last else None
         if running is not None and not is_over(running):
@@ -374,13 +374,13 @@ class Scheduler:
         by_hand: bool = False,
         states: tuple[SessionState, ...] | None = None,
     ) -> SessionId:
-        """Open the session of a run, in one step with the fact that says so."""
+        """Open the session of a run, in one step with the fact about it."""
         self._facts.require_running()
         spec = job.spec
         fact = self._occurred(job, at, missed=missed, by_hand=by_hand)
         agent = self._agents.get(spec.agent)
         if agent is None:
-            raise UnknownIdError(f"there is no agent {spec.agent!r} here")
+            raise UnknownIdError(f"this process has no agent {spec.agent!r}")
         ledger = self._read.records
         session = ledger.sessions[job.session]
         if states is None:
@@ -412,7 +412,7 @@ class Scheduler:
         return None if session is None else session.jobs.get(job)
 
     def _open_own_session(self, spec: JobSpec) -> None:
-        """Open the session that a declared job has for itself, unless it is there: no run."""
+        """Open the session of a declared job, unless it exists. This is not a run."""
         id_ = session_of(spec.id)
         if id_ not in self._read.records.sessions:
             kind = SessionKind.JOB
@@ -426,11 +426,11 @@ def require_jobs(
     environ: Mapping[str, str] = os.environ,
     now: float,
 ) -> None:
-    """Raise a `DefinitionError` if jobs cannot be as they are written, before anything is opened.
+    """Raise a `DefinitionError` if a job is invalid, before anything is opened.
 
     Args:
         jobs: the jobs of a program.
-        targets: where replies can go besides files.
+        targets: the kinds of targets, besides files.
         environ: the environment, which may name the time zone.
         now: the time of day.
     """
@@ -443,19 +443,19 @@ def require_jobs(
 
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
-    """Return the job of a name.
+    """Return the job with a name.
 
     Raises:
-        UnknownIdError: there is none, or several sessions have one of that name.
+        UnknownIdError: no job has this name, or jobs of several sessions have it.
     """
     found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
-    # A job that an agent has given the name of a program's job hides that from no one.
+    # An agent may give its job the name of a program's job; the full name finds the latter.
     found = [it for it in found if full_name(it) == name] or found
     if not found:
         raise UnknownIdError(f"there is no job {name!r}")
     if len(found) > 1:
         names = ", ".join(map(full_name, found))
-        raise UnknownIdError(f"several jobs are called {name!r}; say which: {names}")
+        raise UnknownIdError(f"several jobs have the name {name!r}; use one of: {names}")
     return found[0]
 
 
@@ -473,14 +473,14 @@ async def open_schedule(
     targets: Mapping[str, Target] = NO_TARGETS,
     clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Scheduler]:
-    """Run jobs as long as the block lasts, and go on with the runs of earlier processes.
+    """Run jobs for the duration of the block, and continue the runs of earlier processes.
 
     Args:
-        orchestrator: runs their agents.
-        jobs: the jobs; those that an earlier process has set and that are not here are removed.
-        agents: those that may set jobs in sessions of their own, besides those of the jobs.
-        targets: where replies can go besides files, by the word before the colon.
-        clock: the time of day, which may be set.
+        orchestrator: runs the agents of the jobs.
+        jobs: the jobs; jobs that an earlier process declared and that are missing here are removed.
+        agents: further agents that may set jobs in their own sessions.
+        targets: the kinds of targets, besides files, by the word before the colon.
+        clock: returns the time of day, which may be set.
     """
     require_trio()
     sessions = orchestrator.sessions

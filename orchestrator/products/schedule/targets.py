@@ -1,7 +1,7 @@
-"""Where the replies of jobs go: each target is a kind and an address, such as `file:news.md`.
+"""The targets of job replies: each is a kind and an address, such as `file:news.md`.
 
-A target is named by the program or the operator, never by a model. One that fails is tried again
-with all others that failed; those that took the reply are facts, and get it once.
+The program or the operator names a target, never a model. If some targets fail, only these are
+tried again: a delivery that succeeded is a fact, so each target receives a reply once.
 """
 
 import os
@@ -22,37 +22,39 @@ from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.read_api import ReadApi
 
 ORIGIN: Final = "origin"
-"""The target of a job that an agent has set: the session in which it did."""
+"""The target of a job that an agent has set: the session that set it."""
 FILE: Final = "file"
 SILENT: Final = "[SILENT]"
-"""What an agent answers if there is nothing to tell."""
+"""The answer of an agent without news."""
 
 
 @attrs.frozen(kw_only=True)
 class Delivery:
-    """One reply on its way to one target."""
+    """One reply for one target."""
 
     address: str
-    """What follows the kind of the target: a path, a URL, a chat."""
+    """The part after the kind of the target: a path, a URL, a chat."""
     job: JobId
     due: str
-    """The time for which the run began."""
+    """The time at which the run was due."""
     text: str
     session: SessionRecord
     reply: Reply
 
 
 Target: TypeAlias = Callable[[Delivery], Awaitable[str]]
-"""Delivers a reply, and returns what its place calls it; or raises, and is called again later."""
+"""Delivers a reply, and returns the id of the delivered message; or raises, and is called again
+later.
+"""
 
 
 @attrs.frozen
 class CheckedTarget:
-    """A target whose addresses are checked when a job is set, before anything is delivered."""
+    """A target that checks an address when a job is set, before a reply is delivered."""
 
     send: Target
     require: Callable[[str], object]
-    """Raises a `ValueError` for an address that cannot be."""
+    """Raises a `ValueError` for an invalid address."""
 
     def __call__(self, delivery: Delivery) -> Awaitable[str]:
         return self.send(delivery)
@@ -62,22 +64,22 @@ NO_TARGETS: Final[Mapping[str, Target]] = {}
 
 
 class UndeliveredError(OrchestratorError):
-    """Some targets of a reply did not take it."""
+    """Some targets did not accept a reply."""
 
 
 def require_targets(
     job: JobId, targets: Iterable[str], kinds: Mapping[str, Target], *, knows_all: bool = True
 ) -> None:
-    """Raise unless all targets of a job can be delivered to.
+    """Raise unless replies can be delivered to all targets of a job.
 
     Args:
         job: the job.
-        targets: its targets.
-        kinds: what delivers, by the word before the colon.
-        knows_all: whether there are no others, at another process that begins the jobs.
+        targets: the targets of the job.
+        kinds: the known kinds of targets, by the word before the colon.
+        knows_all: whether the process that begins the jobs has no other kinds.
 
     Raises:
-        DefinitionError: one is of a kind that is not there, or has an address that cannot be.
+        DefinitionError: a target has an unknown kind, or an invalid address.
     """
     for target in targets:
         kind, _, address = target.partition(":")
@@ -85,7 +87,7 @@ def require_targets(
         if (send is None and knows_all) or (not address and kind != ORIGIN):
             known = ", ".join(f"{it}:..." for it in sorted(kinds.keys() - {ORIGIN}))
             raise DefinitionError(
-                f"job {job!r} delivers to {target!r}, which is not there; there are: {known}"
+                f"job {job!r} delivers to {target!r}, which is unknown; known targets: {known}"
             )
         if isinstance(send, CheckedTarget):
             try:
@@ -95,7 +97,7 @@ def require_targets(
 
 
 class Targets:
-    """The kinds of targets that there are here."""
+    """The kinds of targets of this process."""
 
     def __init__(
         self, facts: Facts, read: ReadApi, kinds: Mapping[str, Target], *, knows_all: bool = True
@@ -104,9 +106,9 @@ class Targets:
 
         Args:
             facts: posts the deliveries.
-            read: has the sessions.
-            kinds: what delivers, by the word before the colon.
-            knows_all: whether there are no others, at another process that begins the jobs.
+            read: has the records of sessions.
+            kinds: the known kinds of targets, by the word before the colon.
+            knows_all: whether the process that begins the jobs has no other kinds.
         """
         self._facts = facts
         self._read = read
@@ -114,14 +116,14 @@ class Targets:
         self._knows_all = knows_all
 
     def require(self, job: JobId, targets: Iterable[str]) -> None:
-        """Raise unless all targets of a job are of a kind that there is here."""
+        """Raise unless the kinds of all targets of a job are known."""
         require_targets(job, targets, self._kinds, knows_all=self._knows_all)
 
     async def deliver(self, delivery: Delivery, targets: Iterable[str]) -> None:
-        """Deliver a reply to all targets that have not got it.
+        """Deliver a reply to all targets that have not received it.
 
         Raises:
-            UndeliveredError: some of them failed.
+            UndeliveredError: some targets failed.
         """
         await trio.lowlevel.checkpoint()
         failed: list[str] = []
@@ -141,7 +143,7 @@ class Targets:
             raise UndeliveredError("; ".join(failed))
 
     def _delivered_parts(self, reply: Reply) -> Container[str]:
-        # The reply is as it was at the first attempt.
+        # The text of the reply is unchanged since the first attempt.
         session = self._read.records.sessions[reply.session]
         return session.undelivered[reply.turn].parts
 
@@ -152,7 +154,7 @@ async def _refuse(delivery: Delivery) -> str:
 
 
 async def write_file(delivery: Delivery) -> str:
-    """Write a reply to a file, whole or not at all; an earlier one there is replaced.
+    """Write a reply to a file, whole or not at all; an earlier reply in the file is replaced.
 
     `{job}` and `{time}` in its path are filled in.
     """

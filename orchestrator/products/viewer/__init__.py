@@ -1,6 +1,6 @@
-"""The pages that people see in a browser, built ahead: the report's, and the console's.
+"""The built scripts and styles of two web pages: the report and the console.
 
-The sources are one: `sources/run` is what both pages show of a run. `make viewer` builds them.
+Both pages share `sources/run`, which shows a run. `make viewer` builds them.
 """
 
 from functools import cache
