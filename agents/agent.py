@@ -284,7 +284,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, types: Any) -> Any:
-            # What `TypeVar(default=...)` does from Python 3.13 on.
+            # Python 3.13 has `TypeVar(default=...)` for this.
             given = types if isinstance(types, tuple) else (types,)
             missing = len(cls.__parameters__) - len(given)
             return super().__class_getitem__((*given, *[Any] * missing))

@@ -113,7 +113,7 @@ class ApprovalRule:
         known = [name for name in names if name is not None]
         if self.verdict is Verdict.ALLOW:
             return any(fnmatchcase(name, self.path) for name in known)
-        # Some file systems ignore case, and a tool that searches a folder reads what is in it.
+        # Some file systems ignore case, and a tool that searches a folder reads its files.
         path = self.path.casefold()
         known = [name.casefold() for name in known]
         return any(fnmatchcase(spelling, path) for name in known for spelling in (name, f"{name}/"))
@@ -152,8 +152,8 @@ def _ending_in(pattern: str) -> re.Pattern[str]:
     fixed, rest = found[0], pattern[found.end() :]
     if not rest:
         return re.compile(f"{_COMMAND_START}{translate(fixed)}", re.IGNORECASE)
-    # The first start is enough: the star absorbs what is before the next one. So the search
-    # takes linear time.
+    # The first start is enough: the star absorbs the text before the next one. So the search takes
+    # linear time.
     begin = f"{_COMMAND_START}{translate(fixed)[: -len(_PATTERN_END)]}"
     return re.compile(rf"\A(?s:(?>.*?{begin})){translate(rest)}", re.IGNORECASE)
 

@@ -66,7 +66,7 @@ def changed_answer(
         if each.after_model is not None:
             changed = each.after_model(context, answer)
             other = _checked("after_model", changed, answer, AssistantMessage)
-            # What was used was used, and by that model.
+            # A hook cannot change the usage and the model of an answer.
             answer = attrs.evolve(other, usage=answer.usage, model=answer.model)
     return answer
 

@@ -14,7 +14,8 @@ from typing import Final
 
 import trio
 
-# What an interpreter may need to start at all. The rest of the environment has secrets.
+# The variables that an interpreter may need to start at all. The rest of the environment has
+# secrets.
 _KEPT_VARIABLES: Final = ("LD_LIBRARY_PATH", "SYSTEMROOT")
 # The request comes by the pipe: the arguments of a process can be read by others.
 _PROGRAM: Final = """
@@ -37,7 +38,7 @@ async def run_in_interpreter(function: Callable[[bytes], bytes], request: bytes)
     """
     header = {"path": sys.path, "module": function.__module__, "name": function.__qualname__}
     done = await trio.run_process(
-        # Isolated: neither the folder of this process nor a variable chooses what is imported.
+        # Isolated: neither the folder of this process nor a variable chooses the imported modules.
         [sys.executable, "-I", "-c", _PROGRAM],
         stdin=b"%b\n%b" % (json.dumps(header).encode(), request),
         capture_stdout=True,

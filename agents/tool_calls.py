@@ -281,7 +281,7 @@ class TurnSteps:
         tool = self._tools.get(call.name)
         if tool is None:
             return False
-        # What a server has made a task of goes on there, and is found again.
+        # A task that a server has made of a call goes on there, and is found again.
         is_found_again = bool(tool.server) and self._host.may_have_begun(call)
         return tool.idempotent or is_found_again
 

@@ -124,7 +124,7 @@ class Transcript(Sequence[Message]):
     def __reversed__(self) -> Iterator[Message]:
         messages = self._log.messages
         if len(messages) == self._length:
-            return reversed(messages)  # what is added meanwhile is behind its start
+            return reversed(messages)  # later messages are behind its start
         return map(messages.__getitem__, reversed(range(self._length)))
 
     def __eq__(self, other: object) -> bool:

@@ -159,9 +159,9 @@ def job_tool(agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs])
         " answer comes to this conversation.",
         parameters=_parameters(),
         run=run,
-        # A call that is made again after a crash sets nothing twice.
+        # A call that is repeated after a crash sets no job twice.
         idempotent=True,
-        # It posts facts, and what these begin waits until they are durable.
+        # It posts facts, and the work that they start waits until they are durable.
         acts_outside=False,
     )
 

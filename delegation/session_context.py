@@ -56,7 +56,8 @@ _SHORT: Final[Mapping[str, str]] = {
     "ORCHESTRATOR_CRON_AUTO_DELIVER_PLATFORM": "cron_auto_deliver_platform",
     "ORCHESTRATOR_CRON_AUTO_DELIVER_CHAT_ID": "cron_auto_deliver_chat_id",
     "ORCHESTRATOR_CRON_AUTO_DELIVER_THREAD_ID": "cron_auto_deliver_thread_id",
-    # Not `async_delivery`: it is no string, and the environment knows nothing of a turn's door.
+    # Not `async_delivery`: it is not a string, and the environment does not know the door of a
+    # turn.
 }
 _KNOWN: Final = frozenset(SessionVars.__annotations__)
 _NEVER_SET: Final[Mapping[str, object]] = {}

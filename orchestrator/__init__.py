@@ -17,7 +17,8 @@ import os.path
 import sys
 from importlib import import_module
 
-# Without `typing`: until `_leave_launch_folder`, only what Python itself has imported is safe.
+# Without `typing`: until `_leave_launch_folder`, only modules that Python itself has imported are
+# safe.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

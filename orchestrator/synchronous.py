@@ -67,7 +67,7 @@ def run_sync(
     Raises:
         WrongLoopError: an event loop runs here: await `orchestrator.run` there.
     """
-    # Imported late: a program that defines agents does not wait for what runs them.
+    # Imported late: a program that defines agents does not wait for the code that runs them.
     from orchestrator.composition import open_orchestrator
     from orchestrator.kernel.errors import WrongLoopError
 

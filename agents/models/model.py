@@ -236,7 +236,7 @@ class Price:
         )
         if not writes_cache:
             return most
-        # Most providers take more for what they have to write to their cache.
+        # Most providers charge more for tokens that they write to their cache.
         written = self.cost_of(
             input_tokens=input_tokens,
             output_tokens=output_tokens,

@@ -191,7 +191,7 @@ def _login(
     if provider.token is not None:
         return "", TokenFunction(provider.token)
     key = environ.get(provider.key_variable, "").strip()
-    # A server on this machine, such as Ollama, needs none.
+    # A server on this machine, such as Ollama, needs no key.
     is_needed = bool(provider.key_variable) and not is_on_loopback(base_url)
     if provider.login is Login.AWS:
         return _aws_login(name, environ, is_needed=is_needed)

@@ -77,7 +77,7 @@ class Codec:
             try:
                 return plain_value(self._alternatives[0], value)
             except TypeError:
-                # It is a value of another type: the reader says what is wrong with it.
+                # It is a value of another type: the reader describes the problem.
                 return plain(value)
         return plain(value)
 

@@ -214,7 +214,7 @@ class _VisitCounter:
         # A return to this pair while it is counted is a cycle, which the library stops.
         known[pair] = (1, 1)
         visits, levels = _own_cost(here, value), 0
-        # To find what was not evaluated, all other keywords are visited up to twice again.
+        # To find unevaluated parts, all other keywords are visited up to twice again.
         factor = 3 if here.keys() & _UNEVALUATED else 1
         for part, inner in self._next(here, value):
             more, below = self._cost(part, inner)

@@ -88,7 +88,7 @@ def _parts_of(type_: Any) -> Iterator[Any]:
         try:
             yield from get_type_hints(origin, include_extras=True).values()
         except (NameError, TypeError):
-            # What reads the type says what is wrong with it.
+            # The reader of the type describes the problem.
             return
 
 
@@ -120,7 +120,8 @@ def replaced_parts(type_: Any) -> Any:
             " of pydantic: make it a pydantic model or a dataclass, or make the field one of"
             " neither"
         )
-    # The library that reads a generic class gets its arguments, such as those of `Settled[Model]`.
+    # The library that reads a generic class gets its arguments, such as `Model` of
+    # `Settled[Model]`.
     replaced = tuple(map(replaced_parts, arguments))
     return union_of(replaced) if is_union(type_) else get_origin(type_)[replaced]
 
@@ -239,7 +240,7 @@ def shown_part(value: object) -> Any:
 
 
 def _required_core(value: object) -> Any:
-    # Of other types it would write what is not read as the same.
+    # It would write other types in a form that is not read back as the same value.
     if not _is_pydantic(type(value)):
         raise TypeError(f"{type(value).__name__} is no type that JSON can be made of")
     return sys.modules["pydantic_core"]

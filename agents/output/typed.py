@@ -51,7 +51,7 @@ def accepts(type_: Any, value: object) -> bool:
 
 def type_name(output_type: Any) -> str:
     """Return a type as people write it."""
-    # A class has nothing but its name; `list[int]` has a name that leaves out the half of it.
+    # A class only has its name; the name of `list[int]` lacks its argument.
     is_plain = isinstance(output_type, type) and not get_args(output_type)
     return output_type.__name__ if is_plain else str(output_type).replace("typing.", "")
 

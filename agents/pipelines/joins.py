@@ -24,7 +24,7 @@ def join_problem(output: Any, input_type: Any) -> str | None:
         output: what the first agent gives.
         input_type: what the next one takes.
     """
-    # A text is taken as it is, and anything else as JSON.
+    # A text is taken unchanged, and any other value as JSON.
     if output == input_type or input_type in {str, Any}:
         return None
     try:

@@ -57,7 +57,7 @@ _NAMED: Final = re.compile(
     rf"|{_SCHEME}?[^\s\"'\\&;]{{1,80}})",
     ANY_CASE | re.MULTILINE,
 )
-# Of a value that comes in pieces: a quoted one that is closed, and an unquoted one.
+# For a value that comes in pieces: a quoted one that is closed, and an unquoted one.
 _CLOSED_VALUE: Final = re.compile(
     r"[bruf]{0,2}(?:\"(?:\\.|[^\"\\\n])*+(?:\"|\\?\n)|'(?:\\.|[^'\\\n])*+(?:'|\\?\n)"
     r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"

@@ -36,7 +36,7 @@ from orchestrator.agents.redaction.named_values import (
 
 T = TypeVar("T")
 
-# The beginning of a form by which it is looked for at the end of a text.
+# The length of a form's beginning that is searched for at the end of a text.
 _BEGINNING: Final = 4
 # Of English, and of ids, the rarest first. All else is taken for frequent.
 _RARE: Final = "qzjxkvwypgbmfculhdrsnioate"
@@ -280,8 +280,8 @@ class Redactor:
         """Return a text without its secrets."""
         if len(text) > LONG_TEXT and (known := self._searched.get(text)) is not None:
             return known
-        # To suspect one is many times cheaper than to look for each. (Other scripts have letters
-        # that are no others in lower case: what they spell is looked for.)
+        # To suspect a secret is many times cheaper than to search for each. (Some letters of other
+        # scripts equal ASCII letters in lower case, so texts in other scripts are always searched.)
         if text.isascii() and not self.may_hold_secret(msgspec.json.encode(text)):
             return text
         # Until nothing changes: the rest may look like a secret only now.
@@ -295,7 +295,7 @@ class Redactor:
 
     def remember(self, text: str, redacted: str) -> None:
         """Remember the redacted form of a long text, as long as there is room."""
-        # Redaction is idempotent: what is left is searched, too.
+        # Redaction is idempotent: the rest is searched, too.
         for each, result in ((text, redacted), (redacted, redacted)):
             if each not in self._searched:
                 self._searched[each] = each if each == result else result
@@ -494,7 +494,7 @@ def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
     return Redactor(known).redact_tree(tree)
 
 
-# Of the names of variables, word by word.
+# The words in names of variables that mark a secret.
 _SECRET_WORDS: Final = re.compile(
     r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
     r"|SECRETKEY|PRIVATEKEY)|KEY|(?:SSH)?PASS|AUTH|PRIVATE|JWT|PAT)"

@@ -222,7 +222,7 @@ class StreamRedactor:
         before, after = map(self._redactor.redact, (self._emitted, text))
         if after.startswith(before):
             return after[len(before) :]
-        # Emitted text turns out to be part of a secret: what follows the secret is emitted.
+        # Emitted text turns out to be part of a secret: the text after the secret is emitted.
         return f"{REDACTED}{_common_end(after, text[begin:])}"
 
     def _ends_in_secret(self, text: str) -> bool:
@@ -238,7 +238,7 @@ class StreamRedactor:
             tail = tail[1:]
         shortened = head + tail[1:]
         if not self._ends_in_secret(shortened):
-            # Its end cannot be found: nothing after it is emitted.
+            # Its end cannot be found: no text after it is emitted.
             self._is_stopped = True
         return shortened
 

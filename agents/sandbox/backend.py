@@ -173,8 +173,8 @@ class TaskSandbox:
         return read is None or _is_in(path, (*self.writable, *read))
 
     def _is_hidden(self, path: Path) -> bool:
-        # A folder of the task may be in a hidden one, as a worktree is in the state folder. In such
-        # a folder only what is hidden by itself is hidden.
+        # A folder of the task may be in a hidden one, as a worktree is in the state folder. Inside
+        # such a folder only paths that are hidden themselves are hidden.
         own = [it for it in self.writable if _is_in(path, [it])]
         return any(
             path.is_relative_to(hidden) and not any(folder.is_relative_to(hidden) for folder in own)

@@ -31,13 +31,13 @@ from orchestrator.agents.sandbox.system_calls import can_filter, namespace_filte
 
 NEWER_OPTIONS: Final = frozenset({"--disable-userns", "--size"})
 """The options that not every version has: without them it is a wall all the same."""
-# What a command cannot do without where only named folders can be read.
+# The folders that every command needs, if only named folders can be read.
 SYSTEM: Final = tuple(
     Path("/", name)
     for name in ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix"]
 )
-# /run has sockets, by which a command could ask others to do what it must not. These are none: the
-# addresses of name servers, and the programs of NixOS.
+# /run has sockets, and through them a command could ask others to do forbidden work. These paths
+# are not sockets: the addresses of name servers, and the programs of NixOS.
 RUN: Final = Path("/run")
 IN_RUN: Final = tuple(
     RUN / name
@@ -50,7 +50,7 @@ IN_RUN: Final = tuple(
         "opengl-driver",
     )
 )
-# Settings of the kernel, by which root could have it run a command outside. bwrap covers only some.
+# Settings of the kernel that let root run a command outside. bwrap covers only some.
 KERNEL: Final = tuple(
     Path("/proc", name)
     for name in [*("acpi", "asound", "bus", "fs", "irq", "mtrr", "scsi", "sys"), "sysrq-trigger"]
@@ -182,7 +182,7 @@ def _root(sandbox: Sandbox) -> Iterator[str]:
 def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
     """Return the mounts. Of two reasons for the same path, the later one holds."""
     writable = [it for it in place.writable if is_unmoved(it) and it.exists()]
-    # Where one of these is a link, it leads to another of them, or to what is not there.
+    # If one of these is a link, it leads to another of them, or nowhere.
     empty = [it for it in (*TEMPORARY, RUN) if it.is_dir() and not it.is_symlink()]
     granted = [it for it in place.granted(covered=empty) if it in writable]
     readable = [it for it in (*IN_RUN, *place.readable) if it.exists()]
@@ -196,9 +196,9 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
     ]
     readable += shown
     if place.proxy_port is not None:
-        # What opens the listener of the proxy, before it becomes the command.
+        # The interpreter opens the listener of the proxy, before it becomes the command.
         readable.append(Path(os.path.realpath(sys.base_prefix)))
-    # The folder of the task's worktree is among those of other worktrees, which are protected.
+    # The task's worktree folder is beside the folders of other worktrees, which are protected.
     own = [it for it in _own_worktrees(place) if is_below(it, writable)]
     inner = {
         **{
@@ -209,13 +209,13 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
         **{
             path: _Mount.HIDDEN
             for path in place.hidden
-            # What is not there cannot be covered.
+            # A path that does not exist cannot be covered.
             if path.exists() and path not in writable
             if is_below(path, (*writable, *shown)) or not is_below(path, (*empty, *place.hidden))
         },
     }
     closed = [path for path, kind in inner.items() if kind is _Mount.PROTECTED]
-    # What holds a mount can be renamed, with all that is in it, unless it is one itself.
+    # A folder with a mount inside can be renamed, with all its files, unless it is a mount itself.
     holders = [
         above
         for path in inner

@@ -24,7 +24,7 @@ from orchestrator.agents.sandbox.unconfined import LAUNCHER, UNCONFINED
 
 TRIAL_SECONDS: Final = 10
 """How long a backend may take to prove that it works: it takes milliseconds."""
-# It prints a word, so that it is known to have run. What it writes outside may be its own file.
+# It prints a word, so that it is known to have run. The file that it writes outside may be its own.
 _TRIAL: Final = 'echo > inside; echo > "$0"; echo works'
 
 

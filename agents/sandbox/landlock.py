@@ -23,14 +23,14 @@ from orchestrator.agents.sandbox.unconfined import launched, limit_settings
 
 HAS_TCP: Final = 4
 HAS_SCOPES: Final = 6
-# What a command cannot do without where only named folders can be read.
+# The folders that every command needs, if only named folders can be read.
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix"),
     *("/proc", "/sys"),
 )
 DEVICES: Final = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
-    # Not /dev/pts: there are the terminals of the user, with what is typed in them.
+    # Not /dev/pts: it has the terminals of the user, with the typed text.
     *("/dev/tty",),
 )
 
@@ -113,6 +113,6 @@ def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     except OSError:
         return
     for below in entries:
-        # A right on a link would be one on what it leads to.
+        # A right on a link would be a right on its target.
         if not below.is_symlink():
             yield from _without(below, inside)

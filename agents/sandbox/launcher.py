@@ -41,7 +41,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _IS_LINUX = sys.platform == "linux"
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-# What root may do to files, which Landlock judges: CHOWN, DAC_OVERRIDE, FOWNER, FSETID.
+# The capabilities of root over files, which Landlock judges: CHOWN, DAC_OVERRIDE, FOWNER, FSETID.
 _KEPT_RIGHTS = (0, 1, 3, 4)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH, _RULE_PORT = 1, 2
@@ -65,7 +65,7 @@ _SCOPED = 3  # abstract sockets and signals
 # The versions of Landlock that have TCP, and signals and abstract sockets.
 _HAS_TCP, _HAS_SCOPES = 4, 6
 
-# The numbers of prlimit64, and of what sends, with the argument that has its flags.
+# The numbers of prlimit64 and of the calls that send, with the argument that has their flags.
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _SENDING = {"x86_64": ((44, 3), (46, 2), (307, 3)), "aarch64": ((206, 3), (211, 2), (269, 3))}
 _MSG_FASTOPEN = 0x20000000
@@ -163,7 +163,7 @@ def _filter_sockets(*, has_network: bool) -> None:
     forbid()
     step(RETURN, ALLOW)
     if not has_network:
-        # What connects as it sends, which Landlock does not see.
+        # The calls that connect as they send, which Landlock does not see.
         for number, flags in _SENDING[machine]:
             step(EQUAL, number, 0, 4)
             argument(flags)

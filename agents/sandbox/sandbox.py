@@ -37,7 +37,7 @@ def _optional_names(given: Any) -> tuple[str, ...] | None:
 
 
 def _listed(given: Any, field: str) -> tuple[Any, ...]:
-    # A string is a sequence of letters, each of which would be taken for a name.
+    # A string is a sequence of letters, and each letter would be taken for a name.
     if isinstance(given, str | os.PathLike) or not hasattr(given, "__iter__"):
         raise DefinitionError(
             f"a sandbox: {field} is {given!r}, and must be a list; write [{given!r}]"

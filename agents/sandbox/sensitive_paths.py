@@ -135,7 +135,7 @@ def make_git_settings(git_folder: Path) -> None:
         if _HAS_WORKTREE_CONFIG.search(config):
             _make(_WORKTREE_CONFIG, b"", folder)
     except OSError:
-        pass  # what this process cannot make, its commands cannot make either
+        pass  # commands cannot make a path that this process cannot make
     finally:
         os.close(folder)
 

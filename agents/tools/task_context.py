@@ -70,7 +70,7 @@ def is_of_type(value: object, type_: Any) -> bool:
     try:
         return isinstance(value, get_origin(type_) or type_)
     except TypeError:
-        # A protocol that cannot be looked at, or what only type checkers know.
+        # A protocol that cannot be inspected, or a type that only type checkers know.
         return True
 
 

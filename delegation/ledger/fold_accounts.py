@@ -23,7 +23,7 @@ def open_accounts(
         account.used += ONE_TASK
         session.own_account(account).used += ONE_TASK
     if request.budget is not None:
-        # Its own budget counts what it delegates: it is not one of its own tasks.
+        # Its own budget counts the tasks that it delegates: it is not one of its own tasks.
         own = Grant(request.id, request.budget)
         record.accounts = accounts_under(ledger, record, (own,), at)
 

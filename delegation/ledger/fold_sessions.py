@@ -168,7 +168,7 @@ def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     session.jobs.clear()
     refresh_scheduled(ledger, session)
     if event.deleted:
-        # With it goes what no machine has reported, so that nothing keeps it in memory.
+        # Processes on unreachable machines go with it, so that they do not keep it in memory.
         session.processes = {
             id_: process for id_, process in session.processes.items() if not process.is_unreachable
         }
@@ -217,7 +217,7 @@ def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at:
     root = session.root
     notices = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
     share = share_per_result(notices, event.characters or MAX_RESULT_CHARACTERS)
-    # The context of a message is preferred to that of a notice.
+    # The context of a message is preferred to the context of a notice.
     contexts: dict[bool, Mapping[str, str]] = {}
     instructions: list[str] = []
     standing = [

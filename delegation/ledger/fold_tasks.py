@@ -321,7 +321,7 @@ def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
     require(is_unseen, event, f"what it has not seen is {sorted(unseen)}", task)
     calls = task.transcript.total(_is_answer)
     if task.request is not None:
-        # What it was handed, another agent has answered.
+        # The messages that the task was handed are from another agent.
         calls -= task.transcript[: task.first_step].total(_is_answer)
     for id_ in event.ids:
         message = task.steering[id_]

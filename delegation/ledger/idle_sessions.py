@@ -98,7 +98,7 @@ def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> Non
     for id_ in record.tree:
         task = past.tasks[id_]
         ledger.tasks[task.id] = task
-        # What it has used of shared budgets is booked already.
+        # Its usage of shared budgets is booked already.
         task.accounts = tuple(
             ledger.accounts.setdefault(account.id, account) for account in task.accounts
         )

@@ -96,7 +96,7 @@ class Steering:
         return self.seen_at is None and not self.too_late
 
 
-# Shared by all tasks that had none, or were not steered; never written.
+# Shared by all tasks without incidents, steering or questions; never written.
 NO_INCIDENTS: Final[list[Incident]] = []
 NO_STEERING: Final[dict[MessageId, Steering]] = {}
 NO_QUESTIONS: Final[Mapping[CallId, ApprovalQuestion]] = {}

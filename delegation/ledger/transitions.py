@@ -90,7 +90,7 @@ def running_task(
 def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
     """Let a task enter another kind of state."""
     assert type(state) in TRANSITIONS[type(task.state)], "facts are checked before"
-    # Of a session it is the history of its turn: a change costs the same in its last turn.
+    # For a session it is the history of its turn: a change costs the same in its last turn.
     task.history = (state,) if state is IDLE else (*task.history, state)
     task.state = state
     # Most are of new tasks, which are shown as queued until they run.

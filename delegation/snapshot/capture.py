@@ -40,7 +40,7 @@ class SnapshotCapture:
         self.seq = ledger.last_seq
         self.layout = snapshot_layout(ledger.rules)
         nodes = session.tree.nodes()
-        # Lists of what there is already: as many new objects would wake the garbage collector.
+        # Lists of existing objects: as many new objects would wake the garbage collector.
         self._tasks = [_captured_task(ledger.tasks[task]) for task in nodes]
         self._totals: list[Usage] = [node.total for node in nodes.values()]
         self._nodes = [
@@ -120,7 +120,7 @@ class SnapshotCapture:
 
 def _captured_task(task: TaskRecord) -> TaskRecord:
     if task.outcome is not None:
-        # Nothing of it changes any more but the total, by tasks that it has detached.
+        # Only its total still changes, by tasks that it has detached.
         return task
     taken = copy.copy(task)
     taken.incidents = list(task.incidents)

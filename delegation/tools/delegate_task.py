@@ -110,7 +110,7 @@ def delegate_tool(
         run=run,
         # A call that a crash interrupted finds the tasks that it requested, and waits for them.
         idempotent=True,
-        # It posts facts, and what these begin waits until they are durable.
+        # It posts facts, and the work that they start waits until they are durable.
         acts_outside=False,
         gives_answer=_is_handoff if agent.handoff else None,
     )

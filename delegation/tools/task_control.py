@@ -95,7 +95,7 @@ def control_tool(
         run=run,
         # A crash leaves the tasks as they are, and a repeated call sends no message twice.
         idempotent=True,
-        # It posts facts, and what these begin waits until they are durable.
+        # It posts facts, and the work that they start waits until they are durable.
         acts_outside=False,
     )
 

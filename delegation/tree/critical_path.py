@@ -180,7 +180,7 @@ class _BackwardWalk:
                 if self.tree[child].mode == Mode.JOINED
             )
         ends = self._joined[task]
-        # The walk only goes back: what is too late now stays too late.
+        # The walk only goes back: an entry that is too late now stays too late.
         while ends:
             (ended, _), place, child = ends[-1]
             if ended <= at and place < before:

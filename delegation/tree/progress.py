@@ -35,7 +35,7 @@ def progress(tree: "Tree", *, now: float) -> Progress:
     below = tree.tally().unsettled - (root.status in UNSETTLED)
     ended = len(tree) - 1 - below
     known = len(tree) - 1 + tree.to_come
-    # In a conversation of several turns, most of the time is that of its person.
+    # In a conversation of several turns, most of the time passes between the turns.
     has_pace = ended >= LEAST_ENDED and len(tree.turns) == 1
     left = known - ended
     pace = max(0.0, now - root.requested) / ended if has_pace else None

@@ -188,7 +188,7 @@ _NO_GROUPS: Final[Mapping[str, Siblings]] = {}
 
 def _take(chosen: dict[TaskId, Subtree], more: Iterable[Subtree], most: int | None = None) -> None:
     left = None if most is None else most - len(chosen)
-    # A list first: the iterator filters by what is chosen.
+    # A list first: the iterator filters by the chosen tasks.
     for branch in list(islice(more, left)):
         chosen[branch.task] = branch
 

@@ -27,7 +27,7 @@ _JOINING: Final = r"\u0600-\u0dff"
 
 CONTROLS: Final = re.compile(f"[{_CONTROLS}{_DIRECTIONS}]")
 UNSEEN: Final = re.compile(
-    # What belongs to an emoji before it, or to two letters, is left as it is.
+    # Characters that belong to an emoji before them, or to two letters, are left unchanged.
     rf"(?<=[{_EMOJI}0-9#*])\ufe0f|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])"
     rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
     rf"|([{_UNSEEN}\ud800-\udfff])"

@@ -206,7 +206,8 @@ def _run(file: Path) -> _Found:
 
 def _module(file: Path) -> dict[str, Any]:
     """Run a Python file, and return its variables."""
-    # The file can import modules beside it. Last: what an agent writes there hides no module.
+    # The file can import modules beside it. Its folder comes last, so that a file of an agent hides
+    # no module.
     if (folder := str(file.resolve().parent)) not in sys.path:
         sys.path.append(folder)
     # Under a reserved name: a file called agents.py must not hide the package, and its classes

@@ -110,7 +110,7 @@ def build_app() -> "App":
         # An option that is off by default needs no other one that turns it off, nor a word on it.
         default_parameter=Parameter(negative=(), show_default=_shown_default),
     )
-    # Its type says nothing of the settings that it hands on.
+    # Its type does not describe the settings that it passes on.
     app.register_install_completion_command()  # pyright: ignore[reportUnknownMemberType]
     for commands in COMMANDS.values():
         for name in commands:

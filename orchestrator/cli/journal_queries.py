@@ -171,7 +171,7 @@ def read_journal(
         writer = store.writer()
         with store.open_reader() as reader:
             result = read(reader)
-        # A writer that came or left in between may have changed what runs.
+        # A writer that came or left in between may have changed the running tasks.
         if store.writer() == writer:
             return result, writer
 
@@ -218,7 +218,7 @@ def fold_run(entries: Sequence[Entry], journal: object, *, has_writer: bool) -> 
     """Return the ledger after the entries of some runs."""
     ledger = fold_entries(entries, journal)
     if entries and not has_writer:
-        # Its writer is gone, so nothing runs that the journal leaves running.
+        # Its writer is gone, so tasks that the journal shows as running do not run.
         interrupted = JournalOpened("read only")
         ledger.fold(Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted))
     return ledger

@@ -29,7 +29,7 @@ editor = Agent(
     delegates=[researcher],
 )
 
-# Commands such as `orchestrator run` load this file for its agents: what it runs stays below.
+# Commands such as `orchestrator run` load this file for its agents: put code that runs them below.
 if __name__ == "__main__":
     run = run_sync(editor, "Why is the sky blue?")
     print(run.output)

@@ -86,7 +86,7 @@ def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContext
     """Charge the work that a task starts to the budgets that pay for the task, in their journal."""
     accounts = [account for account in accounts if account.is_shared]
     shared = _SHARED.get()
-    # A child mostly begins under the budgets of its parent, or under none.
+    # Most children start under the budgets of their parent, or without a budget.
     if [it.id for it in accounts] == [it.grant.id for it in shared]:
         return _UNCHANGED
     return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in accounts))

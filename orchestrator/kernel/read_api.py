@@ -76,7 +76,7 @@ class ReadApi:
         self._model_events = model_events
         self.feeds = feeds
 
-    # What is true now: in memory, durable or not.
+    # The current state: in memory, durable or not.
 
     @property
     def last_seq(self) -> int:
@@ -187,7 +187,7 @@ class ReadApi:
         """Return the approvals that wait for a verdict, oldest first."""
         return open_questions(self._book, session)
 
-    # What is durable: from memory, or read back from the journal.
+    # The durable state: from memory, or read back from the journal.
 
     async def session(self, session: str) -> FoundSession:
         """Return a session. One that was evicted is read back for this call alone.
@@ -282,7 +282,7 @@ class ReadApi:
         found = await self.task(task)
         if found.task.outcome is None:
             return Conversation(found.task.transcript, found.task.incidents)
-        # Imported late: nothing that runs needs them.
+        # Imported late: running tasks do not need it.
         from orchestrator.kernel.journal.run_history import read_history
         from orchestrator.kernel.journal.task_history import read_task_transcript
 

@@ -22,7 +22,7 @@ HERE_VARIABLE: Final = "ORCHESTRATOR_HERE"
 
 
 def _names(given: Iterable[str]) -> tuple[str, ...]:
-    # A string is a sequence of letters, each of which would be taken for a name.
+    # A string is a sequence of letters, and each letter would be taken for a name.
     if isinstance(given, str):
         raise DefinitionError(f"{given!r} must be a list; write [{given!r}]")
     return tuple(given)

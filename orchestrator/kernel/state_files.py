@@ -49,7 +49,7 @@ def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
     """
     real = Path(os.path.realpath(journal))
     yield from _journal_files(real)
-    # The folder that the user names, and that in which a link has led to the journal.
+    # The folder that the user names, and the folder that a link to the journal leads to.
     for folder in {real.parent, Path(os.path.realpath(Path(journal).parent))}:
         home = folder.parent if folder.name == JOURNALS else folder
         yield from _journal_files(home / FIRST_JOURNAL)

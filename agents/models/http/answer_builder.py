@@ -178,7 +178,7 @@ class AnswerBuilder(ABC):
         )
 
     def _finished_reasoning(self) -> tuple[ReasoningBlock, ...]:
-        # A final answer is followed by a new question, for which no provider needs it.
+        # A new question follows a final answer, and no provider needs the reasoning for it.
         if not self._calls:
             return ()
         return tuple(
@@ -186,7 +186,7 @@ class AnswerBuilder(ABC):
         )
 
     def _finished_logprobs(self, text: str) -> tuple[TokenLogprob, ...]:
-        # A server may send them unasked; and they are not those of an answer that was unwrapped.
+        # A server may send them unasked, and they do not fit an answer that was unwrapped.
         is_asked = self._request.settings.top_logprobs is not None
         return tuple(self._logprobs) if is_asked and text == self.text else ()
 
@@ -215,7 +215,7 @@ def _arguments(call: _CallDraft) -> dict[str, Any]:
     text = text.strip()
     require_few_values(text.encode(errors="replace"))
     try:
-        # Some servers write nothing, or null, where there are no arguments.
+        # Some servers write nothing, or null, for a call without arguments.
         arguments = msgspec.json.decode(text or "{}", type=dict[str, Any] | None)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise UnusableAnswerError(

@@ -47,7 +47,7 @@ class AwsKeys:
         request = "\n".join(
             (
                 method,
-                # Each service but S3 signs the path as it is escaped once more.
+                # All services except S3 sign the path escaped once more.
                 quote(parts.path or "/", safe="/~"),
                 parts.query,
                 *(f"{name}:{signed[name]}" for name in sorted(signed)),

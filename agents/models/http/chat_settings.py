@@ -19,7 +19,7 @@ def settings_fields(
         "stop": list(settings.stop) or None,
         **_effort(settings.reasoning_effort, quirks),
         "logprobs": None if settings.top_logprobs is None else True,
-        # Zero is what they are without it, and not every server takes it.
+        # Zero is the default, and not every server accepts it.
         "top_logprobs": settings.top_logprobs or None,
     }
     # Without tools, both are refused.

@@ -81,7 +81,7 @@ class Endpoint:
         if builder.usage.tokens:
             error.usage = builder.usage
         elif isinstance(cause, NOT_CONNECTED):
-            # Nothing was read, and so nothing is billed.
+            # The request was not read, so it is not billed.
             error.usage = Usage(calls=1)
         raise error from None if secrets.are_in(cause) else cause
 
@@ -114,7 +114,7 @@ class Endpoint:
                 kind = Failure.CONNECTION
                 problem = f"cannot be reached: {_describe(exc)}"
             case _:
-                # An address, a proxy or a key with which nothing can even be sent.
+                # The address, the proxy or the key does not even allow a request.
                 kind = Failure.BAD_REQUEST
                 problem = f"cannot be reached: {_describe(exc)}"
         retry_after = exc.retry_after if isinstance(exc, UnusableAnswerError) else None

@@ -17,7 +17,8 @@ SHORTEST_SECRET: Final = 6
 COOKIE: Final = "cookie"
 LOGIN_HEADERS: Final = frozenset(["authorization", "proxy-authorization", COOKIE])
 """They are secret, though their names do not say so."""
-# What Python and JSON escape when they quote a text: the parts between are quoted as they are.
+# The characters that Python and JSON escape when they quote a text; other parts are quoted
+# unchanged.
 _ESCAPED: Final = re.compile(r"[^!-~]+|[\"'\\]+")
 
 
@@ -46,7 +47,7 @@ class RequestSecrets:
         """Return whether an error, or one that it comes from, contains a secret."""
         link: BaseException | None = error
         while link is not None:
-            # The second has what is not part of the sentence, such as a text without an encoding.
+            # The repr has parts that are not in the sentence, such as a text without an encoding.
             for text in (str(link), repr(link)):
                 if self.removed_from(text) != text:
                     return True

@@ -174,7 +174,7 @@ def _thinking_fields(model: str, settings: ModelSettings, limit: int) -> dict[st
         return {"thinking": {"type": "disabled"}}
     if _version(model) > LAST_WITH_THINKING_TOKENS:
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
-    # Thinking is part of the answer, of which something has to be left.
+    # Thinking is part of the answer, and must leave room for the rest.
     tokens = min(THINKING_TOKENS[effort], max(LEAST_THINKING, limit // 2))
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
 

@@ -45,7 +45,7 @@ DOCUMENTS: Final = {
     f"{_OPEN_XML}.spreadsheetml.sheet": "xlsx",
 }
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-# Of others, it would be refused that they encrypt what they think.
+# Other models refuse a request for encrypted reasoning.
 _REASONS: Final = re.compile(r"o\d|codex|gpt-(?:[5-9]|\d\d)(?!.*chat)")
 
 
@@ -75,7 +75,7 @@ def response_request(
     }
     effort = request.settings.reasoning_effort
     if _REASONS.match(model) or effort not in {None, "none"}:
-        # What the model thinks is not stored there, so it comes encrypted, and is sent back.
+        # The reasoning of the model is not stored there, so it comes encrypted, and is sent back.
         body["include"] = ["reasoning.encrypted_content"]
     if request.settings.top_logprobs is not None:
         body.setdefault("include", []).append("message.output_text.logprobs")
@@ -134,7 +134,7 @@ def _items(request: ModelRequest, name: str) -> Iterator[dict[str, Any]]:
                 if text:
                     yield {"type": "message", "role": "assistant", "content": text}
                 for number, call in enumerate(calls):
-                    # Only what comes right before a call belongs to it.
+                    # Only the reasoning right before a call belongs to it.
                     before = {1 + number} if number else {0, 1}
                     for position in sorted(before):
                         yield from message.reasoning_of(name, position)
@@ -307,7 +307,7 @@ class _ResponseBuilder(AnswerBuilder):
             case "error":
                 raise stream_error(data)
             case _:
-                # Most of the fifty types of events repeat what is read here.
+                # Most of the fifty types of events repeat values that are read here.
                 pass
         return False
 

@@ -143,7 +143,7 @@ def _request_fields(request: ModelRequest) -> dict[str, Any]:
         "transcript": [_message_fields(message) for message in request.transcript],
         "tools": {tool.name: tool.parameters for tool in request.tools},
         "output": request.output,
-        # Only if they are set: most requests have none of them.
+        # Only if they are set: most requests do not have them.
         **({} if request.max_output is None else {"max_output": request.max_output}),
         **({"settings": settings} if (settings := request.settings.as_fields()) else {}),
     }

@@ -118,7 +118,8 @@ def _cut_evenly(messages: Sequence[Message], own: int | None, room: int) -> tupl
     lengths = [message_length(message) for message in messages]
     cut = list(messages)
     if own is not None:
-        # What is to be answered comes before all else, and leaves a quarter to what was done since.
+        # The message to answer comes first, and leaves a quarter of the room to the work since
+        # then.
         others = sum(lengths) - lengths[own]
         if own < len(messages) - 1:
             cut[own] = cut_message(messages[own], max(room - others, room - room // 4))

@@ -58,7 +58,7 @@ class _FallbackModel:
         known = [price for price in prices if price is not None]
         if len(known) < len(prices):
             return None
-        # Those of long prompts are the highest, and any prompt may be long.
+        # Prices of long prompts are the highest, and any prompt may be long.
         every = [it for one in known for it in (one, *(row[1] for row in one.long_prompts))]
         return Price(
             input=max(price.input for price in every),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from orchestrator.agents.models.model import Price
 
-# What it calls the services that our names stand for.
+# Our names of services, and its names for them.
 SERVICES: Final = {
     "openai": "openai",
     "anthropic": "anthropic",

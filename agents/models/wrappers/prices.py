@@ -83,7 +83,7 @@ class _PricedModel(ModelWrapper):
         return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
 
     def _paid(self, used: Usage, name: str, *, hour: bool) -> Usage:
-        # What the provider itself says goes before any table but the user's own.
+        # The price of the provider itself precedes any table but the user's own.
         if used.micro_usd and not used.unpriced and name not in self._table.models:
             return used
         if (price := self._table.price_of(name)) is None:

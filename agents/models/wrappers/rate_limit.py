@@ -172,7 +172,7 @@ class _LimitedModel(ModelWrapper):
             answer = await self._model.answer(request)
         finally:
             self._limiter.end_call()
-        # A call without a count keeps what it reserved: it may have used all of it.
+        # A call without a count keeps its reservation: it may have used all of it.
         if used := answer.usage.tokens:
             self._limiter.correct_tokens(reserved=tokens, used=used)
         return answer

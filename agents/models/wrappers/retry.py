@@ -73,7 +73,7 @@ class PartialAnswerTracker:
         return f"{error}{RETRACTED if void else ''}"
 
     def _on_event(self, event: ModelEvent) -> None:
-        # These events themselves void what was streamed before them.
+        # These events themselves void the text streamed before them.
         if not isinstance(event, Compacted | Queued):
             self._has_begun = not isinstance(event, Retrying | Switched)
         self._emit(event)
@@ -118,7 +118,8 @@ class _RetryingModel(ModelWrapper):
     def _seconds(self, failures: int, error: ModelError) -> float:
         doubled = self._base_seconds * 2 ** min(failures, 32)
         longest = min(self._max_seconds, doubled)
-        # On top of what the provider asks for, since it asks all clients for the same wait.
+        # On top of the wait that the provider asks for, since it asks all clients for the same
+        # wait.
         return (error.retry_after or 0) + self._jitter.uniform(0, longest)
 
 

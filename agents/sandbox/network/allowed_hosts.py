@@ -47,7 +47,7 @@ PUBLIC: Final = "public:"
 Address = IPv4Address | IPv6Address
 
 _LABEL: Final = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-# What ends in a number is an address, however it is written: 0x7f.1 is 127.0.0.1.
+# A host that ends in a number is an address, however it is written: 0x7f.1 is 127.0.0.1.
 _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*(?!(?:[0-9]+|0x[0-9a-f]*)\Z){_LABEL}")
 _MAX_NAME: Final = 253
 # Credentials of the machine are served here, without a password, to every process on it.
@@ -140,7 +140,7 @@ class HostRule:
         """Return whether it stands for a host, or for all that a rule for `host` stands for."""
         if self.host == host:
             return True
-        # An address is covered by nothing but itself.
+        # Only the address itself covers an address.
         if as_address(host) is not None:
             return False
         is_below = self.host.startswith("*.") and host.endswith(self.host[1:])

@@ -86,7 +86,7 @@ async def open_proxy(
 
 def _listening_first(argv: Sequence[str], *, channel: int) -> list[str]:
     """Return a command that opens a listener, sends it by a channel, and becomes another."""
-    # Without the folders and variables of the user, so that none of their code is imported.
+    # Without the folders and variables of the user, so that no code of theirs is imported.
     python = [os.path.realpath(sys.executable), "-I", "-S", "-E", "-c"]
     return [*python, LAUNCHER.read_text(), str(channel), str(PORT), *argv]
 

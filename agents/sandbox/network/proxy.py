@@ -380,7 +380,8 @@ async def _copy(source: _Peer, sink: _Peer, chunk: bytes = b"") -> None:
 
 
 async def _forward(request: h11.Request, target: _Target, client: _Peer, origin: _Peer) -> None:
-    # `Host` is what was judged. Who waits for leave to send a body is given it by us.
+    # The proxy sends the `Host` that was judged, and itself answers a client that expects
+    # 100-continue.
     kept = [
         (name, value)
         for name, value in _end_to_end(request)
@@ -460,7 +461,7 @@ def _end_to_end(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]
         for option in value.split(b",")
     }
     is_chunked = any(name == b"transfer-encoding" for name, _ in message.headers)
-    # What frames a body is never an option of a connection.
+    # A header that frames a body is never an option of a connection.
     dropped = _HOP_BY_HOP | (named - {b"content-length"})
     if is_chunked:
         dropped |= {b"content-length"}

@@ -20,8 +20,8 @@ from orchestrator.agents.errors import ToolError
 MAX_DEPTH: Final = 100
 # How many names of a folder are looked at for a suggestion.
 MAX_NAMES: Final = 5_000
-# How many of them are compared letter by letter, and up to which length: that takes the product of
-# the lengths.
+# The number of names that are compared letter by letter, and their length: a comparison takes the
+# product of the lengths.
 MAX_COMPARED: Final = 100
 MAX_COMPARED_LENGTH: Final = 64
 

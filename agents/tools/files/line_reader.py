@@ -37,7 +37,7 @@ class FileReader:
     def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self._descriptor = descriptor
         self._status = status
-        # Chosen for speed; there is nothing to gain by a collision.
+        # Chosen for speed; a collision gains an attacker nothing.
         self._digest = hashlib.blake2b(digest_size=16)
         self._newlines = 0
         self._last = b"\n"

@@ -133,7 +133,7 @@ def _parts() -> Iterator[str]:
             yield from package
         elif own := getattr(module, "__file__", None):
             yield own
-            # What was compiled is run in place of it.
+            # Compiled code runs in place of it.
             yield os.path.join(os.path.dirname(own), _COMPILED)  # noqa: PTH118, PTH120
 
 

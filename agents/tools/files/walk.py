@@ -77,7 +77,7 @@ class Walk:
                 not stat.S_ISDIR(status.st_mode)
                 or not self._glob.can_continue(positions_here)
                 or (
-                    # There is much in it, and nothing that a user wrote.
+                    # It is large, and has no files that a user wrote.
                     name.casefold() in VERSION_CONTROL_NAMES and not self._glob.has_literal(name)
                 )
             ):

@@ -38,7 +38,7 @@ def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
     problems = schema_problems(listed.parameters, _as_json(arguments))
     if not problems:
         return arguments
-    # Models say null for what is not given.
+    # Models write null for a missing value.
     required = listed.parameters.get("required") or ()
     given = {
         name: value for name, value in arguments.items() if value is not None or name in required

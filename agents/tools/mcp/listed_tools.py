@@ -140,7 +140,7 @@ def _output_schema(given: object) -> Mapping[str, Any] | None:
     try:
         require_schema(schema)
     except DefinitionError:
-        # Its answers are read all the same: a promise that cannot be checked is none.
+        # Its answers are read all the same: a schema that cannot be checked promises nothing.
         return None
     return schema or None
 

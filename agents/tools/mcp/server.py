@@ -23,7 +23,7 @@ NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]|_(?!_)){0,31}(?<!_)")
 """No `__`, which stands between the name of a server and that of its tool."""
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# RFC 9110: what a header may be called.
+# RFC 9110: the characters in the name of a header.
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 TIMEOUT: Final = 300.0
 CONNECT_TIMEOUT: Final = 30.0

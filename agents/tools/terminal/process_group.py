@@ -317,7 +317,7 @@ class RunningCommand:
                 with trio.move_on_after(FINAL_OUTPUT_SECONDS):
                     await self._drained.wait()
             else:
-                # No tagged process is left; this ends those of the group without a tag.
+                # No tagged process is left; this ends the untagged ones of the group.
                 self._signal_group(signal.SIGKILL)
                 await self._reap()
 

@@ -396,7 +396,7 @@ def _json(answer: Mapping[str, Any]) -> str:
 
 
 def _machine_use(call: ToolCall) -> MachineUse | None:
-    # What a command reads may be a command, too.
+    # The input of a command may be a command, too.
     is_input = call.arguments.get("action") in {"write", "submit"}
     return "command" if is_input else None
 

@@ -56,7 +56,7 @@ def pack_lanes(tree: "Tree", *, now: float) -> list[Slice]:
         for task in tree.descendants(itself=True)
         if (node := tree[task]).started is not None
     ]
-    # By begin, and then the longest first: parents come before what lies inside them.
+    # By start, and then the longest first: parents come before the tasks inside them.
     spans.sort(key=lambda span: (span[0], -span[1]))
     packing = _Packing()
     return [
@@ -180,7 +180,7 @@ def _arrows(tree: "Tree", slices: dict[TaskId, Slice], begun: float) -> Iterator
             continue
         one, two = slices[above], slices[below]
         if kind == "delegates" and one.lane == two.lane:
-            continue  # what lies inside needs no arrow
+            continue  # a task inside needs no arrow
         asked = _micro(tree[below].requested - begun)
         at = asked if kind == "delegates" else one.end
         # An arrow begins within a slice, and not after its last moment.

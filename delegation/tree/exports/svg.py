@@ -86,7 +86,7 @@ class _Picture:
         yield f"<title>{label}</title>"
         yield f"<style>{STYLE}</style>"
         yield f'<rect class="ground" width="{self.width}" height="{self.height}"/>'
-        # Each line goes on from where the one before it ended, so that none is drawn twice.
+        # Each line continues at the end of the one before it, so that no line is drawn twice.
         last: dict[str | None, float] = {}
         for number, box in enumerate(self.chart.boxes):
             last[box.name] = _middle(number) + 9

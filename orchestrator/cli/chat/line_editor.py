@@ -219,7 +219,7 @@ class ChatOutput(io.TextIOBase):
         self._editor = editor
 
     def write(self, text: str, /) -> int:
-        # A line without its end would be glued to what is typed.
+        # A line without its end would be glued to the typed text.
         lines, end, self._line = (self._line + text).rpartition("\n")
         if end and self._editor is None:
             self._terminal.write(lines + end)

@@ -92,7 +92,7 @@ class TerminalChat:
         self._editor.show(unfinished="", status="", is_busy=False)
         return changed
 
-    # What the user types.
+    # Input of the user.
 
     async def _read_inputs(self, nursery: trio.Nursery) -> ChangeModel | None:
         await trio.lowlevel.checkpoint()
@@ -128,7 +128,7 @@ class TerminalChat:
     def _is_busy(self) -> bool:
         return self._record.turn is not None or bool(self._record.mail)
 
-    # What the agent says.
+    # Output of the agent.
 
     async def _print_events(self, events: RunEvents) -> None:
         while some := await events.receive_some():

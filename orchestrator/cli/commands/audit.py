@@ -173,7 +173,7 @@ def _print_lines(rows: list[_ShownRow]) -> None:
 
 
 def _as_printed(it: _ShownRow) -> dict[str, object]:
-    # What the disk changed may be no text; a terminal must survive the rest.
+    # A damaged row may not be text; a terminal must survive control characters.
     return {
         name: printable(value).encode(errors="replace").decode()
         if isinstance(value, str)
@@ -204,6 +204,6 @@ def _prune(journals: Journals, *, before: float) -> None:
         print(f"deleted {deleted:,} rows of the audit; a checkpoint names the last one")
     elif not held:
         print("the audit has no rows that are older")
-    # Those of the others are deleted in any case.
+    # The rows of the other journals are deleted in any case.
     for error in held:
         raise error

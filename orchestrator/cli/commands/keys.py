@@ -181,7 +181,7 @@ def _file(journal: str | None) -> Path:
 
 
 def _file_to_change(journal: str | None) -> Path:
-    # A fence, and no wall: what runs as the same user, outside of a sandbox, can write the file.
+    # A fence, not a wall: a process of the same user outside a sandbox can write the file.
     if TAG_VARIABLE in os.environ:
         raise CommandError("a command of an agent makes no keys; run this in a terminal of yours")
     return _file(journal)

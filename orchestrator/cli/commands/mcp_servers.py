@@ -134,7 +134,7 @@ def logout(server: str, /, *, file: FileOption = None) -> int:
     if found is None or found.tokens is None:
         print_hint(console, f"there is no login at {target.name}")
         return SUCCEEDED
-    # Here first: what is told may never arrive.
+    # Forget it here first: the server may never get the request.
     with changed_logins(logins) as changed:
         changed.pop(address, None)
     _require_sdk()

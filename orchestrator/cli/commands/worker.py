@@ -114,7 +114,8 @@ def worker(
         drained = False
         async with (
             open_exchange_at(address, queue, lease) as exchange,
-            # What an orchestrator left on this machine, too, if others have taken over.
+            # Also ends commands that an orchestrator left on this machine, if other machines took
+            # over.
             end_left_commands(address, host.name),
             exchange.worker_mailbox(id_) as mailbox,
         ):
@@ -145,7 +146,7 @@ def worker(
         return 0 if drained else None
 
     with hold_worker_tag(state / "workers", host.name) as tag:
-        # What a tool starts by itself inherits it, too.
+        # Processes that a tool starts by itself inherit the tag, too.
         os.environ.update(with_tag(os.environ, tag))
         return run_stoppable(work, grace)
 

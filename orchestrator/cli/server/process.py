@@ -117,7 +117,7 @@ def prepare_server(
     webhooks = webhooks_for(options.webhooks.webhook, os.environ, folder, is_insecure=is_insecure)
     targets = targets_for(team.jobs, folder, is_insecure=is_insecure)
     make_keys_file(folder / KEYS)
-    # Where there are other keys, none is made that commands of agents could read.
+    # If there are other keys, make no key that the commands of agents could read.
     token = (
         token_for(os.environ, folder, is_local=is_loopback(listening.host))
         if has_token(os.environ, folder) or not read_keys(folder / KEYS)
@@ -211,7 +211,7 @@ class ServerProcess:
         )
         async with AsyncExitStack() as opened:
             if self.database is not None:
-                # Ends what earlier processes left on this machine for writers elsewhere.
+                # Ends commands that earlier processes left on this machine for writers elsewhere.
                 left = end_left_commands(self.database.url, _host_name())
                 await opened.enter_async_context(left)
             if opener.exchange is not None:
@@ -233,7 +233,7 @@ class ServerProcess:
             if self.options.console.browser:
                 page = opened.enter_context(console_file(self.folder, link))
                 await open_browser(page, link)
-            # What is there by now stays: no collection of garbage looks at it again.
+            # Objects made so far stay: garbage collection does not look at them again.
             gc.collect()
             gc.freeze()
             await stop.wait_requested()

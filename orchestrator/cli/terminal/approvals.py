@@ -93,7 +93,7 @@ def question_lines(question: str, *, width: int, most: int, hint: str = "") -> l
     if len(lines) > most:
         left = len(lines) - most + 1
         more = Text(f"… {left} more lines{hint}", style="bold red")
-        # What a command ends in may matter most.
+        # The end of a command may matter most.
         end = 1 if most > 2 else 0
         lines = [*lines[: most - 1 - end], more, *lines[len(lines) - end :]]
     for line in lines:

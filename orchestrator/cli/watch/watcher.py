@@ -128,7 +128,7 @@ class Watcher:
         self._tick += 1
         reader, console = self._reader, self._console
         is_live = self._client is not None
-        # Where nothing is at work the clock stands still.
+        # The clock stands still while no task is at work.
         snapshot = RunSnapshot(
             tree=reader.tree,
             questions=reader.open_questions if reader.has_writer else (),

@@ -134,7 +134,7 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
         return
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connected))
     async with stream:
-        # Whatever the file says: this is the process that reads what is sent.
+        # Whatever the file says: this is the process that reads the requests.
         with Peer(stream.socket) as writer:
             if writer.user not in _trusted_users():
                 raise ForeignSocketError(path)

@@ -61,8 +61,8 @@ class Peer:
 
     def _origin(self) -> Origin:
         if not hasattr(socket, "SO_PEERCRED") or not PROCESSES.exists():
-            # Nothing can be known here: the mode of the socket keeps other users out, and nothing
-            # but a sandbox keeps commands out.
+            # The origin is unknown here: the mode of the socket keeps other users out, and only a
+            # sandbox keeps commands out.
             return Origin.ELSEWHERE
         if not self.pid or self._is_gone:
             return Origin.UNKNOWN
@@ -80,7 +80,7 @@ class Peer:
 
 def _credentials(connection: trio.socket.SocketType) -> tuple[int, int]:
     if not hasattr(socket, "SO_PEERCRED"):
-        return 0, os.getuid()  # then the mode of the socket is what keeps others out
+        return 0, os.getuid()  # then the mode of the socket keeps others out
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, user, _ = CREDENTIALS.unpack(peer)
     return pid, user

@@ -187,7 +187,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.bind(os.fspath(path))
-        # No client can connect before `listen`, so none precedes the change of the mode.
+        # No client can connect before `listen`, so no client precedes the change of the mode.
         path.chmod(0o600)
         listening.listen(BACKLOG)
     except BaseException:

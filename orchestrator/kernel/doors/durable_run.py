@@ -130,7 +130,7 @@ class OtherJournals:
             )
 
     def _find_beside(self, key: DurableKey) -> ListedSession | None:
-        # Most often there is only that of this process.
+        # Most often the journal of this process is the only one.
         return self.find_interrupted(key) if len(self._journals.names()) > 1 else None
 
     def find_interrupted(self, key: DurableKey) -> ListedSession | None:
@@ -200,7 +200,7 @@ def _reads_interrupted(store: JournalStore, run: SessionId) -> bool:
     if not entries:
         return False  # it was deleted just now
     last = entries[-1]
-    # Its writer is gone, so nothing runs that the journal leaves running.
+    # Its writer is gone, so tasks that the journal shows as running do not run.
     closed = Entry(last.seq + 1, last.at, SessionId(""), JournalOpened("read only"))
     record = fold_entries([*entries, closed], run).sessions[run]
     return record.awaits_resume and not record.closed

@@ -146,7 +146,7 @@ async def resume_once(
     id_ = SessionId(run)
     last = await sessions.read.last_time(id_)
     await sessions.facts.load(id_)
-    # No checkpoint from here to the fact by which it is resumed: nothing else resumes it.
+    # No checkpoint from here to the fact that resumes it, so that no other caller resumes it.
     session = sessions.read.records.sessions.get(id_)
     if session is None or last is None:
         raise UnknownIdError(f"there is no run {run!r}")

@@ -143,7 +143,7 @@ class _SharedTurn:
             self._waiting -= 1
             if not self._waiting and not self.has_ended.is_set():
                 self.scope.cancel(reason="every client that waited for it has hung up")
-                # When the request has ended, nothing of its tree runs any more.
+                # When the request has ended, no task of its tree runs any more.
                 with trio.CancelScope(shield=True):
                     await self.has_ended.wait()
         if self.error is not None:

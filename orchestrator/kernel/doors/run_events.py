@@ -284,7 +284,7 @@ class RunEvents:
     def _put_text(self, piece: TextWritten | ReasoningWritten, seq: int = 0) -> None:
         last = self._new[-1] if self._new else _NewEvent(piece, -1)
         event = last.event
-        # What is recorded waits until it is durable: it must not hold back what was written.
+        # Recorded text waits until it is durable: it must not hold back streamed text.
         if last.seq == seq and isinstance(event, type(piece)) and event.task == piece.task:
             joined = attrs.evolve(event, text=event.text + piece.text)
             self._new[-1] = _NewEvent(joined, seq)

@@ -108,7 +108,7 @@ class Session:
         finally:
             del self._pending[seq]
             if pending.reply is not None and not is_taken:
-                # The reply came in the moment in which this was cancelled.
+                # The reply came at the moment of the cancellation.
                 self.replies.put(pending.reply)
         self._sessions.deliveries.mark_delivered(reply)
         return reply

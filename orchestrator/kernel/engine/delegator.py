@@ -134,7 +134,7 @@ class OrchestratorDelegator:
                         children.start_soon(self.run_joined, task)
                     if number % START_AT_ONCE == 0:
                         await trio.lowlevel.checkpoint()
-        # The nursery only owns what runs in this process; the wait ends by the facts.
+        # The nursery only owns the tasks of this process; facts end the wait.
         await self._wait_settled(tasks)
         answer = joined_answer(tasks, session, readable_characters(agent, caller.transcript))
         return _handed_answer(tasks[0], answer) if handoff else answer
@@ -328,7 +328,7 @@ class OrchestratorDelegator:
             and not (book.admission.is_stopping or book.closed)
         ):
             await book.wakeups.wait_session_changed(session)
-        # No `await` between this look and the requests: what is cancelled hands nothing on.
+        # No `await` between this look and the requests: a cancelled task delegates nothing.
         targets = [record.root, *(record.unsettled_detached.values() if tree else ())]
         targets = [target for target in targets if not self._has_ended(target)]
         if targets:
@@ -336,8 +336,8 @@ class OrchestratorDelegator:
             await book.wait_durable()
 
     async def _cancel(self, records: Sequence[TaskRecord]) -> None:  # noqa: ASYNC910
-        # No checkpoint: its callers wait until all of it is durable.
-        # Of a root it is this very turn that ends: the next one may begin at once.
+        # No checkpoint: its callers wait until all of it is durable. For a root, only this turn
+        # ends: the next one may start at once.
         turns = [self._turn_of(record) for record in records]
         for record in records:
             self._stop(record)

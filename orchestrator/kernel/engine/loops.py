@@ -20,7 +20,7 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 async def dispatch_forever(book: Bookkeeper, delegator: OrchestratorDelegator) -> NoReturn:
     """Start detached children. This nursery owns every one of them."""
-    # The context of the opener is not that of the sessions.
+    # The sessions do not inherit the context of the opener.
     reset_session_vars()
     with raising_one_error():
         async with trio.open_nursery() as children:

@@ -190,7 +190,7 @@ class _ModelCall:
         """Book the call under way, which gave no answer."""
         if not self._is_open:
             if isinstance(error, ModelError):
-                # It fails by what its last call came to, and made no other.
+                # It fails with the result of its last call, and made no other.
                 said = error_text(error)
                 self._book(reason, said, NO_CALL, error.partial, charged=NO_CALL, then=then)
             return
@@ -269,7 +269,7 @@ class _ModelCall:
         if not isinstance(usage, Usage) or not usage.is_whole:
             return answer
         if usage == NO_CALL:
-            # A model of one's own that counts nothing: what it may have used is charged.
+            # A model of the user that reports no usage: the largest possible usage is charged.
             written = message_length(answer)
             paid = estimated_usage(self._asked, self._sent, written=written)
             if self._reservation is not None:
@@ -297,7 +297,7 @@ class _ModelCall:
         elif isinstance(event, Queued):
             self._is_queued = event.waiting
         elif isinstance(event, (Retrying, Switched)):
-            # What was said before is void, and is booked.
+            # Earlier text is void, and is booked.
             self._texts.clear()
             self._thoughts.clear()
         self._emit(event)

@@ -90,6 +90,6 @@ class ParentQuestions:
         )
 
     def _on_event(self, event: ModelEvent) -> None:
-        # Nothing of it is what the task itself says, so no subscriber is told.
+        # The answer is not text of the task itself, so no subscriber is told.
         if self._activity is not None:
             self._activity.on_model_event(event)

@@ -82,7 +82,7 @@ class Reservations:
         Raises:
             OverBudgetError: the budgets can never pay for it.
         """
-        # Those of this very turn: the next may be paid for by others.
+        # The accounts of this very turn: other accounts may pay for the next one.
         reservation = Reservation(task.accounts, model, request)
         self._try_hold(reservation)
         if not reservation.decided.is_set():
@@ -108,7 +108,7 @@ class Reservations:
 
     def note_settings(self, task: TaskId, settings: ModelSettings) -> None:
         """Remember how the model of a task is to answer, until the call is booked."""
-        # Most agents have none, and this is every call.
+        # Most agents have no settings, and this runs for every call.
         if settings is NO_SETTINGS or not (given := settings.as_fields()):
             self._settings.pop(task, None)
         else:
@@ -288,7 +288,7 @@ class Reservation:
         """Return the usage of the call with the longest answer that the budgets can pay for."""
         if not self._is_counted:
             return ONE_CALL
-        # An agent may say that its answers are longer, or that none will be as long.
+        # An agent may allow longer answers, or limit them.
         length = self._request.max_output or LONGEST_ANSWER
         while True:
             usage = self.quote(length)

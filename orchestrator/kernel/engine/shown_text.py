@@ -19,7 +19,7 @@ LONGEST_RUN: Final = 20
 
 _BLANK_RUN: Final = re.compile(rf"[ \t]{{{LONGEST_RUN + 1},}}")
 _EMPTY_LINES: Final = re.compile(r"\n(?:[ \t]*\n){3,}")
-# These are letters or signs by their kind, and look like nothing.
+# These are letters or signs by their kind, and look empty.
 _BLANK_LETTERS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe0f\uffa0")
 _UNSEEN_KINDS: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 _MARKS: Final = "⟨⟩"

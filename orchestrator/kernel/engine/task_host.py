@@ -249,7 +249,7 @@ class LocalTaskHost:
         try:
             answer = await run.run(pipeline, self._order.terms.output_schema)
         except ModelError as exc:
-            # Of a model that the program has called by itself.
+            # An error of a model that the program has called by itself.
             usage = exc.usage or Usage(calls=1)
             self._reservations.failed(
                 self._record.id, ModelFailure.FAILED, error_text(exc), usage, exc.partial

@@ -166,7 +166,7 @@ class TaskRunner:
                     cause, error, paid_by = Cause.STALLED, stalled, ""
                 account = paid_by
         except (JournalError, ClosedError) as exc:
-            # That of another orchestrator, which a tool has met, is an error like any other.
+            # The error of another orchestrator, which a tool has used, is an error like any other.
             if self._book.closed or self._book.is_broken:
                 raise
             outcome = self._unfinished(record, Ending.FAILED, Cause.ERROR, describe_error(exc))
@@ -188,7 +188,7 @@ class TaskRunner:
             self._registry.release(task)
             self._reservations.unrecordable(task)
             self._stalled.pop(task, None)
-        # No checkpoint: a task that could not even begin has nothing to wait for.
+        # No checkpoint: a task that could not even start has nothing to wait for.
         outcome = self._unfinished(record, ending, cause, error)
         outcome = replace(outcome, kind=kind, account=account, recorded_traceback=trace)
         return outcome, raised  # noqa: ASYNC910

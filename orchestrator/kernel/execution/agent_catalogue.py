@@ -26,7 +26,7 @@ def fingerprint(agent: Agent[Any]) -> str:
         [[tool.name, tool.description, tool.parameters, tool.place] for tool in agent.tools],
         agent.answer_schema,
     ]
-    # What has none is of the same version as before there were places of agents.
+    # Agents without a place keep the fingerprint that they had before agents had places.
     if agent.place:
         described.append(agent.place)
     encoded = msgspec.json.encode(described, order="deterministic")

@@ -121,7 +121,7 @@ class LocalExecutor:
         )
 
     def _made_instructions(self, task: TaskRecord) -> str | None:
-        # Where nothing has an effect, no model reads them.
+        # Without effects, as in a replay, no model reads them.
         if task.made_instructions is None and not self._place.has_effects:
             return ""
         return task.made_instructions

@@ -130,7 +130,7 @@ class ModelResolver:
         if not isinstance(model, str):
             return model
         if model not in self._models:
-            # Imported when a model is named: a program with its own models needs none of it.
+            # Imported when a model is named: a program with its own models does not need it.
             from orchestrator.agents.models.wrappers.fallback import with_fallback
 
             names = (name.strip() for name in model.split("|"))
@@ -146,8 +146,8 @@ class ModelResolver:
 
         provider, _, _ = name.partition(":")
         model = self._connect(name)
-        # By model: that is how providers count, and a fallback may be one of the same provider.
-        # Innermost: a call that the limiter holds back was not sent, and teaches nothing.
+        # By model: providers count by model, and a fallback may have the same provider. Innermost:
+        # a call that the limiter holds back was not sent, and says nothing about the pace.
         model = with_pace(model, self._paces.setdefault(name, Pace()))
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")

@@ -113,7 +113,7 @@ def unfinished_outcome(
             other turns.
     """
     if not record.is_root:
-        # What it was handed, another agent has said.
+        # The messages that the task was handed are from another agent.
         start = record.first_step
     texts = (
         message.text

@@ -220,7 +220,7 @@ class PipelineRun:
         call = self._child_call_key(agent, goal)
         known = self._record.children.by_call.get(call)
         if known is None and self._book.admission.is_stopping:
-            # A program cannot end with what it has: it waits to be interrupted or cancelled.
+            # A program cannot end without this child: it waits to be interrupted or cancelled.
             await trio.sleep_forever()
         if self._nursery is None:
             raise DefinitionError(

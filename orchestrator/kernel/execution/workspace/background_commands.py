@@ -401,7 +401,8 @@ class BackgroundRunner:
                 await commands.forget(ended)
 
     def _post_ended_elsewhere(self, id_: ProcessId) -> None:
-        # Those of calls are no processes of a session: their calls were answered as broken off.
+        # The processes of calls do not belong to a session: their calls were answered as broken
+        # off.
         for session in list(self._book.records.sessions.values()):
             process = session.processes.get(id_)
             if process is not None and process.is_unreachable:

@@ -65,8 +65,8 @@ _SETTINGS: Final = (
 )
 _START: Final = Path("/")
 """The folder that git starts in: each call names the folder that it is for."""
-# The shell waits for git, and its own stdin is the lock. What runs in the sandbox does not get
-# that: from the descriptor of a folder outside, it would reach all that is there.
+# The shell waits for git, and its own stdin is the lock. The sandboxed process does not get the
+# lock: through the descriptor of a folder outside, it would reach all files there.
 _HOLDING: Final = 'input=$1; shift; printf %s "$input" | "$@"; exit $?'
 _LONGEST_LINE: Final = 1 << 16
 _FILTER: Final = ("clean", "smudge", "process")
@@ -128,7 +128,7 @@ class Git:
             repository: the git folder that all worktrees of the repository share.
         """
         at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
-        # A worktree is in the state folder, which is hidden but for what can be written.
+        # A worktree is in the state folder, which is hidden except for writable folders.
         return await self._on(at, GitFolders(write=(path,), visible=(repository,)))
 
     async def _on(self, at: Sequence[str], folders: "GitFolders") -> "GitOn":
@@ -454,7 +454,7 @@ def _unseen(path: Path, listed: str) -> Mapping[str, int]:
         # In a sparse checkout most files are skipped, and are not there.
         is_skipped = tag == "S" and os.path.lexists(path / file)
         count["file"] += tag.islower() or is_skipped
-        # That of a new worktree is empty.
+        # The submodule folder of a new worktree is empty.
         if entry.startswith(_SUBMODULE) and _has_entries(path / file):
             count["submodule"] += 1
     return count

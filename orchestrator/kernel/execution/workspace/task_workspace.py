@@ -182,7 +182,8 @@ class TaskWorkspaces:
 
     def workspace_of(self, record: TaskRecord) -> Path:
         """Return the folder that the tools of a task work in."""
-        # That of a task that runs is where its tools look, whatever became of the way to it.
+        # While a task runs, its tools use the folder that was opened, even if its path now leads
+        # elsewhere.
         opened = self._open_folders.get(record.id)
         return (self._folder_of(record) if opened is None else opened).path
 
@@ -257,7 +258,7 @@ class TaskWorkspaces:
         """Return the folders of the worktree that a task works in, if it works in one."""
         for each in reversed(_lineage(record)):
             if worktree := self._worktree_by_task.get(each.id):
-                # Commits are made in what all worktrees share.
+                # Commits are made in the repository, which all worktrees share.
                 folders = (worktree.path, worktree.repository, worktree.git_folder)
                 return tuple(Path(os.path.realpath(folder)) for folder in folders)
             if self._registry.agent_of(each).workspace is not None:
@@ -289,7 +290,7 @@ class TaskWorkspaces:
             return
         folder = self._base_folder(record)
         for each, owner in zip(_lineage(record), owners, strict=True):
-            # A task above may have no turn now, or none yet since a restart.
+            # A task above may have no turn now, or no turn yet since a restart.
             is_due = each is record or each.id not in self._worktree_by_task
             if owner.workspace == "worktree" and is_due:
                 opened = await self._worktrees.open(folder.path, name=each.id)
@@ -297,7 +298,8 @@ class TaskWorkspaces:
             folder = self._folder_below(folder, each)
 
     def _base_folder(self, record: TaskRecord) -> _Folder:
-        # Of the message that it works for: the session may have received another since.
+        # The folder of the message that the task works for: the session may have received another
+        # since.
         cwd = record.context.get("cwd", "")
         top = self._settings.workspace.resolve()
         return self._inside(_Folder(top, top), Path(cwd), "the session")

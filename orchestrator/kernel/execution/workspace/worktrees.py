@@ -145,7 +145,7 @@ class Worktrees:
                     if work:
                         return well_formed(f"{where} is kept: {', '.join(work)}")
                     doubt = "has no work in it, and could not be removed altogether"
-                    # At once: nothing waits between the look and the removal.
+                    # No `await` between the look and the removal.
                     await _remove_files(path, worktree.git_folder)
                     async with self._lock(repository):
                         await _remove_worktree(path, repository, only_half_made=False)
@@ -254,7 +254,7 @@ class Worktrees:
                     await at.run("update-ref", "--stdin", stdin=update, write=[repository])
                 known, others = _worktree_folders(repository)
                 await at.run(*add, str(path), branch, write=[path, known], protected=others)
-            # It may take long, and changes nothing that others share.
+            # It may take long, and changes no shared state.
             made = await _described(source, path, base)
             tree = await git.on_worktree(path, made.git_folder, repository)
             await tree.run(*fill, write=[repository, made.git_folder], seconds=CHECKOUT_SECONDS)
