@@ -52,8 +52,8 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "",
     ),
-    ({"modalities": ["text", "audio"]}, "modalities", "unsupported", "text only"),
-    ({"audio": {"voice": "x", "format": "wav"}}, "audio", "unsupported", "text only"),
+    ({"modalities": ["text", "audio"]}, "modalities", "unsupported", "only in text"),
+    ({"audio": {"voice": "x", "format": "wav"}}, "audio", "unsupported", "only in text"),
     ({"web_search_options": {}}, "web_search_options", "unsupported", "tools"),
     ({"stream_options": {}}, "stream_options", "invalid_body", "stream=true"),
     ({"tool_choice": "any"}, "tool_choice", "invalid_body", "'auto'"),
@@ -66,7 +66,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"tools": [function("f"), function("clock")]},
         "tools[1].function.name",
         "tool_name_taken",
-        "helper has a tool called 'clock' of its own",
+        "helper has its own tool 'clock'",
     ),
     (
         {"tools": [function("f"), function("f")]},
@@ -86,7 +86,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": [{"role": "function", "name": "f", "content": "x"}]},
         "messages[0].tool_call_id",
         "invalid_body",
-        "waits for its result",
+        "waits for a result",
     ),
     ({"messages": [{"role": "user"}]}, "messages[0].content", "invalid_body", "content"),
     (
@@ -99,7 +99,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": [{"role": "system", "content": "be kind"}]},
         "messages",
         "invalid_body",
-        "nothing to answer",
+        "no message to answer",
     ),
     (
         {"messages": [*HELLO, ASSISTANT]},
@@ -125,12 +125,12 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "no tool message for the tool call 'c1'",
     ),
-    ({"messages": [*HELLO, ANSWER]}, "messages[1].tool_call_id", "invalid_body", "has the id 'c1'"),
+    ({"messages": [*HELLO, ANSWER]}, "messages[1].tool_call_id", "invalid_body", "with the id 'c1'"),
     (
         {"messages": [*HELLO, CALLS, ANSWER, ANSWER]},
         "messages[3].tool_call_id",
         "invalid_body",
-        "has the id 'c1'",
+        "with the id 'c1'",
     ),
     (
         {"messages": [*HELLO, {**CALLS, "tool_calls": [call(arguments="[1]")]}, ANSWER]},
@@ -166,7 +166,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": part(type="image_url", image_url={"url": "data:image/png;base64,%"})},
         "messages[0].content[0]",
         "invalid_body",
-        "no base64",
+        "not base64",
     ),
     (
         {"messages": part(type="image_url", image_url={"url": "data:image/png;base64,"})},
@@ -178,13 +178,13 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         {"messages": part(type="file", file={"file_id": "file-1"})},
         "messages[0].content[0].file",
         "unsupported",
-        "no files are kept",
+        "stores no files",
     ),
     (
         {"messages": part(type="file", file={"file_data": "aGk="})},
         "messages[0].content[0]",
         "invalid_body",
-        "of what kind",
+        "tells the media type",
     ),
     ({"model": "program", "tools": [function("f")]}, "tools", "unsupported", "is a pipeline"),
     (

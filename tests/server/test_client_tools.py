@@ -350,7 +350,7 @@ async def test_a_client_tool_may_use_our_names_unless_the_agent_delegates() -> N
     async with serving(Agent("a", model=model), lead) as served:
         create = served.openai.responses.create
         answer = await create(model="a", input="?", tools=[task])
-        with pytest.raises(openai.BadRequestError, match="'task' of its own") as taken:
+        with pytest.raises(openai.BadRequestError, match="its own tool 'task'") as taken:
             await create(model="lead", input="?", tools=[task])
 
     assert answer.output_text == "1"

@@ -1,7 +1,7 @@
-"""The form of an answer that a client asks for: text, a JSON object, or JSON by a schema.
+"""The format of an answer that a client asks for: text, a JSON object, or JSON that fits a schema.
 
-An answer by a schema is checked, and asked for once more if it does not fit, as that of an agent
-with an output type. Then nothing but the answer is shown: a client reads all text as one JSON.
+An answer with a schema is checked and, if it does not fit, asked for once more, as for an agent
+with an output type. Then only the answer is shown: a client reads all text as one JSON value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from orchestrator.products.server.transport.errors import bad_request
 
 ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 ANNOTATIONS: Final = frozenset({"title", "description", "$schema", "$id", "examples"})
-"""Keywords that say nothing about what fits."""
+"""Keywords that do not affect which values fit."""
 _OPENINGS: Final[Mapping[object, str]] = {"object": "{", "array": "[", "string": '"'}
 _ANY_OPENING: Final = '{["-0123456789tfn'
 
@@ -33,7 +33,7 @@ class AnyJson(msgspec.Struct, tag_field="type", tag="json_object"):
 
 
 class NamedSchema(msgspec.Struct, kw_only=True):
-    """A JSON schema, as chat completions have it."""
+    """A JSON schema in a chat completion."""
 
     name: FormatName
     description: str | None = None
@@ -65,13 +65,9 @@ ResponseFormat: TypeAlias = PlainText | AnyJson | ResponseJson
 def requested_schema(
     format_: ChatFormat | ResponseFormat | None, agent: Agent[Any], dialect: Dialect, param: str
 ) -> Mapping[str, Any] | None:
-    """Return the schema that an answer has to fit; None if it is as its agent promises.
+    """Return the schema that an answer has to fit; None if the agent's own format fits the request.
 
-    Args:
-        format_: what the client asks for.
-        agent: answers.
-        dialect: the words of the error.
-        param: where the request says the format.
+    `param` names the format in an error.
     """
     schema = ANY_OBJECT
     match format_:
@@ -91,9 +87,7 @@ def requested_schema(
         raise dialect.invalid_value(str(exc), param) from exc
     own = agent.answer_schema
     if own is None and isinstance(agent, Pipeline):
-        raise bad_request(
-            f"{agent.name!r} is a pipeline, and its program answers with text", param=param
-        )
+        raise bad_request(f"{agent.name!r} is a pipeline, which answers with text", param=param)
     if own is not None and (
         _bare(own) == _bare(schema) or (isinstance(format_, AnyJson) and opening_of(own) == "{")
     ):
@@ -108,7 +102,7 @@ def answer_opening(agent: Agent[Any], schema: Mapping[str, Any] | None) -> str:
 
 
 def opening_of(schema: Mapping[str, Any]) -> str:
-    """Return the characters with which JSON that fits a schema may begin."""
+    """Return the characters that may begin JSON that fits a schema."""
     ref: object = schema.get("$ref")
     parts: object = schema.get("$defs")
     if isinstance(ref, str) and isinstance(parts, Mapping):
@@ -125,7 +119,7 @@ def _bare(value: object) -> object:
     match value:
         case Mapping():
             named = cast("Mapping[str, object]", value)
-            # Under `properties` these are names, whose schemas are no texts.
+            # Under `properties` these are names of fields, with a schema each.
             return {
                 name: _bare(part)
                 for name, part in named.items()

@@ -1,7 +1,7 @@
-"""The sessions of one request that wants several answers: one session for each choice.
+"""The sessions of one request for several answers: each choice has a session.
 
-All are opened in one step, and the first one names the others. So a request that is sent again with
-its Idempotency-Key finds all of them, and no crash leaves a part.
+All are opened in one step, and the first one names the others. So a request that is repeated with
+its Idempotency-Key finds all of them, and a crash leaves all or none.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ from orchestrator.products.server.transport.idempotency import find_attempt
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
 MOST_CHOICES: Final = 16
-"""How many answers a request may ask for: each is a run of its own."""
+"""The most answers that a request may ask for: each is a run of its own."""
 
 
 class ChoicesState(SessionState, frozen=True):
@@ -38,13 +38,9 @@ class ChoicesState(SessionState, frozen=True):
 
 
 async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> list[SessionRecord]:
-    """Return the sessions of a request, one for each choice; open them if it is new.
+    """Return the sessions of a request, one for each choice; open them if the request is new.
 
-    There is no checkpoint after they are opened.
-
-    Args:
-        call: the request.
-        requests: what the agent is asked, in the order of the choices.
+    There is no checkpoint after they are opened. `requests` has one request for each choice.
     """
     known, id_ = await find_attempt(call, other_choices)
     if known is not None:
@@ -73,7 +69,7 @@ def _numbered(request: InboundRequest, number: int) -> InboundRequest:
 
 
 def other_choices(session: SessionRecord) -> list[SessionId]:
-    """Return the sessions of all choices but the first one."""
+    """Return the sessions of all choices except the first."""
     return list(session.state(ChoicesState).others)
 
 
@@ -86,7 +82,7 @@ async def choices_of(call: ApiCall, first: SessionRecord) -> list[SessionRecord]
 def wait_for_turns(
     call: ApiCall, sessions: Sequence[SessionRecord]
 ) -> Callable[[], Awaitable[object]]:
-    """Return how the client waits: by itself, or with others that have sent the same key."""
+    """Return a function that waits for the turns, alone or with other requests of the same key."""
     door = call.journal.door
     take = door.share_turn if call.ids.has_key else door.run_turn
     if len(sessions) == 1:
@@ -107,12 +103,7 @@ async def _wait_for_all(
 async def wait_for_answers(
     call: ApiCall, sessions: Sequence[SessionRecord], wait: Callable[[], Awaitable[object]]
 ) -> Response | None:
-    """Wait for all answers; return the response for a client that disconnects before, if it does.
-
-    Args:
-        call: the request.
-        sessions: the sessions that answer.
-        wait: waits until they are over.
+    """Wait for all answers; return a response only if the client disconnects before.
 
     Raises:
         HttpError: one of the sessions has no answer.
@@ -126,5 +117,5 @@ async def wait_for_answers(
 
 
 def total_usage(sessions: Sequence[SessionRecord]) -> Usage:
-    """Return what the trees of all choices have used."""
+    """Return the usage of the trees of all choices."""
     return sum((it.tree.total for it in sessions), Usage())

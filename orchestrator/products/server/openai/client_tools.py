@@ -1,8 +1,8 @@
 """The tools that a client runs itself: functions, and custom tools, which take one text.
 
-An agent has them beside its own. A call of one ends its turn, and the client sends the result. For
-a model whose provider has no custom tools, one is a function of one text; its grammar is then only
-described, and the client is told so.
+An agent has them besides its own tools. A call of one ends the turn, and the client sends the
+result. If a model's provider has no custom tools, a custom tool becomes a function of one text; its
+grammar is then only described, and a header tells the client.
 """
 
 import re
@@ -38,44 +38,41 @@ class AnyText(msgspec.Struct, tag_field="type", tag="text"):
 
 @attrs.frozen(kw_only=True)
 class ToolDefinition:
-    """A tool that the client runs itself, as its request defines it."""
+    """A tool that the client runs itself, as the request defines it."""
 
     name: str
     description: str | None
     param: str
-    """Where the request says its name."""
+    """The place of its name in the request."""
     parameters: Mapping[str, Any] | None = None
     text_input: TextInput | None = None
-    """Of a custom tool."""
+    """Only for a custom tool."""
 
 
 @attrs.frozen
 class ChosenTools:
-    """The tools of a client that an agent gets, and which of all it has to call."""
+    """The tools of a client that an agent gets, and the tool that it has to call."""
 
     tools: tuple[Tool, ...]
     choice: str | None = None
-    """As `ModelSettings.tool_choice` has it."""
+    """A value of `ModelSettings.tool_choice`."""
     ignored: tuple[str, ...] = ()
-    """What cannot be had of them, as a header names it."""
+    """The parameters of tools that are ignored, as a header names them."""
 
 
 def require_client_tool(kind: str, param: str, *, ignores_others: bool) -> bool:
-    """Return whether a tool is one that a client runs; refuse another one, or ignore it.
+    """Return whether a client can run a tool; otherwise refuse the tool, or ignore it.
 
-    Args:
-        kind: the type of the tool.
-        param: where the request says it.
-        ignores_others: leave out tools that only their provider could run.
+    `ignores_others` ignores tools that only their provider could run.
     """
     if kind in {FUNCTION, CUSTOM}:
         return True
     if ignores_others:
         return False
     raise bad_request(
-        f"a tool of type {kind!r} cannot be had here: functions and custom tools can, and agents"
-        " have tools of their own. `orchestrator serve --ignore-hosted-tools` leaves such tools"
-        " out",
+        f"tools of type {kind!r} are not supported: send functions or custom tools; agents also"
+        " have their own tools. `orchestrator serve --ignore-hosted-tools` ignores unsupported"
+        " tools",
         param=param,
     )
 
@@ -83,31 +80,31 @@ def require_client_tool(kind: str, param: str, *, ignores_others: bool) -> bool:
 def client_tools(
     agent: Agent[Any], definitions: Iterable[ToolDefinition], dialect: Dialect
 ) -> tuple[Tool, ...]:
-    """Return the tools of a client as tools of the agent, each under a name of its own."""
+    """Return the tools of a client as tools of the agent, each with a unique name."""
     reserved = reserved_tool_names(agent)
     tools: dict[str, Tool] = {}
     for definition in definitions:
         name = definition.name
         if not TOOL_NAME.fullmatch(name):
             raise dialect.invalid_value(
-                f"{name!r} cannot be the name of a tool: it has 1 to 64 of the letters a to z,"
-                " digits, '-' and '_'",
+                f"{name!r} cannot be the name of a tool: use 1 to 64 of the letters a to z, digits,"
+                " '-' and '_'",
                 definition.param,
             )
         if name in reserved:
             raise bad_request(
-                f"{agent.name} has a tool called {name!r} of its own: give yours another name",
+                f"{agent.name} has its own tool {name!r}: give your tool another name",
                 param=definition.param,
                 code=dialect.name_taken,
             )
         if name in tools:
-            raise dialect.invalid_value(f"there are two tools called {name!r}", definition.param)
+            raise dialect.invalid_value(f"two tools have the name {name!r}", definition.param)
         tools[name] = client_tool(definition)
     return tuple(tools.values())
 
 
 def reserved_tool_names(agent: Agent[Any]) -> set[str]:
-    """Return the tool names that no tool of a client may have."""
+    """Return the names that a client's tools may not have."""
     own = {tool.name for tool in agent.tools}
     if agent.schedules:
         own.add(JOB_TOOL)
@@ -130,9 +127,9 @@ def client_tool(definition: ToolDefinition) -> Tool:
 
 
 async def _never_run(call: ToolCall) -> str:
-    # A turn ends with such a call, also one that is resumed.
+    # Such a call ends its turn, even a resumed one.
     await trio.lowlevel.checkpoint()
-    raise ToolError(f"{call.name} is run by the client, which has disconnected")
+    raise ToolError(f"the client runs {call.name}, and has disconnected")
 
 
 def choose_tools(
@@ -143,16 +140,10 @@ def choose_tools(
     *,
     ignored: Sequence[str] = (),
 ) -> ChosenTools:
-    """Return what `tool_choice` leaves of the tools of a client.
+    """Return the tools of a client that `tool_choice` allows.
 
-    `none` takes the tools of the client away, and no tool that the agent has of its own.
-
-    Args:
-        agent: the agent that gets them.
-        tools: the tools of the client.
-        choice: a word, or an object that names a tool or several.
-        dialect: the words of the errors.
-        ignored: the types of the tools that were left out.
+    `none` removes the tools of the client, and keeps the agent's own tools. `choice` is a word, or
+    an object that names one or several tools; `ignored` has the types of ignored tools.
     """
     left, required = _choose(agent, tools, choice, dialect)
     names = [f"tools.{kind}" for kind in ignored]
@@ -166,7 +157,7 @@ def choose_tools(
 def _choose(
     agent: Agent[Any], tools: tuple[Tool, ...], choice: object, dialect: Dialect
 ) -> tuple[tuple[Tool, ...], str | None]:
-    """Return the tools that are left, and which has to be called."""
+    """Return the remaining tools, and the tool that has to be called."""
     tools = allowed_tools(tools, choice)
     if choice is None or choice in ("auto", "none"):
         return tools, None
@@ -174,12 +165,12 @@ def _choose(
         if tools or agent.tools or agent.may_delegate:
             return tools, "required"
         raise dialect.invalid_value(
-            f"a call of a tool is required, and {agent.name} has none: send tools with it",
+            f"'tool_choice' requires a tool call, and {agent.name} has no tools: send tools",
             "tool_choice",
         )
     if not isinstance(choice, dict):
         raise dialect.invalid_value(
-            f"'tool_choice' is {choice!r}; it is 'auto', 'none', 'required' or names a tool",
+            f"'tool_choice' is {choice!r}; use 'auto', 'none', 'required' or name a tool",
             "tool_choice",
         )
     chosen = cast("dict[str, Any]", choice)
@@ -189,13 +180,13 @@ def _choose(
     name = _chosen_name(chosen)
     if name not in {*(tool.name for tool in tools), *(it.name for it in agent.tools)}:
         raise dialect.invalid_value(
-            f"'tool_choice' names the tool {name!r}, and there is none", "tool_choice"
+            f"'tool_choice' names the tool {name!r}, which does not exist", "tool_choice"
         )
     return tools, name
 
 
 def allowed_tools(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
-    """Return those of a client's tools that its `tool_choice` leaves."""
+    """Return the tools of a client that its `tool_choice` allows."""
     if choice == "none":
         return ()
     chosen = _object(choice)
@@ -206,7 +197,7 @@ def allowed_tools(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
 
 
 def _allowed(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the tools that are allowed, and how, in either protocol."""
+    """Return the allowed tools and the mode, in either protocol."""
     return _object(choice.get("allowed_tools")) or choice
 
 
@@ -227,20 +218,15 @@ def _items(value: object) -> list[object]:
 
 
 def earlier_call(name: str, arguments: str, id_: str, param: str, dialect: Dialect) -> ToolCall:
-    """Return a call of a function in the conversation.
+    """Return a function call in the conversation; `arguments` is JSON text.
 
-    Args:
-        name: the function.
-        arguments: its arguments, as JSON text.
-        id_: the id of the call.
-        param: where the request says the arguments.
-        dialect: the words of the error.
+    `param` names the arguments in an error.
     """
     try:
         decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise dialect.invalid_value(
-            f"the arguments of a call are the text of a JSON object: {exc}", param
+            f"the arguments of a call must be the text of a JSON object: {exc}", param
         ) from exc
     return ToolCall(name, decoded, id=CallId(id_))
 
@@ -265,10 +251,8 @@ def client_tools_state(
 ) -> ClientToolsState:
     """Return the state of a session whose client has tools.
 
-    Args:
-        tools: the tools of the client.
-        earlier: the custom tools that were called in the conversation before it.
-        has_functions: the client has sent them in the older form.
+    `earlier` has the custom tools that were called in the conversation before it. With
+    `has_functions`, the client has sent its tools in the older form.
     """
     names = {it.name for it in tools if it.text_input is not None} | {*earlier}
     return ClientToolsState(custom=tuple(sorted(names)), has_functions=has_functions)
@@ -285,5 +269,5 @@ def has_functions(session: SessionRecord) -> bool:
 
 
 def custom_input(call: ToolCall) -> str:
-    """Return the text that a custom tool is called with."""
+    """Return the text argument of a custom tool call."""
     return input_of(call.arguments)

@@ -1,7 +1,7 @@
-"""`POST /v1/completions`: chat completions in the words of older clients.
+"""`POST /v1/completions`: chat completions for older clients.
 
 A prompt is the message of a user. Several prompts, and several answers to each, are choices of one
-completion, in the order in which OpenAI numbers them.
+completion, numbered as OpenAI does.
 """
 
 from collections.abc import Sequence
@@ -43,22 +43,24 @@ SAME: Final = (
     *("stream", "stream_options", "temperature", "top_p", "max_tokens", "stop"),
     *("seed", "presence_penalty", "frequency_penalty", "user"),
 )
-"""The parameters that a chat completion has under the same names."""
+"""The parameters that have the same names in a chat completion."""
 
 
 class CompletionRequest(msgspec.Struct, kw_only=True):
-    """A request for the text that follows a prompt: an agent answers it as a user's message."""
+    """A request for the text that follows a prompt; an agent answers the prompt as a user's
+    message.
+    """
 
     model: str
     """The name of an agent."""
     prompt: (
         str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1, max_length=2_048)]
     )
-    """A text, or several: each has choices of its own. Tokens are refused."""
+    """A text, or several texts: each has choices of its own. Tokens are refused."""
     n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = None
-    """How many answers to each prompt: each is a run of the agent."""
+    """The number of answers to each prompt: each is a run of the agent."""
     best_of: int | None = None
-    """No more than `n`: answers are not compared."""
+    """At most `n`: answers are not compared."""
     echo: bool | None = None
     """Whether the text begins with the prompt."""
     suffix: Annotated[str | None, UNSUPPORTED] = None
@@ -72,7 +74,7 @@ class CompletionRequest(msgspec.Struct, kw_only=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     user: str | None = None
-    """Whom the client asks for: kept with the run."""
+    """The client's own user, kept with the run."""
 
 
 class TextChoice(msgspec.Struct, kw_only=True):
@@ -92,7 +94,7 @@ class TextCompletion(msgspec.Struct, kw_only=True):
     model: str
     choices: list[TextChoice]
     run_id: str
-    """Where the tree of the first choice is: `/v1/runs/{run_id}/tree`."""
+    """The run of the first choice; its tree is at `/v1/runs/{run_id}/tree`."""
     usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
 
@@ -125,7 +127,7 @@ async def create_completion(call: ApiCall) -> Response:
     sessions = await begin_choices(call, inbound)
     wait = wait_for_turns(call, sessions)
     if request.stream:
-        # No checkpoint before the stream is called: from then on it owns the turns.
+        # No checkpoint before the stream is called, which then owns the turns.
         return chat_stream(
             call.journal,
             sessions,
@@ -140,15 +142,15 @@ async def create_completion(call: ApiCall) -> Response:
 
 
 def _prompts(request: CompletionRequest) -> list[str]:
-    """Return the prompts of a request, or refuse what it wants."""
+    """Return the prompts of a request, or refuse unsupported options."""
     if request.suffix:
         raise bad_request(
-            "an agent answers, and fills no gap: leave out the text behind it", param="suffix"
+            "an agent cannot fill a gap before a suffix: leave out 'suffix'", param="suffix"
         )
     n = request.n or 1
     if request.best_of is not None and request.best_of != n:
         raise bad_request(
-            "answers are not compared with each other: leave it out, or ask for as many as 'n'",
+            "answers are not compared with each other: leave out 'best_of', or set it to 'n'",
             param="best_of",
         )
     given = [request.prompt] if isinstance(request.prompt, str) else request.prompt
@@ -159,8 +161,8 @@ def _prompts(request: CompletionRequest) -> list[str]:
         )
     if len(prompts) * n > MOST_CHOICES:
         raise CHAT.invalid_value(
-            f"{len(prompts)} prompts with {n} answers each are {len(prompts) * n} runs, and one"
-            f" request may have {MOST_CHOICES}",
+            f"{len(prompts)} prompts with {n} answers each are {len(prompts) * n} runs, and the"
+            f" limit of one request is {MOST_CHOICES}",
             "prompt",
         )
     return prompts
@@ -168,11 +170,11 @@ def _prompts(request: CompletionRequest) -> list[str]:
 
 @attrs.frozen
 class _Words:
-    """Says a chat completion in the words of a completion."""
+    """Converts a chat completion to the older form."""
 
     prompts: Sequence[str]
     answers: int
-    """How many each prompt has."""
+    """The number of answers to each prompt."""
     has_echo: bool = attrs.field(kw_only=True)
 
     def completion(self, chat: ChatCompletion) -> TextCompletion:
@@ -187,7 +189,7 @@ class _Words:
         return self._body(chat, choices)
 
     def encode_chunk(self, chunk: Chunk) -> bytes | None:
-        """Write a piece of a stream; None if it has nothing that a completion says."""
+        """Encode a piece of a stream; return None if the older form has no such piece."""
         choices: list[TextChoice] = []
         for it in chunk.choices:
             text = it.delta.content or it.delta.refusal or ""
@@ -203,7 +205,7 @@ class _Words:
         return self.prompts[index // self.answers] if self.has_echo else ""
 
     def _choice(self, text: str, index: int, finish: Finish | None) -> TextChoice:
-        # No client of completions sends tools, so none is called.
+        # Completions have no tools, so no tool is called.
         match finish:
             case "tool_calls" | "function_call":
                 reason = None

@@ -1,7 +1,7 @@
 """The checks of whole conversations that chat completions and responses share.
 
-Nothing that would change the meaning of an answer is ignored silently. It is refused, and the error
-names the part of the request. The two protocols differ in their words only: see `Dialect`.
+A parameter that would change the meaning of an answer is never ignored silently. It is refused, and
+the error names the part of the request. The protocols differ only in their words: see `Dialect`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ from orchestrator.products.server.transport.errors import HttpError, bad_request
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """The words of one protocol for the parts of a conversation, and its error codes."""
+    """The words and error codes of one protocol for the parts of a conversation."""
 
     call: str
     result: str
     invalid: str
-    """The code of an invalid value."""
+    """The code for an invalid value."""
     name_taken: str
-    """The code of a tool name that the agent uses itself."""
+    """The code for a tool name that the agent uses itself."""
 
     def invalid_value(self, message: str, param: str) -> HttpError:
         return bad_request(message, param=param, code=self.invalid)
@@ -42,12 +42,12 @@ RESPONSES: Final = Dialect(
 
 @attrs.frozen
 class LocatedMessage:
-    """A message, and where it stands in the request."""
+    """A message and its place in the request."""
 
     message: EarlierMessage
     param: str
     call_param: str
-    """Where a result says which call it belongs to."""
+    """The place of the call's id in a result."""
 
 
 def require_answerable(
@@ -57,13 +57,13 @@ def require_answerable(
     param: str,
     open_calls: Iterable[str] = (),
 ) -> None:
-    """Refuse a conversation in which a call lacks its result, or nothing is left to answer.
+    """Refuse a conversation that lacks a result of a call, or has no message to answer.
 
     Args:
         messages: the conversation.
         dialect: the words of the errors.
-        param: where the request says the whole conversation.
-        open_calls: calls before these messages that have no result yet.
+        param: the place of the conversation in the request.
+        open_calls: earlier calls without a result.
     """
     unanswered: dict[str, None] = dict.fromkeys(open_calls)
     where = param
@@ -76,17 +76,19 @@ def require_answerable(
             del unanswered[message.call]
         else:
             raise dialect.invalid_value(
-                f"no {dialect.call} before this {dialect.result} has the id"
-                f" {message.call!r} and waits for its result",
+                f"no {dialect.call} with the id {message.call!r} waits for a result before this"
+                f" {dialect.result}",
                 located.call_param,
             )
     _require_none_open(unanswered, where, dialect)
     if not messages:
-        raise dialect.invalid_value("there is nothing to answer: send a user message", param)
+        raise dialect.invalid_value(
+            "the conversation has no message to answer: send a user message", param
+        )
     if messages[-1].message.role == "assistant":
         raise dialect.invalid_value(
-            "the conversation ends with an assistant message, so there is nothing to answer:"
-            f" end with a user message or a {dialect.result}",
+            "the conversation ends with an assistant message, which cannot be answered: end with"
+            f" a user message or a {dialect.result}",
             where,
         )
 
@@ -95,7 +97,7 @@ def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) 
     if calls := ", ".join(map(repr, unanswered)):
         raise dialect.invalid_value(
             f"there is no {dialect.result} for the {dialect.call} {calls}: send one for each,"
-            f" right behind its {dialect.call}",
+            f" right after its {dialect.call}",
             param,
         )
 
@@ -103,7 +105,7 @@ def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) 
 def split_last_user_message(
     messages: Iterable[EarlierMessage],
 ) -> tuple[tuple[EarlierMessage, ...], UserMessage | None]:
-    """Return the history, and the user message that ends it; None if a tool result does."""
+    """Return the history, and the user message at its end; None if it ends with a tool result."""
     *history, last = messages
     if last.role != "user":
         return (*history, last), None

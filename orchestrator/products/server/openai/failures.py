@@ -14,9 +14,9 @@ from orchestrator.products.server.session_status import (
 from orchestrator.products.server.transport.errors import HttpError
 
 RUN: Final = "x-run-id"
-"""The header with the run of a response: its tree is at `/v1/runs/{run}/tree`."""
+"""The header with the id of the run; its tree is at `/v1/runs/{run}/tree`."""
 DAY_SECONDS: Final = 24 * 3600
-# In OpenAI's words, by which libraries choose another model, wait, or shorten the conversation.
+# OpenAI's codes, which make libraries choose another model, wait, or shorten the conversation.
 _CODES: Final[Mapping[str, str]] = {
     "rate_limit": "rate_limit_exceeded",
     "quota": "insufficient_quota",
@@ -28,16 +28,16 @@ _TYPES: Final[Mapping[str, str]] = {
     "context": "invalid_request_error",
 }
 _HINTS: Final[Mapping[str, str]] = {
-    # LangChain and litellm read no code: they know an overflow by this sentence of OpenAI's.
+    # LangChain and litellm ignore the code, and detect an overflow by this sentence of OpenAI's.
     "context": ". Input tokens exceed the configured limit of the model."
 }
 _NO_OUTCOME: Final = Outcome(Ending.CANCELLED, error="it was stopped", cause=Cause.ASKED)
 
 
 def session_error(session: SessionRecord) -> HttpError | None:
-    """Return why a session that is over has no answer; None if it has one.
+    """Return the error of a session that ended without an answer; None if it has an answer.
 
-    An answer that ends too soon, and a refusal, are answers that say so.
+    A cut answer and a refusal count as answers, and say so themselves.
     """
     if cut_reason(session) is not None or refusal_of(session) is not None:
         return None
@@ -46,13 +46,13 @@ def session_error(session: SessionRecord) -> HttpError | None:
     if reason is None:
         return None
     headers = {
-        # A repeated request runs everything again: the client has to decide that, not its library.
+        # A retry runs everything again, so the client decides it, not its library.
         "x-should-retry": "false",
         **run_header(session),
     }
     retry_after = reason.retry_after
     if outcome.ending is Ending.OVER_BUDGET and reason.code == "quota":
-        # The budget of a key is one of a day, in UTC.
+        # The budget of a key is for one day, in UTC.
         ended = session.tree[session.root.id].ended or 0
         retry_after = DAY_SECONDS - ended % DAY_SECONDS
     if retry_after is not None:

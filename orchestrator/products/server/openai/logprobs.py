@@ -1,7 +1,7 @@
-"""How likely the tokens of an answer were, in OpenAI's words, for a client that asks.
+"""The log probabilities of an answer's tokens, in OpenAI's format, for a client that asks.
 
-They come with the durable message, and not with the text as it is written: before that, it is not
-known whether a secret is in it.
+They come with the durable message, not with the live text: only then is it certain that they have
+no secret.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from orchestrator.agents.logprobs import TokenLogprob, TokenOption
 
 
 class Option(msgspec.Struct):
-    """A token that could have been there."""
+    """An alternative token."""
 
     token: str
     logprob: float

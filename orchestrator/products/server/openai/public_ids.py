@@ -1,4 +1,4 @@
-"""The ids of OpenAI's objects: each is the id of a session, with the prefix of its protocol."""
+"""The ids of OpenAI's objects: the id of a session with the prefix of its protocol."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ _SUFFIX: Final = re.compile(r"[0-9a-f]{16}")
 
 @attrs.frozen
 class PublicId:
-    """One kind of ids."""
+    """A kind of ids."""
 
     prefix: str
 
@@ -27,7 +27,7 @@ class PublicId:
         return f"{self.prefix}{id_suffix(session)}"
 
     def session(self, id_: str) -> SessionId | None:
-        """Return the session that an id stands for; None if no session has such an id."""
+        """Return the session of an id; None if the id is not of this kind."""
         suffix = id_.removeprefix(self.prefix)
         if suffix == id_ or not _SUFFIX.fullmatch(suffix):
             return None
@@ -35,13 +35,13 @@ class PublicId:
 
 
 COMPLETION: Final = PublicId("chatcmpl-")
-"""Stands for the first session of a chat completion."""
+"""The ids of chat completions, made from their first sessions."""
 RESPONSE: Final = PublicId("resp_")
 CONVERSATION: Final = PublicId("conv_")
 
 
 def id_suffix(session: SessionRecord) -> str:
-    """Return the part that the ids of an object and of its items share."""
+    """Return the part that the id of an object shares with the ids of its items."""
     return session.id.removeprefix("r_")
 
 
@@ -59,11 +59,11 @@ async def find_object(
 
     Args:
         call: the request.
-        kind: the kind of its id.
-        id_: its id.
+        kind: the kind of the id.
+        id_: the id.
         is_one: returns whether a session is such an object.
-        name: its name in the error.
-        param: where the request says the id.
+        name: the name of the object in an error.
+        param: the place of the id in the request.
         find: finds a session by its id.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The settings of a model that a client asks for, and which of them its agent keeps.
+"""The model settings of a client's request, and which of them its agent applies.
 
-No parameter is ignored in silence. What an agent cannot keep is named in a header of the answer, or
-refused where the server is strict.
+No parameter is ignored silently. A parameter that an agent cannot apply is named in a header of the
+answer, or refused by a strict server.
 """
 
 import re
@@ -16,18 +16,18 @@ from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
 
 IGNORED: Final = "x-ignored-parameters"
-"""The header that names what a request asks for and its agent cannot keep."""
+"""The header that names the parameters that the agent does not apply."""
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MOST_NAMES: Final = 20
 WITHOUT_EFFECT: Final = frozenset(
     {
         *("user", "safety_identifier", "store", "service_tier"),
         *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-        # What is only about speed, padding, or who may ask.
+        # These are only about speed, padding or access.
         *("prediction", "stream_options", "access_programs"),
     }
 )
-"""The parameters that change no answer: nothing is said of them."""
+"""The parameters that change no answer: no header names them."""
 
 
 @attrs.frozen
@@ -35,39 +35,34 @@ class Parameter:
     """One parameter of a request."""
 
     name: str
-    """As the client calls it."""
+    """Its name in the request."""
     setting: str
-    """As `ModelSettings` calls it."""
+    """Its name in `ModelSettings`."""
     value: Any
 
 
 @attrs.frozen
 class KeptSettings:
-    """What an agent keeps of the parameters of a request."""
+    """The parameters of a request that an agent applies."""
 
     settings: Mapping[str, Any]
-    """The settings, as `AnswerTerms` have them."""
+    """The settings, as in `AnswerTerms`."""
     ignored: tuple[str, ...]
-    """The names of the parameters that it does not keep."""
+    """The names of the parameters that it does not apply."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers by which the client is told."""
+        """The headers that tell the client about ignored parameters."""
         if not self.ignored:
             return {}
-        # A client may send any text as a name.
+        # A client may send any text as a name, and a header cannot carry every text.
         shown = [name for name in self.ignored if PLAIN.fullmatch(name)][:MOST_NAMES]
         rest = [] if len(shown) == len(self.ignored) else ["..."]
         return {IGNORED: ", ".join(shown + rest)}
 
 
 def also_ignored(headers: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Return headers that name further parameters, of which it shows late that they are not kept.
-
-    Args:
-        headers: those that name what was ignored from the beginning.
-        names: the further parameters.
-    """
+    """Add further names to the headers that tell about ignored parameters."""
     known = headers.get(IGNORED)
     return {**headers, IGNORED: ", ".join([*([known] if known else []), *names])}
 
@@ -80,18 +75,16 @@ def keep_settings(
     *,
     is_strict: bool,
 ) -> KeptSettings:
-    """Return what an agent keeps of the parameters of a request, or refuse them.
+    """Return the parameters of a request that an agent applies, or refuse the request.
 
     Args:
-        agent: the agent that is asked.
-        parameters: those that are settings of a model; a value of None is left out.
-        unknown: the names of all others.
+        agent: answers the request.
+        parameters: the settings of a model; a value of None is skipped.
+        unknown: the names of all other parameters.
         dialect: the words of the errors.
-        is_strict: refuse what the agent cannot keep.
+        is_strict: whether to refuse parameters that the agent cannot apply.
     """
-    problems = {
-        name: "there is no such setting here" for name in unknown if name not in WITHOUT_EFFECT
-    }
+    problems = {name: "there is no such setting" for name in unknown if name not in WITHOUT_EFFECT}
     kept: dict[str, Parameter] = {}
     for it in parameters:
         if it.value is None:
@@ -107,15 +100,15 @@ def keep_settings(
     if problems and is_strict:
         name, problem = next(iter(problems.items()))
         raise bad_request(
-            f"{agent.name} cannot keep {name!r}: {problem}; leave it out",
+            f"{agent.name} cannot apply {name!r}: {problem}; leave it out",
             param=name,
             code="unsupported_parameter",
         )
     values = {it.setting: it.value for it in kept.values()}
     if values and (problem := _problem(agent, _over_its_own(agent, values))):
-        # One alone can be kept; not all of them together.
+        # Each alone can be applied, but not all together.
         raise dialect.invalid_value(
-            f"{agent.name} cannot keep all of this at once: {problem}",
+            f"{agent.name} cannot apply all these settings together: {problem}",
             next(iter(kept.values())).name,
         )
     return KeptSettings(values, tuple(sorted(problems)))
@@ -127,5 +120,5 @@ def _over_its_own(agent: Agent[Any], values: Mapping[str, Any]) -> ModelSettings
 
 def _problem(agent: Agent[Any], settings: ModelSettings) -> str | None:
     if isinstance(agent, Pipeline):
-        return "it is a pipeline, a program whose agents have settings of their own"
+        return "it is a pipeline, whose agents have their own settings"
     return settings_problem(agent.model, settings)

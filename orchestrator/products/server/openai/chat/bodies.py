@@ -1,7 +1,6 @@
-"""The bodies of `POST /v1/chat/completions`, as OpenAI's clients write and read them.
+"""The bodies of `POST /v1/chat/completions`.
 
-A field that is not here is ignored. A field that is here and not supported is refused in
-`request.py`.
+Unknown fields are ignored. A field that is here but not supported is refused in `request.py`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -40,7 +39,7 @@ class ImagePart(msgspec.Struct, tag_field="type", tag="image_url"):
 
 class File(msgspec.Struct):
     file_data: str | None = None
-    """A data: URL, or its bytes in base64."""
+    """A data: URL, or the bytes of the file in base64."""
     filename: str = ""
     file_id: str | None = None
 
@@ -72,7 +71,7 @@ class User(msgspec.Struct, tag_field="role", tag="user"):
 class Function(msgspec.Struct):
     name: str
     arguments: str
-    """JSON, as text."""
+    """JSON text."""
 
 
 class FunctionCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function"):
@@ -108,7 +107,7 @@ class ToolAnswer(msgspec.Struct, tag_field="role", tag="tool"):
 
 
 class FunctionAnswer(msgspec.Struct, tag_field="role", tag="function"):
-    """The older form of a result: of the last call of that function."""
+    """The older form of a result; it belongs to the last call of that function."""
 
     name: str
     content: str | None
@@ -142,7 +141,7 @@ class ChatTool(msgspec.Struct, kw_only=True):
     """A tool that the client runs itself."""
 
     type: str
-    """`function` or `custom`; others are refused, or ignored by an option of the server."""
+    """`function` or `custom`; others are refused, or ignored if the server has that option."""
     function: FunctionSpec | None = None
     custom: CustomSpec | None = None
 
@@ -160,7 +159,8 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     include_reasoning: bool | None = None
-    """Send what the agent thinks as `reasoning_content`, and in a stream whom it delegates to."""
+    """Send the agent's reasoning as `reasoning_content`; a stream also tells about its
+    delegations."""
     tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, or an object that names a tool."""
@@ -176,16 +176,17 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     reasoning_effort: str | None = None
     metadata: Metadata | None = None
     user: str | None = None
-    """Whom the client asks for: kept with its metadata."""
+    """The client's own user, kept with its metadata."""
     n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = None
-    """How many answers: each is a run of the agent."""
+    """The number of answers: each is a run of the agent."""
     store: bool | None = None
-    """Whether it can be retrieved later; by default it cannot."""
+    """Whether the completion can be retrieved later; false by default."""
     logprobs: bool | None = None
-    """Whether the answer says how likely its tokens were, if the agent's model can."""
+    """Whether the answer has the log probabilities of its tokens, if the agent's model reports
+    them."""
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: ChatFormat | None = None
-    """JSON that the answer has to fit, whatever the agent promises."""
+    """The format that the answer has to fit, instead of the agent's own."""
     modalities: list[str] | None = None
     audio: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     functions: Annotated[list[FunctionSpec], msgspec.Meta(max_length=MOST_PIECES)] | None = None
@@ -234,12 +235,12 @@ class Message(msgspec.Struct, kw_only=True):
     content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: str | None = None
-    """Why the model does not answer, in its words."""
+    """The model's reason for not answering."""
     tool_calls: list[Call] | msgspec.UnsetType = msgspec.UNSET
     function_call: Function | msgspec.UnsetType = msgspec.UNSET
     """For a client that has sent `functions`."""
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
-    """What the agent thought, for a client that asks for it."""
+    """The agent's reasoning, for a client that asks for it."""
 
 
 class Choice(msgspec.Struct, kw_only=True):
@@ -258,7 +259,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     choices: list[Choice]
     usage: ChatUsage
     run_id: str
-    """Where its tree is: `/v1/runs/{run_id}/tree`."""
+    """The id of the run; its tree is at `/v1/runs/{run_id}/tree`."""
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -276,7 +277,7 @@ class Delta(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
     reasoning_content: str | None = None
-    """What the agent thinks, and whom it delegates to, for a client that asks for it."""
+    """The agent's reasoning and delegations, for a client that asks for them."""
     refusal: str | None = None
     tool_calls: list[CallDelta] | None = None
     function_call: Function | None = None
@@ -287,7 +288,7 @@ class ChunkChoice(msgspec.Struct, kw_only=True):
     finish_reason: Finish | None = None
     index: int = 0
     logprobs: ChatLogprobs | None = None
-    """Of a whole message, behind its text."""
+    """Sent after the text of a message, for all its tokens."""
 
 
 class Chunk(msgspec.Struct, kw_only=True):
@@ -299,5 +300,5 @@ class Chunk(msgspec.Struct, kw_only=True):
     choices: list[ChunkChoice]
     run_id: str
     usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
-    """In the last chunk, if the client wants it; null in the others then."""
+    """In the last chunk, if the client asks for it; then null in the others."""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

@@ -1,7 +1,7 @@
-"""From the body of a chat completion to an inbound request.
+"""Converts the body of a chat completion to an inbound request.
 
-Nothing that would change the meaning of an answer is ignored silently: it is refused, and the error
-names the part of the request.
+A parameter that would change the meaning of an answer is never ignored silently: it is refused, and
+the error names it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,19 +64,19 @@ SAMPLING: Final = (
     *("temperature", "top_p", "stop", "seed"),
     *("presence_penalty", "frequency_penalty", "reasoning_effort"),
 )
-"""The parameters that `ModelSettings` has under the same names."""
+"""The parameters that have the same names in `ModelSettings`."""
 
 
 def to_inbound_request(
     call: ApiCall, request: ChatRequest, kind: SessionKind, unknown: Iterable[str]
 ) -> tuple[InboundRequest, Mapping[str, str]]:
-    """Return the inbound request of a body, and the headers that say what of it is ignored.
+    """Return the inbound request of a body, and the headers that name ignored parameters.
 
     Args:
         call: the request.
         request: the body.
         kind: the kind of the session that it opens.
-        unknown: the parameters that the body has besides.
+        unknown: further parameters of the body.
     """
     agent, settings = call.server.agent(request.model), call.server.settings
     _require_supported(request)
@@ -112,7 +112,7 @@ def to_inbound_request(
         terms=AnswerTerms(
             kept.settings,
             schema,
-            # A stream shows it while it comes.
+            # A stream shows the reasoning while it comes.
             keeps_reasoning=bool(request.include_reasoning and not request.stream),
         ),
     )
@@ -122,11 +122,11 @@ def to_inbound_request(
 def _parameters(
     request: ChatRequest, chosen: ChosenTools, *, has_tools: bool
 ) -> Iterator[Parameter]:
-    """Yield the settings of the model that a body asks for."""
+    """Yield the model settings of a body."""
     for name in SAMPLING:
         if (value := getattr(request, name)) is not None:
             yield Parameter(name, name, value)
-    # The newer name is preferred to the older one.
+    # The newer name wins over the older one.
     for name in ("max_completion_tokens", "max_tokens"):
         if (most := getattr(request, name)) is not None:
             yield Parameter(name, "max_output_tokens", most)
@@ -141,13 +141,13 @@ def _parameters(
 
 
 def _unkept(request: ChatRequest) -> Iterator[str]:
-    """Yield the parameters that have no effect as they are."""
+    """Yield the parameters whose values have no effect."""
     if request.top_logprobs and not request.logprobs:
         yield "top_logprobs"
 
 
 def _metadata(request: ChatRequest) -> dict[str, str]:
-    """Return the client's own notes."""
+    """Return the client's metadata."""
     notes = dict(request.metadata or {})
     if request.user:
         notes.setdefault("user", request.user)
@@ -155,13 +155,13 @@ def _metadata(request: ChatRequest) -> dict[str, str]:
 
 
 def _require_supported(request: ChatRequest) -> None:
-    """Refuse options that would change the meaning of the answer, and are not supported."""
+    """Refuse unsupported options that would change the meaning of the answer."""
     if request.audio is not None or set(request.modalities or ()) - {"text"}:
         param = "modalities" if request.audio is None else "audio"
-        raise bad_request("an agent answers in text only", param=param)
+        raise bad_request("an agent answers only in text", param=param)
     if request.web_search_options is not None:
         raise bad_request(
-            "an agent searches with the tools that it has: leave this out",
+            "an agent searches with its own tools: leave out 'web_search_options'",
             param="web_search_options",
         )
     if request.stream_options is not None and not request.stream:
@@ -196,7 +196,7 @@ def _definition(tool: ChatTool, param: str) -> ToolDefinition:
     if tool.type == FUNCTION and tool.function is not None:
         return _function(tool.function, f"{param}.function.name")
     if tool.type == FUNCTION or tool.custom is None:
-        raise CHAT.invalid_value(f"a {tool.type} tool has a name", f"{param}.{tool.type}")
+        raise CHAT.invalid_value(f"a {tool.type} tool needs a name", f"{param}.{tool.type}")
     form = tool.custom.format
     grammar = form.grammar if isinstance(form, ChatGrammar) else None
     return ToolDefinition(
@@ -221,8 +221,8 @@ def _function(function: FunctionSpec, param: str) -> ToolDefinition:
 def _require_goal(
     agent: Agent[Any], message: UserMessage | None, tools: tuple[Tool, ...], param: str
 ) -> None:
-    """Refuse a conversation that a pipeline cannot be given."""
-    reason = f"{agent.name} is a pipeline, a program that is given the last user message"
+    """Refuse a conversation that a pipeline cannot take."""
+    reason = f"{agent.name} is a pipeline, which takes only the last user message"
     if tools:
         raise bad_request(f"{reason}: it calls no tools of a client", param="tools")
     if message is None:
@@ -238,9 +238,9 @@ def _instructions(request: ChatRequest) -> Iterator[str]:
 
 
 def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
-    """Yield the conversation, without its instructions."""
+    """Yield the messages of the conversation, without its instructions."""
     last_calls: dict[str, str] = {}
-    """The ids of the last calls of functions that have none, by the function."""
+    """The ids of the last function calls without an id, by function."""
     for index, message in enumerate(request.messages):
         param = f"messages[{index}]"
         match message:
@@ -285,7 +285,7 @@ def _user(message: User, param: str) -> EarlierMessage:
                 case _:
                     assert_never(part)
         except DefinitionError as exc:
-            raise CHAT.invalid_value(f"this part is wrong: {exc}", part_param) from exc
+            raise CHAT.invalid_value(f"this part is invalid: {exc}", part_param) from exc
     return EarlierMessage(role="user", text="\n\n".join(texts), parts=tuple(parts))
 
 
@@ -315,7 +315,7 @@ def _unnamed_call(function: Function, index: int, param: str) -> ToolCall:
 def _file(file: File, param: str) -> Part:
     if file.file_data is None:
         raise bad_request(
-            "no files are kept here: send file_data, as a data: URL", param=f"{param}.file"
+            "the server stores no files: send file_data as a data: URL", param=f"{param}.file"
         )
     return file_from_data(file.file_data, name=file.filename)
 

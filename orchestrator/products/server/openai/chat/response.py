@@ -1,4 +1,4 @@
-"""From a session to the body of its chat completion."""
+"""Makes the body of a chat completion from its sessions."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ from orchestrator.products.server.session_status import (
 
 
 def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
-    """Return the answers of sessions that have one, also if that ends too soon."""
+    """Return the answers of sessions that have one, complete or cut."""
     first = sessions[0]
     return ChatCompletion(
         id=COMPLETION.of(first),
@@ -75,11 +75,13 @@ def _choice(session: SessionRecord, number: int) -> Choice:
 
 
 def _logprobs_of(session: SessionRecord, text: str) -> Sequence[TokenLogprob]:
-    """Return how likely the tokens of an answer are, if its client asks, and its model knows."""
+    """Return the log probabilities of an answer's tokens, if its client asks and its model has
+    them.
+    """
     if not wants_logprobs(session):
         return ()
     said = agent_messages(session)
-    # A typed answer may be written anew, with other tokens.
+    # A typed answer may be encoded again, with other tokens.
     return said[-1].logprobs if said and said[-1].text == text else ()
 
 
@@ -89,7 +91,7 @@ def _reasoning_of(session: SessionRecord) -> str:
 
 
 def finish_of(session: SessionRecord) -> Finish:
-    """Return why an answer ends."""
+    """Return the reason why an answer ends."""
     if (reason := cut_reason(session)) is not None:
         return reason
     if not client_calls(session):
@@ -98,7 +100,7 @@ def finish_of(session: SessionRecord) -> Finish:
 
 
 def calls_of(session: SessionRecord) -> list[Call]:
-    """Return the calls that the client is to run."""
+    """Return the calls that the client has to run."""
     custom = custom_tools_of(session)
     return [
         CustomCall(id=it.id, custom=CustomInput(it.name, custom_input(it)))
@@ -114,7 +116,7 @@ def function_call(call: ToolCall) -> FunctionCall:
 
 
 def function_of(calls: Sequence[Call]) -> Function:
-    """Return the first call in the older form, which has no more than one."""
+    """Return the first call in the older form, which allows only one."""
     first = calls[0]
     assert isinstance(first, FunctionCall), "there are functions only"
     return first.function

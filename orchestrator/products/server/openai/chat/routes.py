@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: an agent takes one turn while the client waits.
 
-Nothing can be delivered afterwards. So every task is joined, and a client that disconnects cancels
-the whole tree: nothing of it runs any more when the request has ended.
+No result can be delivered later. So every task is joined, and a client that disconnects cancels the
+whole tree: no task runs on after the request.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
     "/v1/chat/completions",
     Scope.RUN,
     Answer(
-        "Its answer, or a stream of chunks",
+        "The answer, or a stream of chunks",
         ChatCompletion,
         media_types=("application/json", SSE_MEDIA_TYPE),
     ),
@@ -59,7 +59,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
     sessions = await begin_choices(call, [inbound] * (request.n or 1))
     wait = wait_for_turns(call, sessions)
     if request.stream:
-        # No checkpoint before the stream is called: from then on it owns the turns.
+        # No checkpoint before the stream is called, which then owns the turns.
         return chat_stream(
             call.journal,
             sessions,
@@ -77,7 +77,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
 
 
 def _lacks_logprobs(choice: Choice) -> bool:
-    """Return whether a text has none: its model sent none, or a secret was in it."""
+    """Return whether a text lacks log probabilities: no model sent them, or it had a secret."""
     return bool(choice.message.content) and choice.logprobs is None
 
 

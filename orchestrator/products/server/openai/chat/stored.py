@@ -1,7 +1,7 @@
-"""Chat completions that are stored: retrieved, listed, changed and deleted by their clients.
+"""Stored chat completions, which clients retrieve, list, change and delete.
 
-A chat with `store: true` is its session, with a label that says so. The list looks for the facts
-that have this label, and loads no session but those on its page.
+A chat with `store: true` is its session, marked in a state. The list finds the facts with this
+state, and loads only the sessions on its page.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ class StoredChatState(SessionState, frozen=True):
     NAME: ClassVar[str] = "stored_chat"
     is_stored: bool = False
     instructions: str = ""
-    """The system and developer messages of a chat that is stored."""
+    """The system and developer messages of a stored chat."""
 
 
 @attrs.frozen(kw_only=True)
 class StoredQuery:
-    """Which stored chats are listed; `metadata[name]=text` leaves out those with another text."""
+    """The page and filters of a list of stored chats; `metadata[name]=text` is a filter, too."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "asc"
@@ -57,7 +57,7 @@ class StoredQuery:
 
 
 class StoredCompletion(ChatCompletion, kw_only=True):
-    """A chat completion, with the notes of its client."""
+    """A chat completion with the client's metadata."""
 
     metadata: dict[str, str]
 
@@ -67,7 +67,7 @@ class StoredCompletions(Page[StoredCompletion], kw_only=True):
 
 
 class ChangedCompletion(msgspec.Struct, kw_only=True):
-    """What is to be changed of a stored chat."""
+    """The changes of a stored chat completion."""
 
     metadata: Metadata | None
 
@@ -79,7 +79,7 @@ class CompletionDeleted(msgspec.Struct, kw_only=True):
 
 
 class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message that a stored chat was asked with."""
+    """A message that a stored chat completion answers."""
 
     id: str
     role: str
@@ -97,7 +97,7 @@ _COMPLETION: Final = Answer("The chat completion", StoredCompletion)
 
 
 def stored_state(request: ChatRequest, instructions: str) -> StoredChatState:
-    """Return the state by which a chat is stored, if its client wants that."""
+    """Return the state that stores a chat, if its client asks for that."""
     if not request.store:
         return StoredChatState()
     return StoredChatState(is_stored=True, instructions=instructions)
@@ -105,7 +105,7 @@ def stored_state(request: ChatRequest, instructions: str) -> StoredChatState:
 
 @operation("GET", _PATH, Scope.READ, _COMPLETION)
 async def get_completion(call: ApiCall) -> Response:
-    """A chat completion that is stored."""
+    """Return a stored chat completion."""
     return await _show(call, await _find(call))
 
 
@@ -119,7 +119,9 @@ async def update_completion(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", CompletionDeleted))
+@operation(
+    "DELETE", _PATH, Scope.STEER, Answer("The chat completion is deleted", CompletionDeleted)
+)
 async def delete_completion(call: ApiCall) -> Response:
     """Delete a stored chat completion."""
     session = await _find(call)
@@ -133,12 +135,12 @@ async def delete_completion(call: ApiCall) -> Response:
     "GET",
     "/v1/chat/completions",
     Scope.READ,
-    Answer("A page of them", StoredCompletions),
+    Answer("A page of chat completions", StoredCompletions),
     query=StoredQuery,
     errors=(404,),
 )
 async def list_completions(call: ApiCall) -> Response:
-    """The chat completions that are stored."""
+    """List stored chat completions."""
     query = call.query(StoredQuery)
     metadata = _metadata_in(call.request.query_params)
     found: list[StoredCompletion] = []
@@ -157,7 +159,7 @@ async def list_completions(call: ApiCall) -> Response:
         if len(found) > query.limit:
             break
     if not has_begun:
-        raise not_found(f"there is no completion {query.after!r} to go on after")
+        raise not_found(f"there is no completion {query.after!r} to continue the list after")
     page = {it.id: it for it in found[: query.limit]}
     return json_response(StoredCompletions.of(page, has_more=len(found) > query.limit))
 
@@ -166,22 +168,22 @@ async def list_completions(call: ApiCall) -> Response:
     "GET",
     f"{_PATH}/messages",
     Scope.READ,
-    Answer("A page of them", StoredMessages),
+    Answer("A page of messages", StoredMessages),
     query=ItemsQuery,
 )
 async def list_messages(call: ApiCall) -> Response:
-    """The messages that a stored chat completion answers."""
+    """List the messages that a stored chat completion answers."""
     asked = call.query(ItemsQuery)
     session = await _find(call)
     messages = {it.id: it for it in _messages(session)}
-    # Of messages the oldest come first, unless the client wants otherwise.
+    # The oldest messages come first by default.
     if "order" not in call.request.query_params:
         asked = attrs.evolve(asked, order="asc")
     return json_response(StoredMessages.select(messages, asked))
 
 
 async def _stored(call: ApiCall, query: StoredQuery) -> list[SessionId]:
-    """Return the stored chats that the key of a request sees, in their order."""
+    """Return the stored chats that the key of a request sees, in the requested order."""
     await trio.lowlevel.checkpoint()
     opened: list[tuple[float, SessionId]] = []
     for journal in call.server.journals:
@@ -236,7 +238,7 @@ async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:
 
 
 def _messages(session: SessionRecord) -> list[StoredMessage]:
-    """Return what a chat was asked with: all before the first answer of its agent."""
+    """Return the messages of the request: all before the first answer of the agent."""
     found: list[StoredMessage] = []
 
     def add(role: str, content: str | None, **more: Any) -> None:

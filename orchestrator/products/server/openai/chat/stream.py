@@ -1,8 +1,8 @@
-"""A chat completion as a stream: the agent's text as it comes, and one end.
+"""A chat completion as a stream: the agent's text as it comes, then one end.
 
 The response begins with the first text. So an agent that fails before that is answered with the
-status of its failure, which every client understands. But no client waits for ever for headers: the
-official one gives up after ten minutes, and proxies after one or so. So a stream begins at the
+status of its failure, which every client understands. But clients do not wait for headers for ever:
+the official one gives up after ten minutes, and proxies after about one. So a stream begins at the
 latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
@@ -48,12 +48,12 @@ from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS, EventS
 
 DONE: Final = b"[DONE]"
 SEPARATOR: Final = "\n\n"
-"""Stands between two messages of an agent."""
+"""The text between two messages of an agent."""
 NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
 Encode: TypeAlias = Callable[[Chunk], bytes | None]
-"""Writes a chunk in the words of a protocol; None leaves it out."""
+"""Encodes a chunk for a protocol; None leaves it out."""
 
 
 def chat_stream(
@@ -68,12 +68,12 @@ def chat_stream(
     """Respond with the texts of agents, each text as one choice.
 
     Args:
-        journal: has the sessions.
+        journal: the journal of the sessions.
         sessions: sessions of one turn, in the order of the choices.
-        take_turns: waits for their turns, which are cancelled when the client disconnects.
-        options: what is sent besides the text.
-        include_reasoning: send what the agents think, and whom they delegate to, too.
-        encode: writes the chunks.
+        take_turns: waits for their turns, and is cancelled when the client disconnects.
+        options: whether to send the usage.
+        include_reasoning: whether to send the reasoning and the delegations of the agents, too.
+        encode: encodes the chunks.
     """
     return EventStream(
         partial(
@@ -100,7 +100,7 @@ async def _send_all(
     include_reasoning: bool,
     encode: Encode,
 ) -> None:
-    """Send all choices beside each other, and the end."""
+    """Send all choices concurrently, then the end."""
     chunks = _Chunks(writer, sessions[0], encode, has_usage=options.include_usage)
     choices = [
         _ChoiceChunks(journal, it, number, chunks, include_reasoning)
@@ -110,7 +110,7 @@ async def _send_all(
         await choices[0].send_all()
     else:
         with raising_one_error():
-            # Owns the choices: one that fails ends the stream.
+            # Owns the choices: a failure of one ends the stream.
             async with trio.open_nursery() as nursery:
                 for choice in choices:
                     nursery.start_soon(choice.send_all)
@@ -118,7 +118,7 @@ async def _send_all(
 
 
 class _Chunks:
-    """Writes the chunks of one completion, which all have its name and its time."""
+    """Writes the chunks of one completion, which share its id and time."""
 
     def __init__(
         self, writer: EventWriter, session: SessionRecord, encode: Encode, *, has_usage: bool
@@ -137,7 +137,7 @@ class _Chunks:
         await self._write(self._make([choice], None))
 
     async def end(self, total: Usage) -> None:
-        """Send what all choices have used, if the client wants it, and the end."""
+        """Send the usage of all choices, if the client asks for it, and the end."""
         if self._has_usage:
             await self._write(self._make([], chat_usage(total)))
         await self._writer.send_event(DONE)
@@ -175,10 +175,10 @@ class _ChoiceChunks:
         self._item = -1
         """The number of the agent's message that was sent last."""
         self._sent: list[str] = []
-        """The pieces of that message which were sent."""
+        """The pieces of that message that were sent."""
 
     async def send_all(self) -> None:
-        """Send the agent's text and the end of it, or raise why there is no answer."""
+        """Send the agent's text and its end, or raise an error if there is no answer."""
         async with open_updates(
             self._journal, self._session, has_progress=self._include_reasoning
         ) as next_update:
@@ -186,7 +186,7 @@ class _ChoiceChunks:
             while update is not None:
                 await self._begin()
                 if isinstance(update, list):
-                    # All that is there by now in one chunk, so that it stays close to the text.
+                    # All pieces so far in one chunk, so that progress stays close to the text.
                     await self._send_chunk(
                         Delta(reasoning_content="".join(it.text for it in update))
                     )
@@ -226,7 +226,7 @@ class _ChoiceChunks:
     def _rest(self, full: FullText) -> str:
         """Return the part of a message that was not sent while the model wrote it."""
         text, sent = full.message.text, "".join(self._sent)
-        # Sent text cannot be taken back: where the durable message differs, it follows whole.
+        # Sent text cannot be taken back: if the durable message differs, all of it follows.
         return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
     async def _send_end(self) -> None:
@@ -261,7 +261,7 @@ def _repaired() -> HttpError:
     return HttpError(
         500,
         "the answer did not fit its schema, and was repaired after a part of it had been sent;"
-        " the run has it, and a request without 'stream' gets it",
+        " the run has the repaired answer; a request without 'stream' would return it",
         code="output_repaired",
         type="server_error",
     )

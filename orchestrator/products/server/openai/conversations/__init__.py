@@ -1,1 +1,1 @@
-"""Conversations of OpenAI's protocol: items that responses read, and add to."""
+"""Conversations of OpenAI's protocol: items that responses read and add to."""

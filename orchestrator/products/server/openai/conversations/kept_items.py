@@ -1,8 +1,9 @@
-"""The items of a conversation: the state of a session in which no agent works.
+"""The items of a conversation: the state of a session without an agent.
 
-A response that goes on with a conversation is `pending` in the state before the response is
-opened: until that is over, no other one begins. The next request about the conversation adds the
-output, or takes the input back if there is none. So a crash loses no item, and adds none twice.
+The state names the response that continues the conversation as `pending`, before the response is
+opened: until the response is over, no other one begins. The next request about the conversation
+adds the output, or removes the input if there is no output. So a crash loses no item and adds none
+twice.
 """
 
 import re
@@ -45,9 +46,9 @@ class ConversationState(SessionState, frozen=True):
     items: Entries[dict[str, Any]] = msgspec.field(default_factory=dict)
     """The items, by their numbers."""
     next: int = 0
-    """The number of the next item: no number is given twice."""
+    """The number of the next item: no number is used twice."""
     pending: SessionId = SessionId("")
-    """The session of the response that is under way; empty if there is none."""
+    """The session of the response under way; empty if there is none."""
     pending_from: int = 0
     """The number of the first item that was added for that response."""
 
@@ -59,12 +60,9 @@ def is_conversation(session: SessionRecord) -> bool:
 async def find_conversation(
     call: ApiCall, conversation: str, *, param: str | None = None
 ) -> SessionRecord:
-    """Return a conversation, with the items of all responses that are over.
+    """Return a conversation, with the items of all finished responses.
 
-    Args:
-        call: the request.
-        conversation: its id.
-        param: where the request says it.
+    `param` names the id in an error.
     """
     session = await find_object(
         call, CONVERSATION, conversation, is_conversation, "conversation", param=param
@@ -74,7 +72,7 @@ async def find_conversation(
 
 
 async def settle(call: ApiCall, session: SessionRecord) -> None:
-    """Add the output of a response that is over, or take back the input of one that failed."""
+    """Add the output of a finished response, or remove the input of a failed one."""
     await trio.lowlevel.checkpoint()
     pending = session.state(ConversationState).pending
     if not pending:
@@ -82,7 +80,7 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
     try:
         response = await find_run(call, pending)
     except UnknownIdError:
-        response = None  # a crash came before it, or it was pruned
+        response = None  # a crash came before it was opened, or it was pruned
     is_idle = response is None or response.has_nothing_pending
     if response is not None and not (is_idle or is_over(response)):
         return
@@ -93,7 +91,7 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
     added = await prepare(call, output, session)
     state = session.state(ConversationState)
     if state.pending != pending or session.deleted:
-        return  # another request was quicker
+        return  # another request was faster
     removed = [] if is_answered else [it for it in state.items if int(it) >= state.pending_from]
     call.journal.door.change_state(
         session,
@@ -107,12 +105,9 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
 async def prepare(
     call: ApiCall, items: Sequence[Mapping[str, Any]], session: SessionRecord | None = None
 ) -> list[dict[str, Any]]:
-    """Return items as they are kept: complete, with ids, and without secrets.
+    """Return items in their stored form: complete, with ids, and without secrets.
 
-    Args:
-        call: the request.
-        items: as they were sent.
-        session: the conversation that they are added to, if there is one already.
+    `session` is the conversation that they are added to, if it exists.
     """
     await trio.lowlevel.checkpoint()
     redactor = call.journal.read.redactor
@@ -129,13 +124,13 @@ async def prepare(
             item["id"] = f"{prefix}_{token_hex(12)}"
         taken.add(item["id"])
         prepared.append(item)
-        # A text without its secret is another one: it is searched once more, ahead.
+        # The completed item may have new texts, which are searched ahead, too.
         await search_ahead(redactor, texts_in(item))
     return prepared
 
 
 def _complete(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item with all that the types of clients ask for."""
+    """Return an item with all fields that the types of clients require."""
     item = {"type": "message", **item}
     if item["type"] in _PREFIXES and not item.get("status"):
         item["status"] = "completed"
@@ -156,7 +151,7 @@ class KeptItems:
 
     @property
     def is_locked(self) -> bool:
-        """Whether a response is under way: what it was given is not shown until it is over."""
+        """Whether a response is under way: its input is hidden until it is over."""
         return bool(self.state.pending)
 
     @property
@@ -169,15 +164,15 @@ class KeptItems:
         return self.state.next
 
     def require_unlocked(self, version: int | None = None) -> None:
-        """Refuse to add to a conversation to which another request adds.
+        """Refuse to add to a conversation while another request adds to it.
 
-        Args:
-            version: as it was when the request read the items.
+        `version` is the version that the request has read.
         """
         if self.is_locked or version not in {None, self.version}:
             raise HttpError(
                 400,
-                "another response of this conversation is under way: ask again when it is over",
+                "another response of this conversation is under way: send the request again when"
+                " it is over",
                 code="conversation_locked",
                 param="conversation",
             )
@@ -198,12 +193,12 @@ class KeptItems:
                 yield number, item
 
     def as_input(self) -> list[Item]:
-        """Return the items as those of an input."""
+        """Return the items in the form of an input."""
         return msgspec.convert([*self.shown().values()], list[Item])
 
 
 def numbered(items: Iterable[dict[str, Any]], first: int = 0) -> Entries[dict[str, Any]]:
-    """Return items by their numbers, which begin with this one."""
+    """Return items by their numbers, counted from `first`."""
     return {str(number): item for number, item in enumerate(items, first)}
 
 
@@ -213,14 +208,14 @@ class ContinuedConversation:
 
     kept: KeptItems
     items: list[Item]
-    """What the response reads of it."""
+    """The items that the response reads."""
     ids: frozenset[str]
     version: int
     added: list[dict[str, Any]]
-    """The input of the response, as it is kept."""
+    """The input of the response, in its stored form."""
 
     def require_unchanged(self) -> None:
-        """Refuse the response if another one has begun since this was read."""
+        """Refuse the response if another one has begun since the items were read."""
         self.kept.require_unlocked(self.version)
 
     def begin(self, call: ApiCall, response: SessionId) -> None:
@@ -239,17 +234,11 @@ class ContinuedConversation:
 async def continue_conversation(
     call: ApiCall, session: SessionRecord, given: Sequence[Mapping[str, Any]] | None
 ) -> ContinuedConversation:
-    """Return a conversation for a response that is to continue it.
-
-    Args:
-        call: the request.
-        session: the conversation.
-        given: the input of the response.
-    """
+    """Return a conversation for a response that continues it with the input `given`."""
     kept = KeptItems(session)
     kept.require_unlocked()
     version, items, ids = kept.version, kept.as_input(), frozenset(kept.shown())
-    # A reference adds nothing that is not there already.
+    # A reference adds no new item.
     own = [it for it in given or () if it.get("type") != "item_reference"]
     return ContinuedConversation(
         kept=kept, items=items, ids=ids, version=version, added=await prepare(call, own, session)

@@ -1,4 +1,4 @@
-"""`/v1/conversations`: items that stay, whichever agent answers them.
+"""`/v1/conversations`: items that stay, independent of the agents that answer them.
 
 A response that names a conversation reads its items, and adds its own input and output.
 """
@@ -30,32 +30,32 @@ from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
 MOST_ITEMS: Final = 20
-"""How many items one request may add."""
+"""The most items that one request may add."""
 
 
 class NewConversation(msgspec.Struct, kw_only=True):
-    """A conversation that is to be kept."""
+    """A new conversation."""
 
     items: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MOST_ITEMS)] | None = None
-    """The items that it begins with, as in the input of a response."""
+    """The first items, as in the input of a response."""
     metadata: Metadata | None = None
 
 
 class ChangedConversation(msgspec.Struct, kw_only=True):
-    """What is to be changed of a conversation."""
+    """The changes of a conversation."""
 
     metadata: Metadata | None
 
 
 class NewItems(msgspec.Struct, kw_only=True):
-    """Items that are to be added."""
+    """Items to add to a conversation."""
 
     items: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_ITEMS)]
     """As in the input of a response."""
 
 
 class Conversation(msgspec.Struct, kw_only=True):
-    """A conversation: its items are a list of their own."""
+    """A conversation; its items are listed separately."""
 
     id: str
     created_at: int
@@ -87,7 +87,7 @@ _CONVERSATION: Final = Answer("The conversation", Conversation)
     takes_idempotency_key=True,
 )
 async def create_conversation(call: ApiCall) -> Response:
-    """Keep a conversation that responses go on with."""
+    """Create a conversation that responses continue."""
     body = await call.body(NewConversation)
     await _check(call, body.items or ())
     items = await prepare(call, body.items or ())
@@ -110,7 +110,7 @@ async def create_conversation(call: ApiCall) -> Response:
 
 @operation("GET", _PATH, Scope.READ, _CONVERSATION)
 async def get_conversation(call: ApiCall) -> Response:
-    """A conversation, without its items."""
+    """Return a conversation without its items."""
     return await _show(call, await find_conversation(call, call.path("conversation")))
 
 
@@ -124,9 +124,9 @@ async def update_conversation(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", ConversationDeleted))
+@operation("DELETE", _PATH, Scope.STEER, Answer("The conversation is deleted", ConversationDeleted))
 async def delete_conversation(call: ApiCall) -> Response:
-    """Delete a conversation, with its items."""
+    """Delete a conversation with its items."""
     session = await find_conversation(call, call.path("conversation"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
@@ -156,11 +156,11 @@ async def create_items(call: ApiCall) -> Response:
     "GET",
     f"{_PATH}/items",
     Scope.READ,
-    Answer("A page of them", ConversationItems),
+    Answer("A page of items", ConversationItems),
     query=ItemsQuery,
 )
 async def list_items(call: ApiCall) -> Response:
-    """The items of a conversation."""
+    """List the items of a conversation."""
     query = call.query(ItemsQuery)
     session = await find_conversation(call, call.path("conversation"))
     page = ConversationItems.select(KeptItems(session).shown(), query)
@@ -170,7 +170,7 @@ async def list_items(call: ApiCall) -> Response:
 
 @operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
 async def get_item(call: ApiCall) -> Response:
-    """One item of a conversation."""
+    """Return one item of a conversation."""
     session = await find_conversation(call, call.path("conversation"))
     item = KeptItems(session).shown().get(call.path("item"))
     if item is None:
@@ -199,7 +199,7 @@ async def _check(call: ApiCall, items: Sequence[dict[str, Any]]) -> None:
         read = msgspec.convert(items, list[Item])
     except msgspec.ValidationError as exc:
         raise HttpError(
-            400, f"an item is wrong: {exc}", code="invalid_body", param="items"
+            400, f"an item is invalid: {exc}", code="invalid_body", param="items"
         ) from exc
     instructions, messages = read_items(read, "items")
     await call.take_texts([*instructions, *(it.text for it in messages)])
@@ -220,7 +220,7 @@ async def _add(
 
 
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
-    """Respond with a conversation as it is now, once that is durable."""
+    """Respond with the present state of a conversation, once it is durable."""
     await trio.lowlevel.checkpoint()
     created = session.tree[session.root.id].requested
     body = Conversation(
@@ -231,7 +231,7 @@ async def _show(call: ApiCall, session: SessionRecord) -> Response:
 
 
 def _no_item(call: ApiCall) -> HttpError:
-    return HttpError(404, f"there is no item {call.path('item')!r} in it", code="not_found")
+    return HttpError(404, f"there is no item {call.path('item')!r}", code="not_found")
 
 
 OPERATIONS: Final = (

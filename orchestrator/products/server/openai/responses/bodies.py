@@ -1,7 +1,6 @@
-"""The bodies of `/v1/responses`, as OpenAI's clients write and read them.
+"""The bodies of `/v1/responses`.
 
-A field that is not here is ignored. A field that is here and not supported is refused in
-`request.py`.
+Unknown fields are ignored. A field that is here but not supported is refused in `request.py`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -34,7 +33,7 @@ class InputFile(
     msgspec.Struct, kw_only=True, tag_field="type", tag="input_file", omit_defaults=True
 ):
     file_data: str | None = None
-    """A data: URL, or its bytes in base64."""
+    """A data: URL, or the bytes of the file in base64."""
     file_url: str | None = None
     filename: str | None = None
     file_id: str | None = None
@@ -44,7 +43,7 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
     text: str
     annotations: list[Any] = []
     logprobs: list[Any] = []
-    """How likely its tokens were, for a client that asks; what is sent back is not read."""
+    """The log probabilities of its tokens, for a client that asks; ignored in an input."""
 
 
 class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
@@ -68,30 +67,30 @@ ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
 class Item(msgspec.Struct, kw_only=True):
     """An item of the input: a message, a call, its result, or a reference to one.
 
-    An item of reasoning is read by its `encrypted_content`, and left out without it.
+    An item of reasoning is read by its `encrypted_content`, and ignored without it.
     """
 
     type: str = "message"
     """`message`, `function_call`, `function_call_output`, `custom_tool_call`,
     `custom_tool_call_output`, `item_reference` or `reasoning`."""
     id: str | None = None
-    """Of a reference: the id of an item of a stored response."""
+    """For a reference: the id of an item of a stored response."""
     role: Literal["user", "assistant", "system", "developer"] = "user"
-    """Of a message."""
+    """For a message."""
     content: ItemContent = ""
-    """Of a message."""
+    """For a message."""
     call_id: str = ""
-    """Of a call and of its result."""
+    """For a call and its result."""
     name: str = ""
-    """Of a call: the function, or the custom tool."""
+    """For a call: the function or the custom tool."""
     arguments: str = ""
-    """Of a call of a function: JSON, as text."""
+    """For a call of a function: JSON text."""
     input: str = ""
-    """Of a call of a custom tool."""
+    """For a call of a custom tool."""
     encrypted_content: str | None = None
-    """Of reasoning."""
+    """For reasoning."""
     output: ItemContent = ""
-    """Of a result."""
+    """For a result."""
 
 
 class ResponseGrammar(msgspec.Struct, kw_only=True, tag_field="type", tag="grammar"):
@@ -117,9 +116,9 @@ class ResponseTool(msgspec.Struct, kw_only=True):
 
 class TextConfig(msgspec.Struct):
     format: ResponseFormat | None = None
-    """JSON that the answer has to fit, whatever the agent promises."""
+    """The format that the answer has to fit, instead of the agent's own."""
     verbosity: str | None = None
-    """How much the model is to say: no agent keeps it."""
+    """The wanted length of the answer: no agent applies it."""
 
 
 Summary: TypeAlias = Literal["auto", "concise", "detailed"]
@@ -127,9 +126,9 @@ Summary: TypeAlias = Literal["auto", "concise", "detailed"]
 
 class Reasoning(msgspec.Struct, kw_only=True):
     effort: str | None = None
-    """How much the model is to think before it answers."""
+    """The effort of the model's reasoning before it answers."""
     summary: Summary | None = None
-    """Show what it thinks, as far as its provider does."""
+    """Show the model's reasoning, if its provider does."""
     generate_summary: Summary | None = None
     """The older name of `summary`."""
 
@@ -149,11 +148,11 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     previous_response_id: str | None = None
     """The response whose conversation this one continues."""
     conversation: str | ConversationRef | None = None
-    """The conversation that this response reads, and adds to."""
+    """The conversation that this response reads and adds to."""
     store: bool | None = None
-    """Whether it can be retrieved later; by default it can."""
+    """Whether the response can be retrieved later; true by default."""
     background: bool | None = None
-    """Whether it runs on after the request."""
+    """Whether the response goes on after the request."""
     stream: bool | None = None
     include_progress: bool | None = None
     """Whether a stream tells when tasks below the agent begin and end."""
@@ -167,19 +166,20 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None = None
     reasoning: Reasoning | None = None
     truncation: Literal["disabled", "auto"] | None = None
-    """`auto` is ignored: whether an agent compacts a conversation is part of its definition."""
+    """`auto` is ignored: an agent's definition says whether it compacts a conversation."""
     user: str | None = None
-    """Whom the client asks for: kept with its metadata."""
+    """The client's own user, kept with its metadata."""
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
-    """How many other tokens the answer names for each of its own, if the agent's model can."""
+    """The number of alternatives for each token of the answer, if the agent's model reports them.
+    """
     prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 
 
 class GivenInput(msgspec.Struct):
-    """The input of a request as it was sent: a conversation keeps it so."""
+    """The input of a request as it was sent, in which form a conversation stores it."""
 
     input: str | list[dict[str, Any]] | None = None
 
@@ -205,7 +205,7 @@ class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message")
 
 
 class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
-    """A function that the client is to run."""
+    """A function that the client has to run."""
 
     id: str
     call_id: str
@@ -215,7 +215,7 @@ class CallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_cal
 
 
 class CustomCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call"):
-    """A custom tool that the client is to run."""
+    """A custom tool that the client has to run."""
 
     id: str
     call_id: str
@@ -229,12 +229,12 @@ class SummaryText(msgspec.Struct, tag_field="type", tag="summary_text"):
 
 
 class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
-    """What the agent's model thought before what follows."""
+    """The model's reasoning before the next item."""
 
     id: str
     summary: list[SummaryText]
     encrypted_content: str | None = None
-    """Stands for the reasoning itself, which the journal has: the client sends it back."""
+    """A reference to the reasoning in the journal, which the client sends back."""
     status: Progress
 
 
@@ -255,7 +255,7 @@ class InputMessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="mess
 
 
 class CallOutputItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call_output"):
-    """What a function returned."""
+    """The result of a function."""
 
     id: str
     call_id: str
@@ -266,7 +266,7 @@ class CallOutputItem(msgspec.Struct, kw_only=True, tag_field="type", tag="functi
 class CustomCallOutputItem(
     msgspec.Struct, kw_only=True, tag_field="type", tag="custom_tool_call_output"
 ):
-    """What a custom tool returned."""
+    """The result of a custom tool."""
 
     id: str
     call_id: str
@@ -314,7 +314,7 @@ Code: TypeAlias = Literal["rate_limit_exceeded", "invalid_prompt", "server_error
 
 
 class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
     code: Code
     """The nearest code that OpenAI's clients know."""
@@ -323,11 +323,11 @@ class ResponseError(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`, `cancelled` or
     `internal`."""
     retry_after: float | None = None
-    """After how many seconds it may be worth trying again."""
+    """The seconds after which a retry may help."""
 
 
 class IncompleteDetails(msgspec.Struct):
-    """Why an answer ends too soon."""
+    """The reason why an answer is cut off."""
 
     reason: Literal["max_output_tokens", "content_filter"]
 
@@ -343,11 +343,11 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     background: bool
     store: bool
     run: str
-    """Where its tree is: `/v1/runs/{run}/tree`."""
+    """The id of the run; its tree is at `/v1/runs/{run}/tree`."""
     completed_at: int | None = None
     error: ResponseError | None = None
     usage: ResponseUsage | None = None
-    """Of the whole tree, when it is over."""
+    """The usage of the whole tree, when the response is over."""
     instructions: str | None = None
     previous_response_id: str | None = None
     conversation: ConversationRef | None = None

@@ -1,7 +1,7 @@
-"""`POST /v1/responses/input_tokens`: how many tokens an agent would read; nothing is run.
+"""`POST /v1/responses/input_tokens`: estimates the input tokens of a response without running it.
 
-It counts what the first call of the agent's model reads, as budgets estimate it: by the length of
-texts, images and files. What a function of the agent makes as its instructions is not counted.
+It estimates the input of the first model call as budgets do, by the length of texts, images and
+files. Instructions that a function of the agent makes are not counted.
 """
 
 from typing import Final, Literal
@@ -21,7 +21,7 @@ from orchestrator.products.server.operation import Answer, operation
 
 
 class InputTokens(msgspec.Struct, kw_only=True):
-    """An estimate."""
+    """An estimate of the input tokens."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
@@ -36,7 +36,7 @@ class InputTokens(msgspec.Struct, kw_only=True):
     errors=(404, 409, 503),
 )
 async def count_input_tokens(call: ApiCall) -> Response:
-    """About how many tokens an agent would read."""
+    """Estimate the number of tokens that an agent would read."""
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)

@@ -1,7 +1,7 @@
-"""From the body of `POST /v1/responses` to a conversation.
+"""Converts the body of `POST /v1/responses` to a conversation.
 
-Nothing that would change the meaning of an answer is ignored silently: it is refused, and the error
-names the parameter.
+A parameter that would change the meaning of an answer is never ignored silently: it is refused, and
+the error names it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -75,38 +75,38 @@ from orchestrator.products.server.openai.responses.bodies import (
 from orchestrator.products.server.transport.errors import HttpError, bad_request
 
 SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
-"""The parameters that `ModelSettings` has under the same names."""
+"""The parameters that have the same names in `ModelSettings`."""
 NO_REASONING: Final[Mapping[str, tuple[ReasoningBlock, ...]]] = {}
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
 @attrs.frozen(kw_only=True)
 class ParsedInput:
-    """The input of a response, as the agent reads it."""
+    """The input of a response in the form that the agent reads."""
 
     history: tuple[EarlierMessage, ...]
     message: UserMessage | None
     """None continues after the result of a function."""
     system_instructions: str
-    """The system and developer messages: they hold for the whole conversation."""
+    """The system and developer messages, which hold for the whole conversation."""
     custom_tools: frozenset[str]
-    """The custom tools that it has calls of."""
+    """The custom tools that are called in it."""
 
 
 def require_supported(body: CreateResponse) -> None:
-    """Refuse options that would change the meaning of the answer, and are not supported."""
+    """Refuse unsupported options that would change the meaning of the answer."""
     for name in ("prompt", "moderation"):
         if getattr(body, name) is not None:
-            raise bad_request(f"{name!r} is not supported here", param=name)
+            raise bad_request(f"{name!r} is not supported", param=name)
     if body.conversation is not None and body.previous_response_id is not None:
         raise RESPONSES.invalid_value(
-            "a response continues a conversation or another response: leave one of them out",
+            "a response continues a conversation or another response, not both: leave out one",
             "previous_response_id",
         )
     if body.background and body.store is False:
         raise bad_request(
-            "a response in the background is retrieved later, so it must be stored: leave out"
-            " 'store', or 'background'",
+            "a background response is retrieved later, so it must be stored: leave out 'store' or"
+            " 'background'",
             param="store",
         )
 
@@ -119,14 +119,14 @@ def kept_settings(
     *,
     is_strict: bool,
 ) -> KeptSettings:
-    """Return what an agent keeps of the settings of the model that a body asks for.
+    """Return the model settings of a body that an agent applies.
 
     Args:
         body: the body.
-        agent: the agent that it asks.
+        agent: answers the request.
         chosen: the tools of the client.
-        unknown: the parameters that the body has besides.
-        is_strict: refuse what the agent cannot keep.
+        unknown: further parameters of the body.
+        is_strict: whether to refuse parameters that the agent cannot apply.
     """
     effort = None if body.reasoning is None else body.reasoning.effort
     parameters = [
@@ -141,7 +141,7 @@ def kept_settings(
     others = [
         *unknown,
         *chosen.ignored,
-        # Who retrieves a response as a stream asks there.
+        # A client that retrieves a response as a stream asks for progress then.
         *(["include_progress"] if body.include_progress and not body.stream else []),
         *(["truncation"] if body.truncation == "auto" else []),
         *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
@@ -150,7 +150,7 @@ def kept_settings(
 
 
 def logprob_parameters(body: CreateResponse) -> list[Parameter]:
-    """Return the parameters by which a body asks how likely tokens are."""
+    """Return the parameters of a body that ask for log probabilities."""
     setting = "top_logprobs"
     found = [Parameter(setting, setting, body.top_logprobs)] if body.top_logprobs else []
     if LOGPROBS in (body.include or ()):
@@ -162,7 +162,7 @@ def logprob_parameters(body: CreateResponse) -> list[Parameter]:
 def tools_of_client(
     tools: Sequence[ResponseTool], choice: object, agent: Agent[Any], *, ignores_others: bool
 ) -> ChosenTools:
-    """Return the tools that the client runs, as tools of the agent."""
+    """Return the tools that the client runs as tools of the agent."""
     definitions: list[ToolDefinition] = []
     ignored: list[str] = []
     for number, tool in enumerate(tools):
@@ -192,7 +192,7 @@ def _text_input(tool: ResponseTool) -> TextInput:
 
 
 def as_input(item: OutputItem | InputItem) -> Item:
-    """Return an item of a stored response as one of the input."""
+    """Return an item of a stored response in the form of an input."""
     match item:
         case MessageItem():
             return Item(role="assistant", content=list(item.content))
@@ -219,13 +219,13 @@ def parse_input(
     kept: Sequence[Item] = (),
     reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
 ) -> ParsedInput:
-    """Return the input as messages, behind the conversation that it continues.
+    """Return the input as messages, after the conversation that it continues.
 
     Args:
         body: the request.
         earlier: the messages of the response that it continues.
         kept: the items of the conversation that it continues.
-        reasoning: what the items of reasoning stand for, by their encrypted content.
+        reasoning: the blocks of reasoning items, by their encrypted content.
     """
     given = body.input or ()
     items = [Item(content=given)] if isinstance(given, str) else given
@@ -256,15 +256,15 @@ def read_items(
     *,
     is_text: bool = False,
 ) -> tuple[list[str], list[EarlierMessage]]:
-    """Return the instructions in items, and their messages.
+    """Return the instructions and the messages in items.
 
     Args:
         items: the items.
-        name: what the request calls them.
+        name: the parameter of the items in the request.
         earlier: the messages before them.
-        kept: how many of them are of the conversation, and not of the request.
-        reasoning: what the items of reasoning stand for, by their encrypted content.
-        is_text: the request has a text instead of items.
+        kept: the number of items that come from the conversation, not from the request.
+        reasoning: the blocks of reasoning items, by their encrypted content.
+        is_text: whether the request has a text instead of items.
     """
     instructions: list[str] = []
     messages: list[EarlierMessage] = []
@@ -275,7 +275,7 @@ def read_items(
         if number < 0:
             param = "conversation"
         if item.type == "reasoning":
-            # What another model has thought, or came before a final answer, is of no use.
+            # Reasoning of another model, or before a final answer, is useless.
             thoughts += reasoning.get(item.encrypted_content or "", ())
             continue
         if item.type == "message" and item.role in {"system", "developer"}:
@@ -297,7 +297,7 @@ def _parse_item(item: Item, param: str) -> EarlierMessage:
         case "message", "user":
             text, parts = _content(item.content, f"{param}.content")
             if not text and not parts:
-                raise RESPONSES.invalid_value("there is nothing in it", param)
+                raise RESPONSES.invalid_value("the message is empty", param)
             return EarlierMessage(role="user", text=text, parts=parts)
         case "message", _:
             return EarlierMessage(role="assistant", text=_text(item.content, f"{param}.content"))
@@ -306,8 +306,8 @@ def _parse_item(item: Item, param: str) -> EarlierMessage:
             return EarlierMessage(role="tool", call=item.call_id, text=text)
         case _:
             raise bad_request(
-                f"items of type {item.type!r} are not supported; message, function_call,"
-                " function_call_output, custom_tool_call and custom_tool_call_output are",
+                f"items of type {item.type!r} are not supported; send message, function_call,"
+                " function_call_output, custom_tool_call or custom_tool_call_output",
                 param=f"{param}.type",
             )
 
@@ -318,13 +318,13 @@ def _add_call(
     """Add a call to the assistant message before it, or to a new one."""
     if not item.call_id or item.call_id in known_ids:
         raise RESPONSES.invalid_value(
-            f"no two calls have the call_id {item.call_id!r}"
+            f"two calls have the call_id {item.call_id!r}"
             if item.call_id
-            else f"a {item.type} has a call_id",
+            else f"a {item.type} needs a call_id",
             f"{param}.call_id",
         )
     if not item.name:
-        raise RESPONSES.invalid_value(f"a {item.type} has a name", f"{param}.name")
+        raise RESPONSES.invalid_value(f"a {item.type} needs a name", f"{param}.name")
     if item.type == "custom_tool_call":
         call = earlier_custom_call(item.name, item.input, item.call_id)
     else:
@@ -338,7 +338,7 @@ def _add_call(
 
 
 def sendable(reasoning: Iterable[ReasoningBlock]) -> tuple[ReasoningBlock, ...]:
-    """Return the reasoning that a provider wants back, without what is for people."""
+    """Return the reasoning blocks that a provider wants back, without text for people."""
     return tuple(attrs.evolve(it, text="") for it in reasoning if it.data)
 
 
@@ -360,7 +360,7 @@ def _as_said(message: Message) -> EarlierMessage:
 def _text(content: ItemContent, param: str) -> str:
     text, parts = _content(content, param)
     if parts:
-        raise bad_request("only text is supported here", param=param)
+        raise bad_request("only text is supported", param=param)
     return text
 
 
@@ -408,6 +408,6 @@ def _file(part: InputFile, param: str) -> Part:
 
 def _not_kept(param: str) -> HttpError:
     return bad_request(
-        "files cannot be sent beforehand; send it in the input, or say where it can be fetched",
+        "the server stores no files: send the file in the input, or a URL to fetch it from",
         param=param,
     )

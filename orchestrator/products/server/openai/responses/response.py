@@ -1,4 +1,4 @@
-"""From a session to the body of its response: a response has no data of its own."""
+"""Makes the body of a response from its session: a response has no data of its own."""
 
 import base64
 import json
@@ -78,7 +78,7 @@ _CODES: Final[Mapping[str, Code]] = {
 
 
 def response_of_item(item: str) -> str | None:
-    """Return the id of the response that an item is of; None if no item has such an id."""
+    """Return the id of an item's response; None if it is not the id of an item."""
     found = _ITEM_ID.fullmatch(item)
     return None if found is None else f"{RESPONSE.prefix}{found[1]}"
 
@@ -92,7 +92,7 @@ def body_of(session: SessionRecord) -> ResponseBody:
     body.status = state
     body.output = output_of(session)
     if state == "completed" and answers_in_json(session):
-        # An answer that was repaired is read as one JSON, without the one before it.
+        # Only the repaired answer is shown, because clients read the text as one JSON value.
         body.output = [it for it in body.output if _is_answer(it)]
     if (reason := cut_reason(session)) is not None:
         body.incomplete_details = IncompleteDetails(
@@ -108,14 +108,14 @@ def body_of(session: SessionRecord) -> ResponseBody:
 
 
 def status_of(session: SessionRecord) -> Status:
-    """Return the status of a response. One that ends too soon, or refuses, has not failed."""
+    """Return the status of a response. A cut answer or a refusal is not a failure."""
     if cut_reason(session) is not None:
         return "incomplete"
     return "completed" if refusal_of(session) is not None else state_of(session)
 
 
 def initial_body(session: SessionRecord) -> ResponseBody:
-    """Return a response as it is when it has just begun."""
+    """Return the body of a response that has just begun."""
     state = session.state(ResponseState)
     created = session.tree[session.root.id].requested
     return ResponseBody(
@@ -168,7 +168,7 @@ def _is_answer(item: OutputItem) -> bool:
 
 
 def output_of(session: SessionRecord) -> list[OutputItem]:
-    """Return the messages of the agent, and the calls that the client is to run."""
+    """Return the messages of the agent, and the calls that the client has to run."""
     messages = agent_messages(session)
     calls = client_calls(session)
     is_answered = state_of(session) == "completed" and not calls
@@ -220,12 +220,12 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
 
 
 def item_id(suffix: str, number: int, kind: str = "msg") -> str:
-    """Return the id of an item. It is known before the message is complete."""
+    """Return the id of an item, which is known before the message is complete."""
     return f"{kind}_{suffix}_{number}"
 
 
 def _reasoning_reference(session: SessionRecord) -> str | None:
-    """Return what stands for the reasoning before the calls that the client is to run."""
+    """Return a reference to the reasoning before the calls that the client has to run."""
     if not session.state(ResponseState).has_encrypted_reasoning:
         return None
     last = _last_answer(session)
@@ -242,7 +242,7 @@ def _last_answer(session: SessionRecord) -> AssistantMessage | None:
 
 
 def run_of_reasoning(encrypted: str) -> tuple[SessionId, MessageId] | None:
-    """Return the run and the message that have some reasoning; None if it is not ours."""
+    """Return the run and the message of a reference to reasoning; None if it is not ours."""
     try:
         text = base64.urlsafe_b64decode(encrypted.encode()).decode()
     except ValueError:
@@ -252,13 +252,13 @@ def run_of_reasoning(encrypted: str) -> tuple[SessionId, MessageId] | None:
 
 
 def reasoning_of(session: SessionRecord, id_: MessageId) -> tuple[ReasoningBlock, ...]:
-    """Return what a model thought before the calls of a message."""
+    """Return the model's reasoning before the calls of a message."""
     message = session.root.transcript.find(id_)
     return message.reasoning if isinstance(message, AssistantMessage) else ()
 
 
 def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
-    """Return the item of a call, of which the id has yet to be completed."""
+    """Return the item of a call; the caller completes its id."""
     if call.name in custom:
         return CustomCallItem(
             id="ctc", call_id=call.id, name=call.name, input=custom_input(call), status="completed"
@@ -305,12 +305,9 @@ def _input_messages(session: SessionRecord) -> Iterator[Message]:
 def _items(
     message: Message, custom: Collection[str], custom_calls: Collection[str]
 ) -> Iterator[InputItem]:
-    """Yield the items of a message.
+    """Yield the items of a message of the input.
 
-    Args:
-        message: of the input.
-        custom: the names of the custom tools.
-        custom_calls: the ids of their calls.
+    `custom` has the names of the custom tools, and `custom_calls` the ids of their calls.
     """
     match message:
         case UserMessage():

@@ -1,4 +1,4 @@
-"""The state of a response that its conversation cannot tell: the options of its request."""
+"""The options of a response's request, which are not part of its conversation."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -37,13 +37,13 @@ class ResponseState(SessionState, frozen=True):
     tools: list[ResponseTool] = msgspec.field(default_factory=list)
     tool_choice: str | dict[str, Any] = "auto"
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The settings of the model that the agent keeps."""
+    """The model settings that the agent applies."""
     text: TextConfig | None = None
-    """The form of the answer; None is plain text."""
+    """The format of the answer; None is plain text."""
     message: str | None = None
     """The id of the user message that it answers."""
     summary: str | None = None
-    """How the client wants to see what the model thinks; None if it does not."""
+    """The form in which the client wants the model's reasoning; None hides it."""
     has_encrypted_reasoning: bool = False
     """Whether the client sends reasoning back itself."""
 
@@ -55,7 +55,7 @@ def conversation_of(body: CreateResponse) -> str | None:
 
 
 def summary_of(body: CreateResponse) -> str | None:
-    """Return how a client wants to see what the model thinks."""
+    """Return the form in which a client wants the model's reasoning."""
     asked = body.reasoning
     return None if asked is None else asked.summary or asked.generate_summary
 
@@ -66,7 +66,7 @@ def is_response(session: SessionRecord) -> bool:
 
 
 def metadata_in(body: CreateResponse) -> dict[str, str]:
-    """Return the notes that a request keeps with its response."""
+    """Return the metadata of a request."""
     return {**({"user": body.user} if body.user else {}), **(body.metadata or {})}
 
 
@@ -83,7 +83,7 @@ def state_of_request(
         body: the request.
         message: the id of the user message that it answers.
         system_instructions: the system and developer messages of the conversation.
-        settings: the settings of the model that the agent keeps.
+        settings: the model settings that the agent applies.
     """
     text = body.text
     is_plain = text is None or isinstance(text.format, PlainText | None)

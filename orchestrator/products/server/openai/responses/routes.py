@@ -1,4 +1,4 @@
-"""`/v1/responses`: an agent answers, now or in the background, and can be retrieved later.
+"""`/v1/responses`: an agent answers now or in the background; clients can retrieve the answer.
 
 A response is a session: its options are its state, its output is the transcript. So every process
 that has the journal can show it. A response that continues another one copies its conversation: two
@@ -109,10 +109,10 @@ _RESPONSE_OR_EVENTS: Final = Answer(
 
 @attrs.frozen(kw_only=True)
 class RetrieveQuery:
-    """How a response is retrieved."""
+    """The form of a retrieved response."""
 
     stream: bool = False
-    """As events: from the first one, or from where the client is."""
+    """Return events, from the first one or after `starting_after`."""
     starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**53)] = FROM_THE_BEGINNING
     """The number of the last event that the client has."""
     include_progress: bool = False
@@ -126,7 +126,7 @@ def _companion(raw: bytes) -> SessionId | None:
     try:
         named = msgspec.json.decode(raw, type=NamedConversation).conversation
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # refused where the body is decoded
+        return None  # decoding the body refuses it
     id_ = named.id if isinstance(named, ConversationRef) else named
     return None if id_ is None else CONVERSATION.session(id_)
 
@@ -142,14 +142,14 @@ def _companion(raw: bytes) -> SessionId | None:
     companion=_companion,
 )
 async def create_response(call: ApiCall) -> Response:
-    """Let an agent answer."""
+    """Run an agent, and return its response."""
     await trio.lowlevel.checkpoint()
     body = await call.body(CreateResponse)
     require_supported(body)
     session = await _begin(call, body)
     owns_turn = body.store is False
     if not owns_turn:
-        # No event may show what a crash could still undo.
+        # No event may show facts that a crash could still undo.
         await call.journal.read.wait_durable()
     if body.stream:
         has_progress = bool(body.include_progress)
@@ -159,7 +159,7 @@ async def create_response(call: ApiCall) -> Response:
     wait = wait_for_turns(call, [session])
     if not owns_turn:
         wait = partial(wait_settled, call.journal, session)
-    # A failure is raised, so that no client takes the text until then for the answer.
+    # A failure is raised, so that no client mistakes partial text for the answer.
     if (left := await wait_for_answers(call, [session], wait)) is not None:
         return left
     if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
@@ -174,7 +174,7 @@ async def _begin(call: ApiCall, body: CreateResponse) -> SessionRecord:
     if known is not None:
         return known
     request, conversation = await prepare_response(call, body)
-    # Of two equal requests at once, one finds the other's session.
+    # Of two equal requests at the same time, one finds the other's session.
     known, id_ = await find_attempt(call)
     if known is not None:
         return known
@@ -192,7 +192,7 @@ async def _begin(call: ApiCall, body: CreateResponse) -> SessionRecord:
 async def prepare_response(
     call: ApiCall, body: CreateResponse
 ) -> tuple[InboundRequest, ContinuedConversation | None]:
-    """Return what a body asks an agent, and the conversation that it continues."""
+    """Return the inbound request of a body, and the conversation that it continues."""
     unknown = await call.unknown_parameters(CreateResponse)
     conversation = await _continued_conversation(call, body)
     await _resolve_references(call, body, conversation)
@@ -219,12 +219,12 @@ async def _continued_conversation(
 async def _resolve_references(
     call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
 ) -> None:
-    """Replace references to items of stored responses by the items."""
+    """Replace references to items of stored responses with the items."""
     await trio.lowlevel.checkpoint()
     if body.input is None or isinstance(body.input, str):
         return
     if conversation is not None:
-        # What the conversation has is read with it.
+        # Items of the conversation are read with it.
         body.input = [
             it for it in body.input if it.type != "item_reference" or it.id not in conversation.ids
         ]
@@ -236,7 +236,7 @@ async def _resolve_references(
 async def _find_reasoning(
     call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
 ) -> Mapping[str, tuple[ReasoningBlock, ...]]:
-    """Return what the items of reasoning stand for, by their encrypted content."""
+    """Return the blocks of reasoning items, by their encrypted content."""
     await trio.lowlevel.checkpoint()
     given = [] if body.input is None or isinstance(body.input, str) else body.input
     kept = [] if conversation is None else conversation.items
@@ -246,7 +246,7 @@ async def _find_reasoning(
         place = run_of_reasoning(content)
         if item.type != "reasoning" or place is None or content in found:
             continue
-        # What was deleted since then is left out, as what another server has made.
+        # Deleted reasoning is left out, like the reasoning of another server.
         with suppress(UnknownIdError):
             session = await read_other_run(call, place[0])
             found[content] = sendable(reasoning_of(session, place[1]))
@@ -294,7 +294,7 @@ def _inbound_request(
 ) -> InboundRequest:
     """Return the request of a new response to its agent."""
     if call.journal.is_stopping:
-        raise ClosedError("the server is stopping, and begins nothing new")
+        raise ClosedError("the server is stopping, and begins no new work")
     agent = call.server.agent(body.model)
     parsed = parse_input(
         body,
@@ -340,14 +340,14 @@ def _inbound_request(
 
 
 def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
-    """Return an agent with the tools that a response had of its client when it began."""
+    """Return an agent with the client's tools of a response."""
     state = session.state(ResponseState)
-    # What the agent has been given since then under such a name is the agent's.
+    # A tool that the agent got since then wins over a client's tool of the same name.
     taken = reserved_tool_names(agent)
     tools = [it for it in state.tools if it.name not in taken]
     if not tools or isinstance(agent, Pipeline):
         return agent
-    # Which of them has to be called is said with the message.
+    # The terms of the message say which of them has to be called.
     chosen = tools_of_client(tools, None, agent, ignores_others=True)
     return with_client_tools(agent, allowed_tools(chosen.tools, state.tool_choice))
 
@@ -383,8 +383,8 @@ def _stream(
         call: the request.
         session: the session of the response.
         after: the number of the last event that the client has.
-        owns_turn: the turn runs within this stream, and ends with it.
-        has_progress: tell what the tasks below the agent do, too.
+        owns_turn: whether the turn runs within this stream, and ends with it.
+        has_progress: whether events also tell about the tasks below the agent.
     """
     events = ResponseEvents(id_suffix(session), after, is_json=answers_in_json(session))
     return EventStream(
@@ -396,14 +396,14 @@ def _stream(
 
 
 def _lacks_logprobs(item: OutputItem) -> bool:
-    """Return whether a text has none: its model sent none, or a secret was in it."""
+    """Return whether a text lacks log probabilities: no model sent them, or it had a secret."""
     return isinstance(item, MessageItem) and any(
         isinstance(it, OutputText) and not it.logprobs for it in item.content
     )
 
 
 async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
-    """Respond with a response as it is now, once that is durable."""
+    """Respond with the present state of a response, once it is durable."""
     body = body_of(session)
     await journal.read.wait_durable()
     return json_response(body, x_run_id=session.id)
@@ -411,7 +411,7 @@ async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
 
 @operation("GET", _PATH, Scope.READ, _RESPONSE_OR_EVENTS, query=RetrieveQuery)
 async def retrieve_response(call: ApiCall) -> Response:
-    """A response, finished or not."""
+    """Return a response, finished or not."""
     query = call.query(RetrieveQuery)
     session = await _find(call, call.path("response"))
     if query.stream:
@@ -422,10 +422,14 @@ async def retrieve_response(call: ApiCall) -> Response:
 
 
 @operation(
-    "GET", f"{_PATH}/input_items", Scope.READ, Answer("A page of it", InputItems), query=ItemsQuery
+    "GET",
+    f"{_PATH}/input_items",
+    Scope.READ,
+    Answer("A page of items", InputItems),
+    query=ItemsQuery,
 )
 async def list_input_items(call: ApiCall) -> Response:
-    """The input of a response."""
+    """List the input of a response."""
     query = call.query(ItemsQuery)
     session = await _find(call, call.path("response"))
     items = {it.id: it for it in input_of(session)}
@@ -434,7 +438,7 @@ async def list_input_items(call: ApiCall) -> Response:
 
 @operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
 async def cancel_response(call: ApiCall) -> Response:
-    """Cancel a response, and all tasks below it."""
+    """Cancel a response and all tasks below it."""
     session = await _find(call, call.path("response"))
     if session.closed or not is_over(session):
         call.record(session.id)
@@ -442,12 +446,12 @@ async def cancel_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("It is gone", Deleted))
+@operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", Deleted))
 async def delete_response(call: ApiCall) -> Response:
     """Delete a response."""
     session = await _find(call, call.path("response"))
     if (conversation := session.state(ResponseState).conversation) is not None:
-        # It keeps what this one has said.
+        # The conversation keeps the items of this response.
         with suppress(HttpError):
             await find_conversation(call, conversation)
     call.record(session.id)
@@ -462,7 +466,7 @@ async def _find(
     *,
     param: str | None = None,
 ) -> SessionRecord:
-    """Return the session of a response that is stored."""
+    """Return the session of a stored response."""
     return await find_object(
         call, RESPONSE, response, is_response, "response", param=param, find=find
     )

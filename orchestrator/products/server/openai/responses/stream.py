@@ -67,7 +67,7 @@ class ResponseEvents:
         Args:
             suffix: the part that the ids of all items share.
             after: the number of the last event that the client has.
-            is_json: clients parse the text of each item when it is done.
+            is_json: whether clients parse the text of each item when it is done.
         """
         self._is_json = is_json
         self._suffix = suffix
@@ -80,7 +80,7 @@ class ResponseEvents:
         self._start = FIRST
         self._is_open = False
         self._texts: list[str] = []
-        """The text of the present item, as far as it was sent."""
+        """The text of the present item that was sent."""
         self._length = 0
         """The length of that text."""
         self._full: AgentMessage | None = None
@@ -88,10 +88,10 @@ class ResponseEvents:
         self._is_reasoning = False
         """Whether the present item is reasoning."""
         self._begun: ResponseBody | None = None
-        """The response as it began."""
+        """The response at its beginning."""
 
     def take(self) -> list[tuple[str, bytes]]:
-        """Return the events that are due, by name."""
+        """Return the names and data of the events that are due."""
         events, self._events = self._events, []
         return events
 
@@ -101,7 +101,7 @@ class ResponseEvents:
         self._begun = response
 
     def add(self, update: AgentText) -> None:
-        """Add what the agent says."""
+        """Add a text of the agent."""
         match update:
             case PartialText():
                 self._add_partial(update)
@@ -115,16 +115,16 @@ class ResponseEvents:
         self._add(partial.text[max(0, known) :])
 
     def _add_full(self, full: FullText) -> None:
-        """Add the rest of a message, now that it is durable."""
+        """Add the rest of a message that is now durable."""
         self._go_to(full.item, is_reasoning=full.message.is_reasoning)
         self._full = full.message
         self._add(self._full.text[self._length :])
 
     def add_progress(self, text: str) -> None:
-        """Add what the tasks below the agent do, for a client that asks.
+        """Add progress of the tasks below the agent, for a client that asks.
 
-        It is an event that all clients know, and read nothing from. It has no number of its own:
-        none depends on what a client asks to see.
+        It uses an event that all clients know and ignore. The event has no number of its own,
+        because numbers must not depend on a client's options.
         """
         data = {
             "type": IN_PROGRESS,
@@ -137,15 +137,13 @@ class ResponseEvents:
     def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
         """Add all events of a response that were not sent, and its end.
 
-        Args:
-            response: the response as it is now.
-            items: all that was said, also an answer that was then repaired.
+        `items` has all messages, including an answer that was repaired later.
         """
         for number, item in enumerate(items):
             if number >= self._item:
                 self._finish(number, item)
         if self._is_open:
-            # The model had begun anew, and said nothing more: the journal has no such message.
+            # The model was called again and wrote no text: the journal has no such message.
             partial = self._present("".join(self._texts), "incomplete")
             self._close(partial)
             response.output.append(partial)
@@ -153,7 +151,7 @@ class ResponseEvents:
         if ending not in {"completed", "incomplete"}:
             ending = "failed"
         name = f"response.{ending}"
-        # Every stream has an end, also for a client that claims more events than there are.
+        # Every stream has an end, even for a client that claims more events than there are.
         self._after = FROM_THE_BEGINNING
         self._append(self._start, name, response=response)
 
@@ -162,7 +160,7 @@ class ResponseEvents:
         return msgspec.json.encode(
             {
                 "type": "error",
-                # No number of its own: a client that comes back with it has missed nothing.
+                # The last number again: a client that comes back with it misses no event.
                 "sequence_number": self._last,
                 "code": error.problem.code,
                 "message": error.problem.message,
@@ -246,7 +244,7 @@ class ResponseEvents:
         return f"response.output_{kind}" if kind.startswith("text") else f"response.content_{kind}"
 
     def _add(self, text: str) -> None:
-        """Add text to the present item: the part that the client does not have."""
+        """Add the part of a text that the client does not have to the present item."""
         before = self._length
         self._texts.append(text)
         self._length += len(text)
@@ -258,7 +256,7 @@ class ResponseEvents:
                 self._event("text.delta"),
                 **self._place(item_id(self._suffix, self._item, kind)),
                 delta=text[known - before :],
-                # They come when the text is done: by then it is known that no secret is in it.
+                # They come when the text is done: only then is it certain that it has no secret.
                 **({} if self._is_reasoning else {"logprobs": []}),
             )
 
@@ -269,7 +267,7 @@ class ResponseEvents:
         content = _part_of(item)
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
-        # An answer that does not fit its schema, and is repaired, would not be parsed.
+        # Clients could not parse an answer that does not fit its schema and is repaired.
         is_commentary = isinstance(item, MessageItem) and item.phase == "commentary"
         if not (self._is_json and is_commentary):
             self._append(
@@ -298,10 +296,10 @@ class ResponseEvents:
         Args:
             item: the item.
             begun: the item before its text.
-            text: its text, if it has one.
-            event: how the names of the events of its text begin.
-            whole: the fields of the last one of these events.
-            part: the part of its content that has the text, if it has parts.
+            text: its text, if any.
+            event: the start of the names of its text events.
+            whole: the fields of the last text event.
+            part: the part of its content with the text, if it has parts.
         """
         start, end = self._start, self._start + 1 + len(text)
         self._append(start, "response.output_item.added", output_index=self._item, item=begun)
@@ -351,14 +349,9 @@ async def send_events(
     *,
     has_progress: bool = False,
 ) -> None:
-    """Send a client all events of a response that it does not have, as they come.
+    """Send all events of a response that the client does not have, as they come.
 
-    Args:
-        journal: has the session.
-        session: the session of the response.
-        events: those that are due.
-        writer: sends them.
-        has_progress: tell what the tasks below the agent do, too.
+    With `has_progress`, also tell about the tasks below the agent.
     """
     events.begin(initial_body(session))
     await _flush(events, writer)
@@ -379,7 +372,7 @@ async def wait_settled(journal: ServedJournal, session: SessionRecord) -> None:
     """Wait until a response is over, and all its tasks are settled."""
     await journal.door.wait_over(session)
     if session.closed:
-        # The request that closed it waits for the same.
+        # The request that closed the session waits, too.
         await journal.door.close(session, deleted=session.deleted)
 
 
