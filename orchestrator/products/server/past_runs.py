@@ -1,7 +1,7 @@
 """Large runs of the past, read in a process of their own.
 
 A thread would not do: decoding, collecting and freeing the records of 100,000 tasks holds the
-interpreter for tenths of a second, in which no client is answered. One process answers all
+interpreter for tenths of a second, and meanwhile no client is answered. One process answers all
 identical questions of the same time, and ends when no asker is left.
 """
 

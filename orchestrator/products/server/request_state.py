@@ -12,6 +12,6 @@ class RequestState(SessionState, frozen=True):
     key_name: str = ""
     """The name of its key; empty for the default one."""
     fingerprint: str = ""
-    """The digest of the request: one with the same Idempotency-Key has to have the same."""
+    """The digest of the request, which a repeated request with the same Idempotency-Key shares."""
     opening: str = ""
-    """The characters that its answer may begin with, if that is JSON."""
+    """The characters that may begin its answer, if the answer is JSON."""

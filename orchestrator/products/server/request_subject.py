@@ -43,7 +43,7 @@ PUBLIC_IDS: Final = {"response": RESPONSE, "completion": COMPLETION, "conversati
 
 
 def subject_of(call: ApiCall) -> Subject | None:
-    """Return the subject of a request; None if it names nothing that exists."""
+    """Return the subject of a request; None for a list or a new session."""
     for name, kind in PARAMETERS.items():
         if name in call.request.path_params:
             id_ = call.path(name)

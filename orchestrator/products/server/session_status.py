@@ -114,7 +114,7 @@ def cut_reason(session: SessionRecord) -> CutReason | None:
 
 
 def refusal_of(session: SessionRecord) -> str | None:
-    """Return the text in which a session's own model refuses to answer."""
+    """Return the refusal of a session's own model, if it refuses to answer."""
     outcome = _model_failure(session)
     if outcome is None or outcome.kind != Failure.REFUSED.value:
         return None

@@ -88,7 +88,7 @@ class Settings:
     job_targets: Mapping[str, Target] = NO_TARGETS
     """The targets for the replies of jobs besides files, by the word before the colon."""
     clock: Callable[[], float] = time.time
-    """Returns the time of day, by which jobs begin."""
+    """Returns the time of day; jobs begin by it."""
 
 
 @attrs.define(kw_only=True)

@@ -40,7 +40,7 @@ async def health(call: ApiCall) -> Response:
     "GET",
     "/ready",
     None,
-    Answer("It does", Readiness),
+    Answer("The server accepts work", Readiness),
     Answer("It is stopping, has no journal, or an agent cannot run", Readiness, status=503),
     is_public=True,
 )

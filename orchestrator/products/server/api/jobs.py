@@ -181,7 +181,7 @@ async def get_job(call: ApiCall) -> Response:
     return await _show(call)
 
 
-@operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("Newest first", JobTimes))
+@operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("The times, newest first", JobTimes))
 async def get_job_history(call: ApiCall) -> Response:
     """List the last times of a job: its runs, and why others did not begin."""
     job = _find(call)

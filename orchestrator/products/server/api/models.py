@@ -20,7 +20,7 @@ class Model(msgspec.Struct, kw_only=True):
     created: int
     """The time when this server began to serve it, in seconds since 1970."""
     owned_by: str = "orchestrator"
-    description: Annotated[str, msgspec.Meta(description="What it is for.")]
+    description: Annotated[str, msgspec.Meta(description="The purpose of the agent.")]
     language_model: Annotated[
         str | None,
         msgspec.Meta(

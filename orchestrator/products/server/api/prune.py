@@ -61,7 +61,7 @@ class Pruning(msgspec.Struct, kw_only=True):
     "POST",
     "/v1/runs/prune",
     Scope.ADMIN,
-    Answer("What goes", Pruning),
+    Answer("The counts", Pruning),
     body=NewPruning,
     errors=(503,),
 )

@@ -1,6 +1,6 @@
 """The journals of a folder: a server holds some of them, and other processes hold the rest.
 
-A server holds the journals in which sessions of a server wait, and one for new sessions. It takes
+A server holds the journals where sessions of a server wait, and one for new sessions. It takes
 any other free journal when a client asks for something in it. A damaged journal is reported, and
 the others are served.
 """
@@ -46,7 +46,7 @@ class FolderDirectory:
         holder.on_released(self._note_released)
 
     async def take_first(self) -> None:
-        """Take the journals in which sessions of a server wait, and one for new sessions.
+        """Take the journals where sessions of a server wait, and one for new sessions.
 
         Raises:
             JournalError: no journal can be opened or made.

@@ -1,4 +1,4 @@
-"""The header in which one server tells another the address of the client.
+"""The header that tells another server the address of the client.
 
 It counts only with the signature of a server that has the same secret. So no client can claim
 another address, or that its request was already checked, and no request is forwarded twice. The

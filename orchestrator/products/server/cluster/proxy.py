@@ -2,7 +2,7 @@
 
 It calls only the addresses of writers that journals name. When a client hangs up, the proxy hangs
 up there, too, so the work for the request is cancelled. Each request has its own connection: a kept
-one could end just as it is used, and leave unknown whether the request was carried out.
+connection could end in the middle of a request, which then may or may not have had an effect.
 """
 
 import platform

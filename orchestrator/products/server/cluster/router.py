@@ -60,7 +60,7 @@ class ClusterRouter:
         proxy: Proxy,
         placement: Placement | None = None,
     ) -> None:
-        """Route requests to journals held here, or by `proxy` to those that `directory` finds.
+        """Route requests to journals held here, or by `proxy` to journals of other servers.
 
         `placement` has the homes of ids; None opens new sessions in the first journal.
         """

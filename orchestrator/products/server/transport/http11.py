@@ -27,7 +27,7 @@ MOST_UNREAD: Final = 65_536
 IDLE_SECONDS: Final = 5
 """The most seconds until the head of the next request is complete."""
 LAST_SECONDS: Final = 1
-"""The seconds in which unread input is dropped, so that the client can read its answer."""
+"""The seconds of reading and dropping input, so that the client can read its answer."""
 VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 WITHOUT_BODY: Final = frozenset({HTTPStatus.NO_CONTENT.value, HTTPStatus.NOT_MODIFIED.value})
 BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)

@@ -38,7 +38,7 @@ HEARTBEAT_SECONDS: Final = 15
 WRITE_SECONDS: Final = 30
 """The seconds after which a client that reads nothing is disconnected."""
 LAST_EVENTS_SECONDS: Final = 0.5
-"""The seconds in which a stream may still send events after the shutdown began."""
+"""The seconds that a stream may still send events after the shutdown began."""
 SERVER_ENDS: Final = (
     "the server is shutting down, and the run goes on when it starts again: come back with the"
     " number of the last event"

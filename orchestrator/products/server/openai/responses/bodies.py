@@ -179,7 +179,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
 
 
 class GivenInput(msgspec.Struct):
-    """The input of a request as it was sent, in which form a conversation stores it."""
+    """The raw input of a request, which a conversation stores."""
 
     input: str | list[dict[str, Any]] | None = None
 

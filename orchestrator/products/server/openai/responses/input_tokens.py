@@ -31,7 +31,7 @@ class InputTokens(msgspec.Struct, kw_only=True):
     "POST",
     "/v1/responses/input_tokens",
     Scope.RUN,
-    Answer("The number", InputTokens),
+    Answer("The estimate", InputTokens),
     body=CreateResponse,
     errors=(404, 409, 503),
 )

@@ -43,7 +43,7 @@ class ResponseState(SessionState, frozen=True):
     message: str | None = None
     """The id of the user message that it answers."""
     summary: str | None = None
-    """The form in which the client wants the model's reasoning; None hides it."""
+    """The form of the model's reasoning that the client asks for; None hides it."""
     has_encrypted_reasoning: bool = False
     """Whether the client sends reasoning back itself."""
 
@@ -55,7 +55,7 @@ def conversation_of(body: CreateResponse) -> str | None:
 
 
 def summary_of(body: CreateResponse) -> str | None:
-    """Return the form in which a client wants the model's reasoning."""
+    """Return the form of the model's reasoning that a client asks for."""
     asked = body.reasoning
     return None if asked is None else asked.summary or asked.generate_summary
 
