@@ -153,6 +153,18 @@ def test_importing_the_library_stays_light() -> None:
     assert set(heavy) & set(done.stdout.split()) == set()
 
 
+def test_a_product_imports_another_product_by_its_ports_only() -> None:
+    products = ROOT / "orchestrator" / "products"
+    for file in products.rglob("*.py"):
+        own = file.relative_to(products).parts[0]
+        for node in ast.walk(ast.parse(file.read_text())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if module.startswith("orchestrator.products."):
+                other, _, inside = module.removeprefix("orchestrator.products.").partition(".")
+                # The pages of the viewer are one module.
+                assert other in (own, "viewer") or inside == "ports", f"{file}: {module}"
+
+
 def sources() -> list[Path]:
     rooms = ("agents", "delegation", "orchestrator")
     return [file for room in rooms for file in (ROOT / room).rglob("*.py")]

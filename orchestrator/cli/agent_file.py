@@ -14,8 +14,8 @@ import attrs
 from orchestrator.agents import Agent, is_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.delegation import printable
-from orchestrator.kernel.execution.model_resolver import known_providers
-from orchestrator.kernel.loaded_file import MODULE, loads_agents
+from orchestrator.ports.execution import known_providers
+from orchestrator.ports.settings import MODULE, loads_agents
 from orchestrator.products.schedule import Job
 from orchestrator.products.schedule.file_jobs import built_jobs
 

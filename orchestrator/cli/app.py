@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str]) -> int:
         from orchestrator.cli.errors import CommandError
         from orchestrator.cli.exit_codes import FAILED, INTERRUPTED, USAGE
         from orchestrator.delegation import printable
-        from orchestrator.kernel.errors import OrchestratorError
+        from orchestrator.ports.errors import OrchestratorError
 
         app = build_app()
         if any(arguments[0] in names for names in COMMANDS.values()):

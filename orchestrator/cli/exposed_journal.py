@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.agents import Agent
 from orchestrator.cli.options import journals_of
-from orchestrator.kernel.execution.agent_registry import reachable_agents
-from orchestrator.kernel.state_files import is_inside
+from orchestrator.ports.execution import reachable_agents
+from orchestrator.ports.files import is_inside
 
 
 def warn_of_exposed_journal(

@@ -15,12 +15,9 @@ from orchestrator.cli.journal_queries import read_journal, title_of
 from orchestrator.cli.options import journals_of
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobRecord
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.journal import fold_entries
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.reader import JournalReader
-from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.state_files import state_folder
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.files import state_folder
+from orchestrator.ports.journals import JournalReader, Journals, JournalStore, fold_entries
 from orchestrator.products.schedule.job import full_name
 from orchestrator.products.schedule.scheduler import find_job
 

@@ -13,11 +13,16 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.delegation import Ledger, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.journal import fold_entries
-from orchestrator.kernel.journal.journals import Journals, ListedSession, SessionList
-from orchestrator.kernel.journal.reader import JournalReader
-from orchestrator.kernel.journal.store import JournalStore, Writer
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import (
+    JournalReader,
+    Journals,
+    JournalStore,
+    ListedSession,
+    SessionList,
+    Writer,
+    fold_entries,
+)
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 ReadT = TypeVar("ReadT")

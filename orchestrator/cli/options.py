@@ -13,11 +13,9 @@ from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.backends import is_database, journals_at
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.terminal.style import Progress
-from orchestrator.kernel.execution.model_resolver import known_providers
-from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.private_files import PRIVATE_FILE
-from orchestrator.kernel.state_files import JOURNAL_VARIABLE, state_folder
+from orchestrator.ports.execution import host_of, known_providers
+from orchestrator.ports.files import JOURNAL_VARIABLE, PRIVATE_FILE, state_folder
+from orchestrator.ports.journals import Journals
 
 JournalOption = Annotated[
     str | None,

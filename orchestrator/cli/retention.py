@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from orchestrator.cli.errors import CommandError
-from orchestrator.kernel.journal.audit import SERVER, AuditEvent
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.journals import SERVER, AuditEvent
+from orchestrator.ports.sessions import Orchestrator
 
 AGE_SECONDS: Final = 3600
 """The seconds between two searches for runs that have grown too old."""

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from orchestrator.agents import Agent, McpCommand
 from orchestrator.agents.sandbox.choice import SandboxChoice, SandboxName
 from orchestrator.agents.sandbox.detection import Detected
-from orchestrator.kernel.execution.agent_registry import reachable_agents
-from orchestrator.kernel.settings import SANDBOX_VARIABLE
+from orchestrator.ports.execution import reachable_agents
+from orchestrator.ports.settings import SANDBOX_VARIABLE
 
 SandboxOption = Annotated[
     SandboxName | None,

@@ -17,7 +17,7 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.cli.exit_codes import SIGNAL_BASE
 from orchestrator.cli.terminal.keyboard import terminal_restorer
-from orchestrator.kernel.errors import ClosedError, JournalError
+from orchestrator.ports.errors import ClosedError, JournalError
 
 GRACE_SECONDS: Final = 5
 """The seconds that tasks may run on after the first signal."""

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import FoundRun, read_run, run_of_task
 from orchestrator.delegation import TaskId, Tree
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.journals import Journals
 
 
 def find_task(journals: Journals, name: str, run: str | None) -> tuple[FoundRun, Tree, TaskId]:

@@ -20,7 +20,7 @@ from orchestrator.kernel.engine.turns import Turns
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import StepTiming
 from orchestrator.kernel.execution.local import LocalExecutor
-from orchestrator.kernel.execution.model_resolver import CLOSE_SECONDS
+from orchestrator.kernel.execution.model_resolver import MODELS_CLOSE_SECONDS
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace
 from orchestrator.kernel.execution.tool_servers import NO_SERVERS, ToolServers
 from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
@@ -111,7 +111,7 @@ async def open_engine(
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
     finally:
         book.close()
-        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+        with trio.move_on_after(MODELS_CLOSE_SECONDS, shield=True):
             await registry.models.aclose()
 
 

@@ -12,9 +12,8 @@ from orchestrator.cli.terminal.approvals import (
 from orchestrator.cli.terminal.console import Terminal, print_hint
 from orchestrator.delegation import Mode
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import Orchestrator, Session
 
 
 class ApprovalPrompts:

@@ -27,7 +27,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.private_files import PRIVATE_FILE, make_private_folder
+from orchestrator.ports.files import PRIVATE_FILE, make_private_folder
 
 PROMPT: Final = "> "
 STYLE: Final = Style.from_dict({"status": "fg:ansibrightblack"})

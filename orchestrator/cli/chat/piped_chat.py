@@ -11,7 +11,7 @@ from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.delegation import Reply, printable
-from orchestrator.kernel.doors.session import Session
+from orchestrator.ports.sessions import Session
 
 
 class PipedChat:

@@ -19,9 +19,8 @@ from orchestrator.cli.terminal.style import format_money, format_tokens
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.delegation import Mode, TaskId, Tree, one_line
 from orchestrator.delegation.events.approvals import ApprovalVerdict
-from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.errors import OrchestratorError
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import OrchestratorError
+from orchestrator.ports.sessions import Orchestrator, Session
 
 HELP: Final = {
     "/help": "show this",

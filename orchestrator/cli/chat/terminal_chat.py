@@ -25,12 +25,14 @@ from orchestrator.cli.terminal.style import (
 )
 from orchestrator.cli.terminal.tree_frame import DELEGATE_TASK, calls_text
 from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
-from orchestrator.kernel.doors.run_events import (
+from orchestrator.ports.sessions import (
     ApprovalNeeded,
     ModelRetried,
+    Orchestrator,
     ReasoningWritten,
     RunEvent,
     RunEvents,
+    Session,
     TaskDelegated,
     TaskEnded,
     TextReplaced,
@@ -38,8 +40,6 @@ from orchestrator.kernel.doors.run_events import (
     ToolCalled,
     ToolReturned,
 )
-from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.orchestrator import Orchestrator
 
 TICK_SECONDS: Final = 0.25
 """The seconds between two drawings of the spinner and the clock of the status."""

@@ -30,7 +30,7 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.delegation import printable, usd
-from orchestrator.kernel.execution.model_resolver import CLOSE_SECONDS, ModelResolver
+from orchestrator.ports.execution import MODELS_CLOSE_SECONDS, ModelResolver
 
 
 def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
@@ -62,7 +62,7 @@ async def _ask(name: str, question: str, printer: "_AnswerPrinter") -> int:
                 print(line, file=sys.stderr)
                 return FAILED
     finally:
-        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+        with trio.move_on_after(MODELS_CLOSE_SECONDS, shield=True):
             await models.aclose()
 
 

@@ -20,18 +20,18 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.delegation import printable
 from orchestrator.delegation.tree.safe_text import json_text
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.audit import (
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.journals import (
     CHECKPOINT,
     AuditEvent,
     AuditHead,
     AuditLog,
     AuditRow,
+    Journals,
+    JournalStore,
     key_actor,
     local_actor,
 )
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.store import JournalStore
 
 COLUMNS: Final = ("row", "time", "actor", "action", "target", "outcome", "peer")
 

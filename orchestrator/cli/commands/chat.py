@@ -24,10 +24,9 @@ from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import DUMB_TERMINALS, Progress
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Status
-from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.settings import Machine
-from orchestrator.kernel.state_files import CHAT_HISTORY, state_folder
+from orchestrator.ports.files import CHAT_HISTORY, state_folder
+from orchestrator.ports.sessions import Orchestrator, Session
+from orchestrator.ports.settings import Machine
 
 RUNNING_STATUSES: Final = frozenset({Status.RUNNING, Status.QUIET, Status.WAITING})
 SCRIPTED_HINT: Final = "the model is scripted; for a real one: orchestrator chat FILE"

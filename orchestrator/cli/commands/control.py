@@ -16,9 +16,16 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.delegation import printable
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.kernel.control.client import RefusedError, connect_control
-from orchestrator.kernel.control.server import AnswerApproval, Cancel, ControlRequest, Pause, Steer
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.control import (
+    AnswerApproval,
+    Cancel,
+    ControlRequest,
+    Pause,
+    RefusedError,
+    Steer,
+    connect_control,
+)
+from orchestrator.ports.journals import Journals
 
 SEARCHED_RUNS = 50
 """The number of newest runs that are searched for an approval."""

@@ -22,9 +22,7 @@ from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_reasons, print_tree
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Tree, printable
-from orchestrator.kernel.doors.one_shot import Run
-from orchestrator.kernel.doors.session import Session
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.sessions import Orchestrator, Run, Session
 
 
 def demo(

@@ -12,9 +12,8 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.sandbox_line import describe_sandbox
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.delegation import printable
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.store import Level
-from orchestrator.kernel.settings import SANDBOX_VARIABLE
+from orchestrator.ports.journals import Journals, Level
+from orchestrator.ports.settings import SANDBOX_VARIABLE
 
 LEVEL_STYLES: Final = {
     Level.FINE: ("✓", "green"),

@@ -13,7 +13,7 @@ from orchestrator.cli.options import (
     write_file,
 )
 from orchestrator.delegation import SessionId, printable
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.journals import Journals
 from orchestrator.products.history.export_formats import Format, export_tree, html_report
 
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})

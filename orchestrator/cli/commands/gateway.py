@@ -21,11 +21,11 @@ from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import printable
-from orchestrator.kernel.control.server import open_control
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.settings import Machine
-from orchestrator.kernel.state_files import DISCORD_SUFFIX
+from orchestrator.ports.control import open_control
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.files import DISCORD_SUFFIX
+from orchestrator.ports.sessions import Orchestrator
+from orchestrator.ports.settings import Machine
 
 if TYPE_CHECKING:
     from orchestrator.products.chat import Gateway, GatewaySettings, Platform

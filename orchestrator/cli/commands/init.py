@@ -6,7 +6,7 @@ from pathlib import Path
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.team_template import team_files
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.kernel.execution.model_resolver import known_providers
+from orchestrator.ports.execution import known_providers
 
 
 def init(folder: Path = Path(), /, *, model: str | None = None) -> None:

@@ -17,8 +17,7 @@ from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import one_line
 from orchestrator.delegation.events import JobOccurred
 from orchestrator.delegation.schedule import moment_text, next_text
-from orchestrator.kernel.control.client import connect_control
-from orchestrator.kernel.control.server import ControlJob, EditJob
+from orchestrator.ports.control import ControlJob, EditJob, connect_control
 from orchestrator.products.schedule import JobAction, JobEdit, Scheduler
 from orchestrator.products.schedule.job import full_name, is_declared
 

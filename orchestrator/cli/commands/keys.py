@@ -22,8 +22,8 @@ from orchestrator.agents.tools.terminal.process_tags import TAG_VARIABLE
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, journals_of, server_folder
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.journals import JournalStore
 from orchestrator.products.server.audit import key_change
 from orchestrator.products.server.keys.changes import add_key, revoke_key, rotate_key
 from orchestrator.products.server.keys.file import FILE, StoredKey, read_keys

@@ -15,8 +15,8 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.kernel.journal.audit import local_actor
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.journals import local_actor
+from orchestrator.ports.sessions import Orchestrator
 from orchestrator.products.mcp.server.tools import parse_modes, tools_of
 
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"

@@ -26,10 +26,10 @@ from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.options import BrowserOption
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, print_hint
-from orchestrator.kernel.errors import LoginError
-from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
-from orchestrator.kernel.settings import SANDBOX_VARIABLE
-from orchestrator.kernel.state_files import real_paths, state_folder
+from orchestrator.ports.errors import LoginError
+from orchestrator.ports.execution import ProgramSandbox
+from orchestrator.ports.files import real_paths, state_folder
+from orchestrator.ports.settings import SANDBOX_VARIABLE
 from orchestrator.products.mcp.client.connections import EXTRA, McpConnections
 from orchestrator.products.mcp.client.login.file import (
     address_of,

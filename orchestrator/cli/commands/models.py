@@ -18,7 +18,7 @@ from orchestrator.agents.models.registry import PROVIDERS, Provider
 from orchestrator.agents.redaction.redactor import redacted
 from orchestrator.cli.terminal.console import Terminal, print_hint
 from orchestrator.delegation import printable
-from orchestrator.kernel.execution.model_resolver import known_providers
+from orchestrator.ports.execution import known_providers
 
 INSTALLED: Final = "yes"
 # A URL may have a name and a password before the host, and a secret in its query.

@@ -18,7 +18,7 @@ from orchestrator.cli.options import (
     write_file,
 )
 from orchestrator.delegation import SessionId, printable
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.journals import Journals
 
 FILE_ID_CHARACTERS: Final = 12
 """The number of characters of a run's id in the default file name."""
@@ -68,7 +68,7 @@ def report_run(
 ) -> WrittenReport:
     """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.
-    from orchestrator.kernel.journal.run_history import read_history
+    from orchestrator.ports.journals import read_history
     from orchestrator.products.history.report import Transcripts, build_report
 
     if output is not None:

@@ -7,7 +7,7 @@ from orchestrator.cli.options import JournalOption, ProgressOption, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.kernel.doors.one_shot import require_resumable
+from orchestrator.ports.sessions import require_resumable
 
 
 def resume(

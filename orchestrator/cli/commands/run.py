@@ -35,11 +35,8 @@ from orchestrator.cli.terminal.tree_table import print_ended
 from orchestrator.composition import RunKind, open_orchestrator
 from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
 from orchestrator.delegation.tree.safe_text import printable_json
-from orchestrator.kernel.budget_scope import budget
-from orchestrator.kernel.doors.durable_run import OtherJournals, goal_key
-from orchestrator.kernel.doors.one_shot import Run
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.settings import Machine
+from orchestrator.ports.sessions import Orchestrator, OtherJournals, Run, budget, goal_key
+from orchestrator.ports.settings import Machine
 
 
 def run(

@@ -18,11 +18,8 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.run_list import print_runs
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.audit import AuditEvent, local_actor
-from orchestrator.kernel.journal.journal import Pruned
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.journals import AuditEvent, Journals, JournalStore, Pruned, local_actor
 
 NEWEST: Final = 20
 """The number of runs that are listed without `--all`."""
@@ -104,8 +101,7 @@ def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:
 
 async def _prune_one(store: JournalStore, before: float) -> Pruned:
     # Imported late: a list of runs needs no process that runs agents.
-    from orchestrator.kernel.control.client import connect_control
-    from orchestrator.kernel.control.server import Prune
+    from orchestrator.ports.control import Prune, connect_control
 
     if store.file is not None:
         async with connect_control(store.file) as writer:
@@ -121,8 +117,7 @@ def _delete_run(journals: Journals, run: SessionId) -> None:
         raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
     store = journals.store(name)
     # Imported late: a list of runs needs no process that runs agents.
-    from orchestrator.kernel.control.client import connect_control
-    from orchestrator.kernel.control.server import DeleteRun
+    from orchestrator.ports.control import DeleteRun, connect_control
 
     async def delete() -> Pruned:
         if store.file is not None:

@@ -13,9 +13,9 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation.schedule import next_text
-from orchestrator.kernel.control.server import open_control
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.settings import Machine
+from orchestrator.ports.control import open_control
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.settings import Machine
 from orchestrator.products.schedule import open_schedule
 
 

@@ -13,7 +13,7 @@ from orchestrator.cli.terminal.tree_table import print_collapsed, print_reasons,
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.tree.tally import FAILURES
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.journals import Journals
 
 
 def tree(

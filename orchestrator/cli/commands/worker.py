@@ -21,10 +21,8 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.delegation import printable
-from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
-from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.execution.workspace.settings import resolve_workspace_settings
-from orchestrator.kernel.state_files import default_journal, state_files
+from orchestrator.ports.execution import AgentCatalogue, host_of, resolve_workspace_settings
+from orchestrator.ports.files import default_journal, state_files
 from orchestrator.products.cluster.database.left_commands import end_left_commands
 from orchestrator.products.cluster.work import WorkerId
 from orchestrator.products.cluster.work.postgres.exchange import QUEUE_VARIABLE

@@ -21,8 +21,8 @@ from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.style import format_seconds
 from orchestrator.delegation import printable
 from orchestrator.delegation.events import CallPlaced
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import fold_entries
 from orchestrator.products.cluster.work import WorkerSeen
 
 

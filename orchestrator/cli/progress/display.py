@@ -22,9 +22,9 @@ from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.style import Progress, choose_progress
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.tree.safe_text import printable_json
-from orchestrator.kernel.control.server import open_control
-from orchestrator.kernel.journal.subscriptions import FactQueue, fact_line
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.control import open_control
+from orchestrator.ports.reads import FactQueue, fact_line
+from orchestrator.ports.sessions import Orchestrator
 
 WATCH_HINT: Final = "Tasks are at work. To watch and to steer them, in another terminal:"
 

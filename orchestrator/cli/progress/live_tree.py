@@ -27,8 +27,8 @@ from orchestrator.cli.terminal.task_line import Canvas
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import Orchestrator
 
 FRAMES_PER_SECOND: Final = 8
 IDLE_SECONDS: Final = 1

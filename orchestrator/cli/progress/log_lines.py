@@ -37,9 +37,9 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.subscriptions import FactQueue
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.reads import FactQueue
+from orchestrator.ports.sessions import Orchestrator
 
 DETAILED_TASKS: Final = 200
 """The largest number of tasks of a run that has a line for every change."""

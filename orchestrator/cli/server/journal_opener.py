@@ -13,12 +13,11 @@ from orchestrator.agents import raising_one_error
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.cli.retention import Retention
 from orchestrator.composition import open_orchestrator
-from orchestrator.kernel.control.server import open_control
-from orchestrator.kernel.journal.audit import AuditEvent, local_actor
-from orchestrator.kernel.journal.journals import HeldJournal, Journals
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.settings import Machine, Workers
-from orchestrator.kernel.state_files import FIRST_JOURNAL, state_files
+from orchestrator.ports.control import open_control
+from orchestrator.ports.files import FIRST_JOURNAL, state_files
+from orchestrator.ports.journals import AuditEvent, HeldJournal, Journals, local_actor
+from orchestrator.ports.sessions import Orchestrator
+from orchestrator.ports.settings import Machine, Workers
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 
 

@@ -39,12 +39,10 @@ from orchestrator.cli.server.printed_lines import (
     report,
 )
 from orchestrator.cli.signals import Drainable, Stop
-from orchestrator.kernel.doors.kept import Push
-from orchestrator.kernel.execution.workspace.host import host_of
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.separate_journals import OneJournal
-from orchestrator.kernel.journal.shards import MOST_SHARDS
-from orchestrator.kernel.private_files import foreign_folder
+from orchestrator.ports.execution import host_of
+from orchestrator.ports.files import foreign_folder
+from orchestrator.ports.journals import MOST_SHARDS, Journals, OneJournal
+from orchestrator.ports.sessions import Push
 from orchestrator.products.cluster.database.address import DatabaseAddress, parse_address
 from orchestrator.products.cluster.database.left_commands import end_left_commands
 from orchestrator.products.cluster.work.postgres.exchange import exchange_opener

@@ -19,8 +19,8 @@ from orchestrator.cli.terminal.stdin_lines import STDIN, StdinLines
 from orchestrator.cli.terminal.transcript import INDENT, wrapped
 from orchestrator.delegation import printable
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion, ApprovalVerdict
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import Orchestrator
 
 STDERR: Final = 2
 ANSWER_WORDS: Final = {

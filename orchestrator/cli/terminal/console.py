@@ -14,7 +14,7 @@ from rich.text import Text
 from orchestrator.backends import is_database, journals_at
 from orchestrator.cli.terminal.style import ASCII_FALLBACK, is_ascii
 from orchestrator.delegation import printable
-from orchestrator.kernel.state_files import JOURNAL_VARIABLE
+from orchestrator.ports.files import JOURNAL_VARIABLE
 
 
 class Terminal(Console):

@@ -13,8 +13,7 @@ from orchestrator.cli.journal_queries import FoundRun, read_listed, read_run
 from orchestrator.delegation import Ledger, TaskId, Tree, root_of
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.events.approvals import ApprovalQuestion
-from orchestrator.kernel.journal.journal import fold
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.journals import Journals, fold
 
 FOLD_BATCH: Final = 500
 """The number of facts that are folded before other tasks have a turn."""

@@ -24,7 +24,7 @@ from orchestrator.delegation.tree.collapse import (
     RowKind,
 )
 from orchestrator.delegation.tree.tally import FAILURES
-from orchestrator.kernel.control.server import AnswerApproval, Cancel, Pause, Steer
+from orchestrator.ports.control import AnswerApproval, Cancel, Pause, Steer
 
 READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"

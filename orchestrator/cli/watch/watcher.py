@@ -28,9 +28,17 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot
 from orchestrator.cli.watch.journal_tail import RunReader, is_about, open_run
 from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.delegation import Receipt, TaskId
-from orchestrator.kernel.control.client import ControlClient, RefusedError, connect_control
-from orchestrator.kernel.control.server import AnswerApproval, Cancel, Pause, Steer, Subscribe
-from orchestrator.kernel.journal.journals import Journals
+from orchestrator.ports.control import (
+    AnswerApproval,
+    Cancel,
+    ControlClient,
+    Pause,
+    RefusedError,
+    Steer,
+    Subscribe,
+    connect_control,
+)
+from orchestrator.ports.journals import Journals
 
 FRAMES_PER_SECOND: Final = 8
 POLL_SECONDS: Final = 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.agents.models.wrappers.pace import Pace
     from orchestrator.agents.models.wrappers.prices import PriceTable
 
-CLOSE_SECONDS: Final = 5
+MODELS_CLOSE_SECONDS: Final = 5
 """How long connections to models may take to close."""
 FILE: Final = "models.toml"
 FILE_VARIABLE: Final = "ORCHESTRATOR_MODELS"

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Protocol, TypeVar
 
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 
 ValueT = TypeVar("ValueT")
 

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Any, Final
 
 from orchestrator.delegation import Tree
-from orchestrator.kernel.errors import ClosedError
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import ClosedError
+from orchestrator.ports.reads import ReadApi
 from orchestrator.products.asyncio.tree_copy import copied
 from orchestrator.products.asyncio.trio_thread import TrioThread
-from orchestrator.products.history.report.inline import inline_report
+from orchestrator.products.history.ports import inline_report
 
 SECONDS_BETWEEN: Final = 0.25
 """The seconds between two pictures: a reader sees no more, and a notebook should not store more."""

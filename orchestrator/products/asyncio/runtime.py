@@ -14,8 +14,8 @@ from orchestrator import composition
 from orchestrator.agents import Agent, Part
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
-from orchestrator.kernel import orchestrator as kernel
-from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.ports import sessions as kernel
+from orchestrator.ports.sessions import Run
 from orchestrator.products.asyncio.opened import Opened
 from orchestrator.products.asyncio.session import Received, Session, open_session
 from orchestrator.products.asyncio.streamed_run import StreamedRun, open_stream

@@ -11,10 +11,10 @@ import trio
 from orchestrator.agents import Part
 from orchestrator.delegation import Reply, SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
-from orchestrator.kernel.doors import session as trio_session
-from orchestrator.kernel.doors.run_events import RunEvents
-from orchestrator.kernel.errors import ClosedError
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import ClosedError
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import RunEvents
+from orchestrator.ports.sessions import session as trio_session
 from orchestrator.products.asyncio.live_display import LiveDisplay
 from orchestrator.products.asyncio.opened import Opened
 from orchestrator.products.asyncio.streamed_run import Events, open_events

@@ -4,10 +4,8 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from orchestrator.delegation import SessionId, Tree
-from orchestrator.kernel.doors import streamed_run
-from orchestrator.kernel.doors.one_shot import Run
-from orchestrator.kernel.doors.run_events import RunEvent, RunEvents
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import Run, RunEvent, RunEvents, streamed_run
 from orchestrator.products.asyncio.live_display import LiveDisplay
 from orchestrator.products.asyncio.tree_copy import copied
 from orchestrator.products.asyncio.trio_thread import Held, OpenHeld, TrioThread

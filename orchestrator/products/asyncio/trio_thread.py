@@ -18,7 +18,7 @@ import outcome
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.errors import ClosedError, WrongLoopError
+from orchestrator.ports.errors import ClosedError, WrongLoopError
 from orchestrator.products.asyncio.owner_loop import OWNER, OwnerLoop
 
 EXIT_SECONDS: Final = 5

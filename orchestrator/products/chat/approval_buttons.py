@@ -14,9 +14,8 @@ from orchestrator.delegation import Encoded, SessionRecord
 from orchestrator.delegation.events import ApprovalAnswered, Entry, change_state
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.kernel.errors import UnknownIdError, error_text
-from orchestrator.kernel.sessions import Sessions
+from orchestrator.ports.errors import UnknownIdError, error_text
+from orchestrator.ports.sessions import ApprovalQuestions, Sessions, answer_question
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ButtonsMessage, ChatState
 from orchestrator.products.chat.conversations import address_of

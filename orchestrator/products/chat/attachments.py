@@ -21,7 +21,7 @@ import trio
 from orchestrator.agents import Agent, Part, Tool, ToolError, tool
 from orchestrator.agents.tools.files.workspace import Workspace, current_workspace
 from orchestrator.delegation.session_context import session_strings
-from orchestrator.kernel.errors import error_text
+from orchestrator.ports.errors import error_text
 from orchestrator.products.chat.conversations import address_of
 from orchestrator.products.chat.errors import ChatError, RetryAfterError
 from orchestrator.products.chat.platform import Attachment, IncomingMessage, Platform

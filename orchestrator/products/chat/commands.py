@@ -15,9 +15,8 @@ from orchestrator.agents import MessageId
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import MetadataChanged, StateChanged, change_state
 from orchestrator.delegation.events.approvals import ApprovalVerdict
-from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import KeptDoor, Orchestrator
 from orchestrator.products.chat.access import Access
 from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
 from orchestrator.products.chat.chat_address import ChatAddress

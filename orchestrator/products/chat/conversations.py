@@ -14,10 +14,10 @@ from orchestrator.agents import Agent, MessageId, UserMessage
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import change_state
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import KeptDoor
 from orchestrator.products.chat.chat_address import PREFIX, ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ChatState
 

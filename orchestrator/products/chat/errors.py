@@ -11,7 +11,7 @@
 Any other error leaves open whether the message was taken: it is sent again, and marked.
 """
 
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.chat.chat_address import ChatAddress
 
 

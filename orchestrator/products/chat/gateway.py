@@ -27,17 +27,17 @@ from orchestrator.agents import (
 from orchestrator.delegation import Encoded, Grant, SessionRecord
 from orchestrator.delegation.events import Entry, TurnResumed, TurnStarted, change_state
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.budget_scope import use_grants
-from orchestrator.kernel.doors.door_state import DoorState
-from orchestrator.kernel.doors.inbound import (
+from orchestrator.ports.errors import ClosedError, JournalError, OrchestratorError, error_text
+from orchestrator.ports.sessions import (
+    DoorState,
     InboundRequest,
+    KeptDoor,
+    Orchestrator,
     search_request_ahead,
+    use_grants,
     with_language_model,
 )
-from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.errors import ClosedError, JournalError, OrchestratorError, error_text
-from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.settings import require_trio
 from orchestrator.products.chat.access import MINUTE, Access, Rates, user_key
 from orchestrator.products.chat.approval_buttons import ApprovalButtons
 from orchestrator.products.chat.attachments import receive_files, with_file_tool
@@ -57,9 +57,14 @@ from orchestrator.products.chat.platform import (
 )
 from orchestrator.products.chat.replies import Replies
 from orchestrator.products.chat.settings import NO_SETTINGS, GatewaySettings, Profile
-from orchestrator.products.schedule import Delivery, Job, Scheduler, Target
-from orchestrator.products.schedule.charges import UnpaidError
-from orchestrator.products.schedule.targets import NO_TARGETS
+from orchestrator.products.schedule.ports import (
+    NO_TARGETS,
+    Delivery,
+    Job,
+    Scheduler,
+    Target,
+    UnpaidError,
+)
 
 MOST_RECENT: Final = 10_000
 """The number of taken messages that a gateway remembers."""

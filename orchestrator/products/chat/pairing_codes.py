@@ -14,9 +14,9 @@ import trio
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import change_state
 from orchestrator.delegation.session_state import Entries, SessionState
-from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import KeptDoor
 from orchestrator.products.chat.one_time_codes import HOUR, OneTimeCodes
 
 PAIRED: Final = SessionId("c_paired_users")

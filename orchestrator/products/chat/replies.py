@@ -14,9 +14,9 @@ import trio
 
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed, ReplyPartDelivered, change_state
-from orchestrator.kernel.errors import error_text
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import error_text
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ChatState
 from orchestrator.products.chat.conversations import address_of

@@ -13,9 +13,8 @@ import trio
 from orchestrator.agents import Agent, CallKey, Tool, ToolCall, raising_one_error
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import DeliveryCapability, TaskRecord
-from orchestrator.kernel.execution.agent_catalogue import fingerprint
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.ports.execution import AgentRegistry, fingerprint
+from orchestrator.ports.journals import Bookkeeper
 from orchestrator.products.cluster.lending.lender import Lender
 from orchestrator.products.cluster.lending.lent import Lent
 from orchestrator.products.cluster.lending.lent_call import LentCall

@@ -9,8 +9,8 @@ import trio
 
 from orchestrator.delegation import SessionId, SessionRecord, Tree
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.journal.run_history import read_history
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.journals import read_history
+from orchestrator.ports.reads import ReadApi
 
 DRAWN_IN_LOOP: Final = 500
 """The most tasks that a tree may have to be drawn in the event loop; a larger one would block it.

@@ -7,8 +7,7 @@ import trio
 
 from orchestrator.agents import Tool, ToolCall
 from orchestrator.agents.tools.mcp.listed_tools import SEPARATOR
-from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
-from orchestrator.kernel.execution.tool_servers import NoServers, ServerTools
+from orchestrator.ports.execution import NoServers, ServerTools, TaskHost, WorkOrder
 
 
 class StandInServers(NoServers):

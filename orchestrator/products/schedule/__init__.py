@@ -8,7 +8,7 @@ use a steady clock. Each journal of a server or a gateway has one scheduler. Age
 can be set only if a scheduler starts it. A job of a program has a session without an agent.
 """
 
-from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
+from orchestrator.ports.sessions import JobAction, JobEdit
 from orchestrator.products.schedule.job import Job
 from orchestrator.products.schedule.scheduler import Scheduler, open_schedule, require_jobs
 from orchestrator.products.schedule.targets import CheckedTarget, Delivery, Target

@@ -13,8 +13,8 @@ from orchestrator.agents import CallId, ToolError
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
 from orchestrator.products.schedule.job import is_declared, session_of
 from orchestrator.products.schedule.job_run import JobRunState
 from orchestrator.products.schedule.targets import ORIGIN

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 
 Charge: TypeAlias = Callable[[SessionRecord, bool], AbstractContextManager[None]]
 """Charges work that begins in the block to the payer of a session's jobs: a new run, or with True a

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.agents import Agent, DefinitionError
-from orchestrator.products.agent_files.job_entry import JobEntry
+from orchestrator.products.agent_files.ports import JobEntry
 from orchestrator.products.schedule.job import Job
 
 

@@ -17,7 +17,7 @@ from orchestrator.delegation.schedule import (
     job_id,
     zone_of,
 )
-from orchestrator.kernel.engine.scheduler_slot import JobEdit
+from orchestrator.ports.sessions import JobEdit
 from orchestrator.products.schedule.targets import ORIGIN
 
 DEFAULT_CATCH_UP: Final = "2h"

@@ -11,12 +11,10 @@ from orchestrator.delegation import Ending, Reply, SessionRecord
 from orchestrator.delegation.events import MessageReceived
 from orchestrator.delegation.events.jobs import REMEMBERED_RUNS
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.budget_scope import current_grants
-from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import InboundRequest, KeptDoor, current_grants
 from orchestrator.products.schedule.charges import Charge, charge_no_one
 from orchestrator.products.schedule.job_run import JobRunState
 from orchestrator.products.schedule.targets import ORIGIN, SILENT, Delivery, Target, Targets

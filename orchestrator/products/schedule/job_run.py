@@ -8,7 +8,7 @@ from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.schedule.job import full_name, time_text
 from orchestrator.products.schedule.targets import FILE, ORIGIN, SILENT
 

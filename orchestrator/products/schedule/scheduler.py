@@ -45,12 +45,16 @@ from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.delegation.schedule import Due, due, times_of
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.kept import KeptDoor, is_over
-from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.event_loop import require_trio
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.sessions import Sessions
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import (
+    JobAction,
+    JobEdit,
+    KeptDoor,
+    Orchestrator,
+    Sessions,
+    is_over,
+)
+from orchestrator.ports.settings import require_trio
 from orchestrator.products.schedule.agent_jobs import AgentJobs
 from orchestrator.products.schedule.charges import (
     Charge,

@@ -17,9 +17,9 @@ from orchestrator.agents import DefinitionError
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.events import ReplyPartDelivered
 from orchestrator.delegation.events.jobs import JobId
-from orchestrator.kernel.errors import OrchestratorError, error_text
-from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.errors import OrchestratorError, error_text
+from orchestrator.ports.journals import Facts
+from orchestrator.ports.reads import ReadApi
 
 ORIGIN: Final = "origin"
 """The target of a job that an agent has set: the session that set it."""

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from orchestrator.agents.redaction.long_texts import search_ahead
 from orchestrator.delegation import SessionId, SessionRecord
-from orchestrator.kernel.doors.inbound import InboundRequest, search_request_ahead, texts_of
-from orchestrator.kernel.journal.audit import AuditEvent
+from orchestrator.ports.journals import AuditEvent
+from orchestrator.ports.sessions import InboundRequest, search_request_ahead, texts_of
 from orchestrator.products.server.audit import RequestAudit
 from orchestrator.products.server.json_rpc import RpcMessage
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope

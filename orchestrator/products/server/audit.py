@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from orchestrator.kernel.journal.audit import (
+from orchestrator.ports.journals import (
     ACCEPTED,
     UNKNOWN,
     AuditEvent,
     AuditWriter,
+    RefusalCounter,
     key_actor,
     local_actor,
 )
-from orchestrator.kernel.journal.refusals import RefusalCounter
 
 if TYPE_CHECKING:
     from starlette.types import Scope

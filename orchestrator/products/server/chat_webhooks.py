@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.products.chat.platform import Webhook, WebhookAnswer, WebhookCall
+from orchestrator.products.chat.ports import Webhook, WebhookAnswer, WebhookCall
 from orchestrator.products.server.server import address_of
 from orchestrator.products.server.transport.connections import Connections
 from orchestrator.products.server.transport.listener import Listening, bind, require_usable

@@ -13,7 +13,7 @@ from starlette.types import Scope as RequestScope
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
-from orchestrator.kernel.errors import ClosedError, OrchestratorError
+from orchestrator.ports.errors import ClosedError, OrchestratorError
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import RequestAudit, peer_of
 from orchestrator.products.server.cluster.forwarded_header import MOVED

@@ -17,12 +17,18 @@ from starlette.types import Message, Receive, Scope, Send
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import TreeFormat, draw_tree
-from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RefusedError, RunPage
-from orchestrator.products.mcp.server.protocol import Context, open_protocol
-from orchestrator.products.mcp.server.tools import AgentTool
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import InboundRequest
+from orchestrator.products.history.ports import TreeFormat, draw_tree
+from orchestrator.products.mcp.ports import (
+    AgentTool,
+    Context,
+    HeldRun,
+    OpenJournal,
+    RefusedError,
+    RunPage,
+    open_protocol,
+)
 from orchestrator.products.server.api.lookup import (
     Bodies,
     PageQuery,

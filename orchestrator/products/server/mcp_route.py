@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import trio
 from starlette.responses import Response
 
-from orchestrator.kernel.errors import ClosedError
+from orchestrator.ports.errors import ClosedError
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import JSON, HttpError

@@ -23,8 +23,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.sessions import Orchestrator, is_over
 from orchestrator.products.server.operation import Operation
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]

@@ -17,9 +17,9 @@ import trio
 from orchestrator.agents.interpreter import run_in_interpreter
 from orchestrator.backends import store_at
 from orchestrator.delegation import Rules, SessionId
-from orchestrator.kernel.journal.journal import fold_entries
-from orchestrator.kernel.read_api import ReadApi
-from orchestrator.products.history.export_formats import Format, export_tree, html_report
+from orchestrator.ports.journals import fold_entries
+from orchestrator.ports.reads import ReadApi
+from orchestrator.products.history.ports import Format, export_tree, html_report
 from orchestrator.products.server.api.bodies import run_of
 from orchestrator.products.server.console.rows import all_rows
 

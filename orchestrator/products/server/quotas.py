@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Budget
 from orchestrator.delegation import Grant, SessionRecord
-from orchestrator.kernel.budget_scope import use_grants
-from orchestrator.kernel.journal.records import Records
-from orchestrator.kernel.read_api import ReadApi
-from orchestrator.products.schedule.charges import UnpaidError
+from orchestrator.ports.journals import Records
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import use_grants
+from orchestrator.products.schedule.ports import UnpaidError
 from orchestrator.products.server.keys.key import DEFAULT, Key
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.transport.errors import HttpError

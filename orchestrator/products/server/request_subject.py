@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from orchestrator.products.schedule.job import session_of_name
+from orchestrator.products.schedule.ports import session_of_name
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.public_ids import COMPLETION, CONVERSATION, RESPONSE
 

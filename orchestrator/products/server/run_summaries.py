@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrator.delegation import Encoded, SessionId
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.read_api import FoundSession, ReadApi
+from orchestrator.ports.reads import FoundSession, ReadApi
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
 
 MOST: Final = 20_000

@@ -12,10 +12,9 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId, SessionRecord
-from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.read_api import ReadApi
-from orchestrator.products.schedule import Scheduler
+from orchestrator.ports.reads import ReadApi
+from orchestrator.ports.sessions import Orchestrator, RequestDoor
+from orchestrator.products.schedule.ports import Scheduler
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.keys.owners import Owners
 from orchestrator.products.server.live.live_text import LiveText

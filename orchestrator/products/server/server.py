@@ -11,11 +11,9 @@ from orchestrator.agents import Agent, DefinitionError, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import NO_PUSHES, Push
-from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.products.mcp.server.tools import tools_of
-from orchestrator.products.schedule import Scheduler
+from orchestrator.ports.sessions import NO_PUSHES, Orchestrator, Push, RequestDoor
+from orchestrator.products.mcp.ports import tools_of
+from orchestrator.products.schedule.ports import Scheduler
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.app import application
 from orchestrator.products.server.audit import HttpAudit

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from orchestrator.agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import Cause, Ending, Grant, Outcome, SessionRecord
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.ports.execution import PROCESS_DIED
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.request_state import RequestState
 
 CutReason: TypeAlias = Literal["length", "content_filter"]

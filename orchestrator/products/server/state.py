@@ -12,11 +12,10 @@ from starlette.responses import Response
 
 from orchestrator.agents import Agent
 from orchestrator.agents.sandbox.choice import SandboxChoice
-from orchestrator.kernel.execution.agent_registry import reachable_agents
-from orchestrator.kernel.state_files import FIRST_JOURNAL
-from orchestrator.products.mcp.server.tools import AgentTool, TaskMode
-from orchestrator.products.schedule import Job, Target
-from orchestrator.products.schedule.targets import NO_TARGETS
+from orchestrator.ports.execution import reachable_agents
+from orchestrator.ports.files import FIRST_JOURNAL
+from orchestrator.products.mcp.ports import AgentTool, TaskMode
+from orchestrator.products.schedule.ports import NO_TARGETS, Job, Target
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.cluster.placement import Placement, counts_in_a_journal
 from orchestrator.products.server.console.sign_in import SignIns

@@ -25,9 +25,9 @@ import trio
 
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import Push, is_over
-from orchestrator.kernel.errors import ServerSetupError
-from orchestrator.products.schedule import CheckedTarget, Delivery
+from orchestrator.ports.errors import ServerSetupError
+from orchestrator.ports.sessions import Push, is_over
+from orchestrator.products.schedule.ports import CheckedTarget, Delivery
 from orchestrator.products.server.keys.changes import NAME
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.session_status import state_of

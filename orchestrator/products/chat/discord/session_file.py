@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import msgspec
 
-from orchestrator.kernel.private_files import PRIVATE_FILE, PrivateFile
+from orchestrator.ports.files import PRIVATE_FILE, PrivateFile
 from orchestrator.products.chat.errors import ChatError
 
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 
 OWN_PARAMETERS: Final = ("journal", "lease", "cluster")
 LEASE_SECONDS: Final = 15.0

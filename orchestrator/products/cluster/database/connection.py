@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.address import parse_address
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.connection import (
     UnreachableError,
     connect,

@@ -13,7 +13,7 @@ import trio
 
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.tools.terminal.process_tags import kill_tagged
-from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.ports.errors import JournalInUseError
 from orchestrator.products.cluster.database.database import Database, open_database
 from orchestrator.products.cluster.database.wakeups import Wakeups, channel, open_wakeups
 

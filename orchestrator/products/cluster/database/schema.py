@@ -6,7 +6,7 @@ A schema of an unknown version, or one that no orchestrator has made, is refused
 import secrets
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 
 if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection

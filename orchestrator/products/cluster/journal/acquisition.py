@@ -9,7 +9,7 @@ import trio
 
 from orchestrator.delegation import encode
 from orchestrator.delegation.events import JournalOpened
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import (
     UnreachableError,

@@ -5,22 +5,25 @@ from typing import Final, TypeAlias
 
 from orchestrator.delegation import SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.checks import (
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import (
+    MISFITS,
     Damage,
+    Finding,
+    Level,
     Totals,
+    Writer,
     check_audit,
     check_snapshots,
     compare_ends,
     compare_entry,
     compare_session,
+    fold_entries,
     report,
     report_strings,
     report_totals,
+    require_whole,
 )
-from orchestrator.kernel.journal.journal import MISFITS, fold_entries
-from orchestrator.kernel.journal.store import Finding, Level, Writer
-from orchestrator.kernel.journal.stored_entries import require_whole
 from orchestrator.products.cluster.database.schema import VERSION
 from orchestrator.products.cluster.journal.reader import PostgresReader
 

@@ -7,10 +7,16 @@ import attrs
 import msgspec
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditRow, chain_events
-from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
-from orchestrator.kernel.journal.long_strings import extract_long_strings
-from orchestrator.kernel.journal.stored_entries import NO_SESSION, FactRow
+from orchestrator.ports.journals import (
+    NO_SESSION,
+    AuditedEvent,
+    AuditRow,
+    FactRow,
+    chain_events,
+    entry_checksum,
+    extract_long_strings,
+    row_checksum,
+)
 from orchestrator.products.cluster.journal.fenced_connection import (
     FENCE,
     FENCED,

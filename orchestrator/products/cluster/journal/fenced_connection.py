@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 
 import trio
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import UnreachableError, connect, problem_of
 from orchestrator.products.cluster.database.statements import shut

@@ -13,13 +13,19 @@ import trio
 
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent, AuditHead, AuditRow
-from orchestrator.kernel.journal.journal import JournalContents, Pruned
-from orchestrator.kernel.journal.snapshots import StoredSnapshot
-from orchestrator.kernel.journal.stored_entries import FactRow
-from orchestrator.kernel.journal.tenure import Tenure
-from orchestrator.kernel.journal.write_queue import WriteQueue
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import (
+    AuditedEvent,
+    AuditEvent,
+    AuditHead,
+    AuditRow,
+    FactRow,
+    JournalContents,
+    Pruned,
+    StoredSnapshot,
+    Tenure,
+    WriteQueue,
+)
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.database import Database, open_database
 from orchestrator.products.cluster.database.left_commands import open_left_commands

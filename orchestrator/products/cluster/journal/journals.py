@@ -14,8 +14,8 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.journals import HeldJournal, ListedSession, SessionList
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.journals import HeldJournal, ListedSession, SessionList
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import connected, shown_address
 from orchestrator.products.cluster.database.schema import require_schema

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 import attrs
 
-from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.journal.audit import AuditHead
-from orchestrator.kernel.journal.store import Writer
+from orchestrator.ports.errors import JournalError, JournalInUseError
+from orchestrator.ports.journals import AuditHead, Writer
 from orchestrator.products.cluster.database.schema import NEWER
 
 if TYPE_CHECKING:

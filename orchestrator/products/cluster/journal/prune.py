@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 import attrs
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import (
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import (
     AuditedEvent,
     AuditHead,
     AuditLog,
     AuditRow,
+    Pruned,
     chain_events,
     checkpoint,
     expired_head,
+    row_checksum,
 )
-from orchestrator.kernel.journal.checksums import row_checksum
-from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.products.cluster.journal.reader import JournalRow, read_audit_rows
 
 if TYPE_CHECKING:

@@ -12,22 +12,27 @@ import attrs
 from orchestrator.delegation import Ledger, Rules, SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog, AuditRow
-from orchestrator.kernel.journal.checksums import row_checksum
-from orchestrator.kernel.journal.journal import JournalContents
-from orchestrator.kernel.journal.long_strings import MARK_BYTES, references
-from orchestrator.kernel.journal.reader import DatedSession
-from orchestrator.kernel.journal.snapshots import StoredSnapshot, fold_stored
-from orchestrator.kernel.journal.stored_entries import (
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import (
+    MARK_BYTES,
     NO_SESSION,
     RESTORE,
     Allowance,
+    AuditEvent,
+    AuditHead,
+    AuditLog,
+    AuditRow,
+    DatedSession,
+    JournalContents,
     Row,
+    StoredSnapshot,
     decode_row,
+    fold_stored,
     owner_in,
+    references,
     require_chains,
     require_listed,
+    row_checksum,
     verify_active,
 )
 

@@ -8,10 +8,8 @@ import attrs
 import trio
 
 from orchestrator.delegation import Rules, SessionId
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
-from orchestrator.kernel.journal.journal import Pruned
-from orchestrator.kernel.journal.store import Finding, Writer
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import AuditedEvent, AuditEvent, Finding, Pruned, Writer
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import connected, shown_address
 from orchestrator.products.cluster.database.schema import NEWER, require_schema

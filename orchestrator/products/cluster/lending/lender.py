@@ -11,7 +11,7 @@ from typing import Final, NoReturn, TypeAlias, assert_never
 import trio
 
 from orchestrator.agents import CallId, raising_one_error
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.ports.journals import Bookkeeper
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
 from orchestrator.products.cluster.lending.recorded_ends import RecordedEnds

@@ -22,7 +22,7 @@ from orchestrator.agents import (
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
-from orchestrator.kernel.execution.tool_place import WorkerLostError
+from orchestrator.ports.execution import WorkerLostError
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Over
 from orchestrator.products.cluster.lending.lent_call import (
     LATE_SECONDS,

@@ -13,7 +13,7 @@ import trio
 from orchestrator.agents import CallId
 from orchestrator.delegation import TaskId, root_of
 from orchestrator.delegation.events import Entry, TaskSettled, ToolAnswered, TurnEnded
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.ports.journals import Bookkeeper
 from orchestrator.products.cluster.lending.lent import Lent
 from orchestrator.products.cluster.lending.lent_turn import LentTurn, TurnCall
 from orchestrator.products.cluster.work import ExecutionId, Request

@@ -11,8 +11,7 @@ import trio
 
 from orchestrator.delegation import SessionId, TaskId
 from orchestrator.delegation.events import TaskRequested
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.journal.records import Records
+from orchestrator.ports.journals import Bookkeeper, Records
 from orchestrator.products.cluster.work import ExecutionId
 from orchestrator.products.cluster.worker.wire import call_prefix_in
 

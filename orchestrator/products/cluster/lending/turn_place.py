@@ -9,8 +9,8 @@ from orchestrator.agents import Agent, CallId, CallKey, Tool, ToolCall, unanswer
 from orchestrator.agents.redaction.redactor import has_redacted
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import TaskRecord
-from orchestrator.kernel.execution.agent_catalogue import fingerprint
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.ports.execution import fingerprint
+from orchestrator.ports.journals import Bookkeeper
 from orchestrator.products.cluster.lending.lender import Lender
 from orchestrator.products.cluster.lending.lent_call import not_taken
 from orchestrator.products.cluster.lending.lent_turn import LentTurn, TurnCall

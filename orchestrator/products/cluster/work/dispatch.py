@@ -4,7 +4,7 @@ from typing import Final, NewType
 
 import attrs
 
-from orchestrator.kernel.journal.tenure import Tenure
+from orchestrator.ports.journals import Tenure
 
 __all__ = ["Dispatch", "DispatchId", "ExecutionId", "Tenure", "WorkerId", "attempt_number"]
 

@@ -15,10 +15,11 @@ from orchestrator.agents import (
 from orchestrator.agents.redaction.long_texts import search_ahead
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.result_text import ToolResult
-from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
-from orchestrator.kernel.execution.outcomes import (
+from orchestrator.ports.execution import (
     EXPECTED_ERRORS,
+    AgentCatalogue,
     describe_error,
+    fingerprint,
     without_cancellations,
 )
 from orchestrator.products.cluster.worker.context import TurnContext, WorkerContexts

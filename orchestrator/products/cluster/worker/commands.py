@@ -10,7 +10,7 @@ from orchestrator.agents import ToolError
 from orchestrator.agents.tools.terminal.background import BackgroundCommand
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events.processes import ProcessId
-from orchestrator.kernel.execution.workspace.background_commands import (
+from orchestrator.ports.execution import (
     ENDED_BY_AGENT,
     NO_COMMANDS,
     REMEMBERED_COMMANDS,

@@ -34,9 +34,7 @@ from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
 from orchestrator.agents.tools.files.workspace import resolve_folder
 from orchestrator.agents.tools.terminal.background import BackgroundCommand, BackgroundCommands
 from orchestrator.delegation.session_context import bind_session, session_environ
-from orchestrator.kernel.execution.workspace.call_subject import subject_of
-from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
-from orchestrator.kernel.execution.workspace.task_workspace import CLOSE_SECONDS, TASK_VARIABLE
+from orchestrator.ports.execution import CLOSE_SECONDS, TASK_VARIABLE, WorkspaceSettings, subject_of
 from orchestrator.products.cluster.worker.commands import TurnCommands
 from orchestrator.products.cluster.worker.wire import TurnWork, Work
 

@@ -14,7 +14,7 @@ import trio
 
 from orchestrator.agents import Agent, DefinitionError, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue
+from orchestrator.ports.execution import AgentCatalogue
 from orchestrator.products.cluster.work import (
     Beat,
     Delivery,

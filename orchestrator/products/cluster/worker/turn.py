@@ -10,11 +10,7 @@ from typing import Any, Final
 import trio
 
 from orchestrator.agents import Agent, DefinitionError, ToolError, raising_one_error
-from orchestrator.kernel.execution.outcomes import (
-    EXPECTED_ERRORS,
-    describe_error,
-    without_cancellations,
-)
+from orchestrator.ports.execution import EXPECTED_ERRORS, describe_error, without_cancellations
 from orchestrator.products.cluster.worker.calls import WorkerCalls
 from orchestrator.products.cluster.worker.context import TurnContext
 from orchestrator.products.cluster.worker.wire import (

@@ -13,10 +13,8 @@ import trio
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.doors.one_shot import Run, ended_run
-from orchestrator.kernel.doors.session import open_session
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.sessions import Sessions
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import Run, Sessions, ended_run, open_session
 from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.products.history.replay.record import RecordedRun, ReplayError
 from orchestrator.products.history.replay.session_copy import CopiedRun

@@ -28,8 +28,8 @@ from orchestrator.delegation.events import (
     TurnStarted,
     WorkFact,
 )
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.pipelines.child import ended_with_caller
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import ended_with_caller
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 
 CopiedFact: TypeAlias = WorkFact | ReplyDelivered | SteeringFact | ProcessFact

@@ -32,8 +32,8 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
 )
-from orchestrator.kernel.errors import OrchestratorError, UnknownIdError
-from orchestrator.kernel.journal.journal import fold, fold_entries
+from orchestrator.ports.errors import OrchestratorError, UnknownIdError
+from orchestrator.ports.journals import fold, fold_entries
 from orchestrator.products.history.replay.index import RunIndex
 
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})

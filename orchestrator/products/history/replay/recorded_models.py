@@ -22,7 +22,7 @@ from orchestrator.agents import (
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import Cause, Ending, Ledger, Outcome, TaskId, TaskRecord
 from orchestrator.delegation.events import ModelAnswered, ModelFailed, ModelFailure
-from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.ports.execution import ModelResolver
 from orchestrator.products.history.replay.index import FURTHER_CALLS, TaskTurn
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun

@@ -20,7 +20,7 @@ from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecor
 from orchestrator.delegation.events import ModelAnswered
 from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.delegation.job_tool import JOB_TOOL
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
+from orchestrator.ports.execution import AgentRegistry
 from orchestrator.products.history.replay.compare import equivalence_for
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun

@@ -66,14 +66,9 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from orchestrator.kernel.engine.deliveries import Deliveries
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.journal.fact_redaction import EventT
-from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.opened_engine import open_engine
-from orchestrator.kernel.sessions import Sessions
+from orchestrator.ports.execution import NO_WORKSPACE, AgentRegistry
+from orchestrator.ports.journals import Bookkeeper, EventT, MemoryJournal
+from orchestrator.ports.sessions import Deliveries, Sessions, open_engine
 from orchestrator.products.history.replay.compare import ReplayResult, compare
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun

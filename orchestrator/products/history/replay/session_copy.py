@@ -36,10 +36,7 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.kernel.budget_scope import current_grants
-from orchestrator.kernel.doors.kept import KeptOpen
-from orchestrator.kernel.opened_engine import random_task_id
-from orchestrator.kernel.sessions import Sessions
+from orchestrator.ports.sessions import KeptOpen, Sessions, current_grants, random_task_id
 from orchestrator.products.history.replay.record import RecordedRun
 
 ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")

@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.delegation import SessionId, Tree, printable
 from orchestrator.delegation.tree.intervals import last_moment
-from orchestrator.kernel.journal.run_history import RunHistory
+from orchestrator.ports.journals import RunHistory
 from orchestrator.products.history.report.page import build_report
 from orchestrator.products.history.report.transcripts import Transcripts
 

@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.agents import Usage
 from orchestrator.delegation import TaskId
-from orchestrator.kernel.journal.run_history import RunHistory
+from orchestrator.ports.journals import RunHistory
 
 FORMAT: Final = 1
 """Raise it when the meaning of a column changes."""

@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from orchestrator.delegation import one_line
-from orchestrator.kernel.journal.run_history import RunHistory
+from orchestrator.ports.journals import RunHistory
 from orchestrator.products.history.report.packed_tree import columns_of, pack
 from orchestrator.products.history.report.summary import summary_of
 from orchestrator.products.history.report.transcripts import (

@@ -19,7 +19,7 @@ from orchestrator.delegation import Ending, Status, TaskId, Tree, one_line, prin
 from orchestrator.delegation.tree.critical_path import SegmentKind
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
-from orchestrator.kernel.journal.run_history import RunHistory
+from orchestrator.ports.journals import RunHistory
 
 ANSWER_CHARACTERS: Final = 4_000
 ERROR_CHARACTERS: Final = 300

@@ -14,7 +14,7 @@ import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, Part, ToolCall, ToolMessage, UserMessage
 from orchestrator.delegation import Ending, Status, TaskId
-from orchestrator.kernel.journal.run_history import RunHistory, TaskTranscript
+from orchestrator.ports.journals import RunHistory, TaskTranscript
 from orchestrator.products.history.report.packed_tree import pack
 
 MESSAGE_CHARACTERS: Final = 20_000

@@ -14,13 +14,9 @@ import trio
 from orchestrator.agents import Agent, DefinitionError, Usage
 from orchestrator.delegation import Encoded, Ledger, Outcome, Tree
 from orchestrator.delegation.events import Entry
-from orchestrator.kernel.budget_scope import budget
-from orchestrator.kernel.doors.one_shot import Run, run_once
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.workspace.settings import NO_WORKSPACE
-from orchestrator.kernel.journal.bookkeeper import Bookkeeper
-from orchestrator.kernel.journal.memory import MemoryJournal
-from orchestrator.kernel.opened_engine import open_engine
+from orchestrator.ports.execution import NO_WORKSPACE, AgentRegistry
+from orchestrator.ports.journals import Bookkeeper, MemoryJournal
+from orchestrator.ports.sessions import Run, budget, open_engine, run_once
 from orchestrator.products.history.simulation.ports import (
     SimulatedIds,
     SimulatedModels,

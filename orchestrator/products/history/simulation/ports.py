@@ -28,8 +28,7 @@ from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import TaskId, TaskRecord
-from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.model_resolver import ModelResolver
+from orchestrator.ports.execution import AgentRegistry, ModelResolver
 from orchestrator.products.history.simulation.random_model import (
     AfterBudget,
     BeforeBudget,

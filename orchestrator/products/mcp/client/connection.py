@@ -25,7 +25,7 @@ from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.listed_tools import Listing, read_listing
 from orchestrator.agents.tools.mcp.server import McpCommand, McpServer
 from orchestrator.delegation import printable
-from orchestrator.kernel.errors import LoginRequiredError
+from orchestrator.ports.errors import LoginRequiredError
 from orchestrator.products.mcp.client.checked_messages import checked, harmless, raw_part
 from orchestrator.products.mcp.client.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
 from orchestrator.products.mcp.client.server_call import CURRENT, ServerCall

@@ -28,9 +28,7 @@ from orchestrator.agents.sandbox.unconfined import UNCONFINED
 from orchestrator.agents.tools.context import current_tool_context
 from orchestrator.agents.tools.mcp.server import McpCommand, McpServer, McpUrl, secrets_of
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
-from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
-from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
-from orchestrator.kernel.execution.tool_servers import ServerTools
+from orchestrator.ports.execution import ProgramSandbox, ServerTools, TaskHost, WorkOrder
 from orchestrator.products.mcp.client.left_programs import ProgramLock
 from orchestrator.products.mcp.client.login.file import logins_file
 

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from orchestrator.agents.models.http.url import is_on_loopback
-from orchestrator.kernel.errors import LoginError
+from orchestrator.ports.errors import LoginError
 from orchestrator.products.mcp.client.server_call import note_refused, note_sent
 
 if TYPE_CHECKING:

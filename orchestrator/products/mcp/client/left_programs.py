@@ -15,8 +15,7 @@ from tempfile import mkdtemp
 from typing import Final
 
 from orchestrator.agents.tools.terminal.process_tags import kill_tagged, new_tag
-from orchestrator.kernel.private_files import PRIVATE_FILE, make_private_folder
-from orchestrator.kernel.state_files import SERVERS
+from orchestrator.ports.files import PRIVATE_FILE, SERVERS, make_private_folder
 
 START_FOLDERS: Final = "server-folders"
 """Has the folders that servers start in: for each tag one, with one for each server."""

@@ -8,11 +8,9 @@ import attrs
 
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import TreeFormat
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import InboundRequest, Orchestrator, RequestDoor
+from orchestrator.products.history.ports import TreeFormat
 
 
 class RefusedError(Exception):

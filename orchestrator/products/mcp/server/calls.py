@@ -16,7 +16,7 @@ from orchestrator.agents import UserMessage, raising_one_error, well_formed
 from orchestrator.delegation import Outcome, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.mcp.server.caller import Caller, RefusedError
 from orchestrator.products.mcp.server.progress import Report, open_progress
 from orchestrator.products.mcp.server.results import (

@@ -23,20 +23,21 @@ from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest, search_request_ahead
-from orchestrator.kernel.doors.request import RequestDoor
-from orchestrator.kernel.errors import (
+from orchestrator.ports.errors import (
     JournalError,
     JournalInUseError,
     SessionOpenError,
     UnknownIdError,
 )
-from orchestrator.kernel.journal.journal import fold_entries
-from orchestrator.kernel.journal.journals import HeldJournal, Journals
-from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.orchestrator import Orchestrator
-from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import TreeFormat, draw_tree, export_tree
+from orchestrator.ports.journals import HeldJournal, Journals, JournalStore, fold_entries
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import (
+    InboundRequest,
+    Orchestrator,
+    RequestDoor,
+    search_request_ahead,
+)
+from orchestrator.products.history.ports import TreeFormat, draw_tree, export_tree
 from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RunPage
 from orchestrator.products.mcp.server.calls import CALLS
 

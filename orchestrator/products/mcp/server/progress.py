@@ -8,8 +8,7 @@ import trio
 
 from orchestrator.delegation import SessionId, TaskId
 from orchestrator.delegation.events import TaskRequested, TaskSettled
-from orchestrator.kernel.journal.subscriptions import FactQueue
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.reads import FactQueue, ReadApi
 
 Report: TypeAlias = Callable[[float, str], Awaitable[None]]
 """Sends a number, which grows, and a line of text to the client."""

@@ -29,7 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
-from orchestrator.kernel.errors import (
+from orchestrator.ports.errors import (
     JournalError,
     OrchestratorError,
     SessionOpenError,

@@ -10,8 +10,8 @@ from typing import Final
 import attrs
 
 from orchestrator.delegation import SessionRecord, one_line
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.products.history.export_formats import MEDIA_TYPES, TreeFormat
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.products.history.ports import MEDIA_TYPES, TreeFormat
 from orchestrator.products.mcp.server.caller import Caller
 from orchestrator.products.mcp.server.results import Json
 

@@ -13,8 +13,8 @@ from mcp_types import INTERNAL_ERROR
 
 from orchestrator.delegation import Cause, Ending, Outcome, SessionRecord
 from orchestrator.delegation.events.approvals import ApprovalQuestion
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.ports.execution import PROCESS_DIED
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.mcp.server.tools import AgentTool
 
 Json: TypeAlias = dict[str, Any]

@@ -11,9 +11,9 @@ import trio
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.read_api import FoundSession
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.mcp.server.caller import Caller, HeldRun
 from orchestrator.products.mcp.server.calls import McpCallState
 from orchestrator.products.mcp.server.results import (

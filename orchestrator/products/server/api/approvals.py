@@ -10,7 +10,7 @@ from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
-from orchestrator.kernel.journal.records import Records
+from orchestrator.ports.journals import Records
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
 from orchestrator.products.server.operation import Answer, operation

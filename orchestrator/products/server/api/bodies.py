@@ -7,9 +7,9 @@ import msgspec
 from orchestrator.agents import Usage
 from orchestrator.delegation import Mode, Outcome, SessionRecord, one_line
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.journal.records import Records
-from orchestrator.kernel.read_api import FoundTask
+from orchestrator.ports.journals import Records
+from orchestrator.ports.reads import FoundTask
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
 

@@ -5,10 +5,9 @@ from typing import Final
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.door_state import DoorState
-from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.replay.fork import copy_run
-from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import DoorState
+from orchestrator.products.history.ports import KeptFacts, copy_run, facts_before, facts_without
 from orchestrator.products.server.api.bodies import Run
 from orchestrator.products.server.api.lookup import find_task
 from orchestrator.products.server.api.runs import agent_of, show_run

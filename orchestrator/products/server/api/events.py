@@ -15,9 +15,8 @@ from starlette.responses import Response
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.journal.fact_feed import FactFeed, FactLine
-from orchestrator.kernel.read_api import FoundSession
+from orchestrator.ports.reads import FactFeed, FactLine, FoundSession
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.api.bodies import Failure, failure_of, status_of
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api.sessions import read_session

@@ -15,9 +15,8 @@ from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import JobOccurred
 from orchestrator.delegation.events.jobs import JobRecord
 from orchestrator.delegation.schedule import due
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.products.schedule import JobEdit
-from orchestrator.products.schedule.job import full_name, is_declared
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.products.schedule.ports import JobEdit, full_name, is_declared
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope

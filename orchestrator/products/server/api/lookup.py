@@ -14,8 +14,8 @@ import trio
 
 from orchestrator.delegation import SessionId, SessionRecord, TaskId
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.read_api import FoundSession, FoundTask
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.reads import FoundSession, FoundTask
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from orchestrator.agents import AssistantMessage, MessageId, Part, UserMessage
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.read_api import FoundTask
+from orchestrator.ports.reads import FoundTask
 from orchestrator.products.server.api.lookup import read_task
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope

@@ -11,10 +11,8 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.audit import AuditEvent
-from orchestrator.kernel.journal.journal import Pruned
-from orchestrator.kernel.journal.store import JournalStore
+from orchestrator.ports.errors import JournalInUseError
+from orchestrator.ports.journals import AuditEvent, JournalStore, Pruned
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, operation

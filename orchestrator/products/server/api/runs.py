@@ -12,11 +12,15 @@ from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, Us
 from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.budget_scope import budget
-from orchestrator.kernel.doors.inbound import InboundRequest, goal_message, with_language_model
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.read_api import FoundSession
-from orchestrator.products.history.export_formats import MEDIA_TYPES, Format, draw_tree, html_report
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import (
+    InboundRequest,
+    budget,
+    goal_message,
+    is_over,
+    with_language_model,
+)
+from orchestrator.products.history.ports import MEDIA_TYPES, Format, draw_tree, html_report
 from orchestrator.products.server.api.bodies import (
     Metadata,
     Run,

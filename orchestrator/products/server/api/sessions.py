@@ -10,9 +10,9 @@ from orchestrator.agents import Agent, MessageId, Usage, UserMessage, well_forme
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord, one_line
 from orchestrator.delegation.events import MessageReceived
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.inbound import InboundRequest, search_parts_ahead
-from orchestrator.kernel.errors import UnknownIdError
-from orchestrator.kernel.read_api import FoundSession
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.sessions import InboundRequest, search_parts_ahead
 from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, changed_at, status_of
 from orchestrator.products.server.api.lookup import (
     Bodies,

@@ -7,9 +7,13 @@ import msgspec
 from starlette.responses import Response
 
 from orchestrator.agents import Agent, Budget, Pipeline
-from orchestrator.kernel.execution.agent_registry import reachable_agents
-from orchestrator.products.history.simulation import Quantiles, SimulationReport, SimulationSettings
-from orchestrator.products.history.simulation.in_thread import simulate_in_thread
+from orchestrator.ports.execution import reachable_agents
+from orchestrator.products.history.ports import (
+    Quantiles,
+    SimulationReport,
+    SimulationSettings,
+    simulate_in_thread,
+)
 from orchestrator.products.server.api.runs import (
     RunBudget,
     agent_for,

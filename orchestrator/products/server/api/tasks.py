@@ -8,8 +8,8 @@ from starlette.responses import Response
 from orchestrator.agents import MessageId, UserMessage, well_formed
 from orchestrator.delegation import Receipt, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.read_api import FoundTask
+from orchestrator.ports.reads import FoundTask
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api.bodies import Task, task_of
 from orchestrator.products.server.api.lookup import find_task, read_task
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of

@@ -13,16 +13,18 @@ import trio
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
-from orchestrator.kernel.doors.kept import Push
-from orchestrator.kernel.errors import ServerSetupError
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.shards import SHARDS
-from orchestrator.products.cluster.database.address import DatabaseAddress
-from orchestrator.products.cluster.database.connection import shown_address
-from orchestrator.products.cluster.database.database import open_database
-from orchestrator.products.cluster.database.schema import install_schema
-from orchestrator.products.cluster.database.servers import install_secret, install_servers
-from orchestrator.products.cluster.database.wakeups import open_wakeups
+from orchestrator.ports.errors import ServerSetupError
+from orchestrator.ports.journals import SHARDS, Journals
+from orchestrator.ports.sessions import Push
+from orchestrator.products.cluster.ports import (
+    DatabaseAddress,
+    install_schema,
+    install_secret,
+    install_servers,
+    open_database,
+    open_wakeups,
+    shown_address,
+)
 from orchestrator.products.server.cluster.folder import FolderDirectory
 from orchestrator.products.server.cluster.holder import JournalHolder, OpenOrchestrator
 from orchestrator.products.server.cluster.peers import Peers
@@ -37,7 +39,7 @@ from orchestrator.products.server.transport.api_key import is_wildcard
 from orchestrator.products.server.transport.listener import Listening, bind, require_usable
 
 if TYPE_CHECKING:
-    from orchestrator.products.cluster.database.connection import Connection
+    from orchestrator.products.cluster.ports import Connection
 
 ANSWER_SECONDS: Final = 3
 """The most seconds to answer requests after the server has let go of all journals."""

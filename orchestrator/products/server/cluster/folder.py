@@ -14,10 +14,9 @@ import trio
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import ApprovalAsked, SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.store import JournalStore, Writer
-from orchestrator.kernel.read_api import ID_PATTERN
+from orchestrator.ports.errors import JournalError, JournalInUseError
+from orchestrator.ports.journals import Journals, JournalStore, Writer
+from orchestrator.ports.reads import ID_PATTERN
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.request_subject import Subject, SubjectKind

@@ -12,11 +12,9 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.doors.kept import Push
-from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.journal.journals import HeldJournal
-from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.orchestrator import Orchestrator
+from orchestrator.ports.errors import JournalError, JournalInUseError
+from orchestrator.ports.journals import HeldJournal, JournalStore
+from orchestrator.ports.sessions import Orchestrator, Push
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.server import serve_journal, unusable_agents
 from orchestrator.products.server.state import ServerState

@@ -11,7 +11,7 @@ from secrets import token_hex
 import attrs
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.journal.shards import shard_of
+from orchestrator.ports.journals import shard_of
 from orchestrator.products.server.keys.key import UNLIMITED, Key, KeyLimits
 
 

@@ -18,7 +18,7 @@ import msgspec
 import trio
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.kernel.journal.store import Writer
+from orchestrator.ports.journals import Writer
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import peer_of
 from orchestrator.products.server.cluster.forwarded_header import HEADER, MOVED, sign

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.journal.store import Writer
+from orchestrator.ports.journals import Writer
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.cluster.forwarded_header import MOVED
 from orchestrator.products.server.cluster.placement import Placement

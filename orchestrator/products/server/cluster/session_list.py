@@ -12,11 +12,9 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.journal import fold_entries
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.store import JournalStore
-from orchestrator.kernel.read_api import FoundSession
+from orchestrator.ports.errors import JournalError
+from orchestrator.ports.journals import Journals, JournalStore, fold_entries
+from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.keys.key import DEFAULT, Key
 
 T = TypeVar("T")

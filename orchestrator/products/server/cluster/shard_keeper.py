@@ -12,30 +12,30 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.journal.journals import Journals
-from orchestrator.kernel.journal.shards import fair_share, is_shard, shard_names
-from orchestrator.kernel.journal.store import Writer
-from orchestrator.kernel.read_api import ID_PATTERN
-from orchestrator.products.cluster.database.database import Database
-from orchestrator.products.cluster.database.servers import (
+from orchestrator.ports.errors import JournalError, JournalInUseError
+from orchestrator.ports.journals import Journals, Writer, fair_share, is_shard, shard_names
+from orchestrator.ports.reads import ID_PATTERN
+from orchestrator.products.cluster.ports import (
     CHANNEL,
+    Bell,
     ClusterView,
+    Database,
+    Wakeups,
     beat,
+    channel,
     find_journal,
     leave,
     notify,
     others,
     read_view,
 )
-from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
 from orchestrator.products.server.cluster.folder import locate, owner_of
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
 from orchestrator.products.server.cluster.proxy import Proxy, may_reach
 from orchestrator.products.server.request_subject import Subject, SubjectKind
 
 if TYPE_CHECKING:
-    from orchestrator.products.cluster.database.connection import Connection
+    from orchestrator.products.cluster.ports import Connection
 
 LOOKS: Final = 3
 """The number of looks at the other servers in one lease."""

@@ -15,7 +15,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.delegation import DelegationError, SessionId, TaskId
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.server.api.lookup import unknown_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.console.rows import all_rows

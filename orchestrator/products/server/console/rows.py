@@ -6,7 +6,7 @@
 from typing import Any, Final
 
 from orchestrator.delegation import SessionRecord, TaskId, TaskNode, Tree
-from orchestrator.kernel.journal.records import Records
+from orchestrator.ports.journals import Records
 
 GOAL_CHARACTERS: Final = 300
 """The most characters of a goal in a row; the transcript has all of it."""

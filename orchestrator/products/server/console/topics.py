@@ -34,7 +34,7 @@ from orchestrator.delegation.events import (
     ToolAnswered,
     TurnEnded,
 )
-from orchestrator.kernel.read_api import FoundSession
+from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.api.approvals import approval_bodies
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
 from orchestrator.products.server.console.rows import changing_part, fixed_part, state_of

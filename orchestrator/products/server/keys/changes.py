@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.keys.file import StoredKey, changed_keys
 from orchestrator.products.server.keys.key import (
     CONSOLE,

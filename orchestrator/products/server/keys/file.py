@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 import attrs
 import msgspec
 
-from orchestrator.kernel.errors import ServerSetupError
-from orchestrator.kernel.private_files import PrivateFile
+from orchestrator.ports.errors import ServerSetupError
+from orchestrator.ports.files import PrivateFile
 from orchestrator.products.server.keys.key import Key, KeyLimits, Scope
 from orchestrator.products.server.keys.tokens import TokenHash
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.delegation import Encoded, SessionId
 from orchestrator.delegation.events import Entry, SessionOpened
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.reads import ReadApi
 from orchestrator.products.server.keys.key import DEFAULT, Key
 
 SPARE: Final = 1_000

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.keys.file import Signature, StoredKey, read_keys, signature_of
 from orchestrator.products.server.keys.key import DEFAULT, ORDINARY, Key, Scope
 from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, split_token

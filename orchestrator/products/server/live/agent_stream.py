@@ -15,7 +15,7 @@ import trio
 
 from orchestrator.delegation import Encoded, SessionRecord
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
-from orchestrator.kernel.doors.kept import is_over
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import (

@@ -25,7 +25,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.read_api import ReadApi
+from orchestrator.ports.reads import ReadApi
 
 MAX_BUFFERED_UPDATES: Final = 10_000
 """The most updates of a session that wait in a channel before its reader misses some."""

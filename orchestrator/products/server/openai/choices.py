@@ -15,7 +15,7 @@ from starlette.responses import Response
 from orchestrator.agents import Usage, new_message_id, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.failures import run_header, session_error

@@ -19,7 +19,7 @@ from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.products.history.replay.record import DELEGATION_TOOLS
+from orchestrator.products.history.ports import DELEGATION_TOOLS
 from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
 

@@ -13,7 +13,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat.bodies import (

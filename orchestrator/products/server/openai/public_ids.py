@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId, SessionRecord
-from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.ports.errors import UnknownIdError
 from orchestrator.products.server.api.lookup import find_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.transport.errors import HttpError

@@ -14,8 +14,8 @@ from typing import Final
 
 import attrs
 
-from orchestrator.kernel.errors import ServerSetupError
-from orchestrator.kernel.private_files import make_private_folder
+from orchestrator.ports.errors import ServerSetupError
+from orchestrator.ports.files import make_private_folder
 
 VARIABLE: Final = "ORCHESTRATOR_API_KEY"
 FILE: Final = "api_key"

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from orchestrator.kernel.errors import (
+from orchestrator.ports.errors import (
     ClosedError,
     EndedError,
     JournalError,
@@ -15,7 +15,7 @@ from orchestrator.kernel.errors import (
     SessionOpenError,
     UnknownIdError,
 )
-from orchestrator.products.history.replay.record import ReplayError
+from orchestrator.products.history.ports import ReplayError
 
 JSON: Final = "application/json"
 INVALID_REQUEST: Final = "invalid_request_error"

@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.agents import Failure, MessageId, new_message_id
 from orchestrator.delegation import Cause, SessionId, SessionRecord
-from orchestrator.kernel.doors.kept import is_over
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.session_status import last_outcome_of

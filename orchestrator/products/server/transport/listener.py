@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.transport.api_key import is_loopback
 from orchestrator.products.server.transport.sse import WRITE_SECONDS
 from orchestrator.products.server.transport.tls import load_context

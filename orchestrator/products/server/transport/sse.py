@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.agents import raising_one_error
 from orchestrator.delegation import DelegationError
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.transport.errors import (
     ErrorBody,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from orchestrator.kernel.errors import ServerSetupError
+from orchestrator.ports.errors import ServerSetupError
 
 Version: TypeAlias = tuple[tuple[int, int, int], ...]
 PROTOCOLS: Final = ("http/1.1",)

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final, Protocol
 
-from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.cluster.database.database import Database, open_database
 from orchestrator.products.cluster.database.schema import install_schema
 from orchestrator.products.cluster.database.wakeups import Wakeups, open_wakeups

@@ -6,7 +6,7 @@ logged, or else a crash would make every worker look dead.
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from orchestrator.kernel.errors import JournalError
+from orchestrator.ports.errors import JournalError
 
 if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection

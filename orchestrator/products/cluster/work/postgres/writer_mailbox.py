@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.errors import JournalInUseError
+from orchestrator.ports.errors import JournalInUseError
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import Bell, Wakeups, channel
 from orchestrator.products.cluster.work.dispatch import ExecutionId, Tenure, WorkerId

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import POLL_SECONDS, Bell, Wakeups, channel
 from orchestrator.products.cluster.work.dispatch import Dispatch, DispatchId, Tenure, WorkerId

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 import msgspec
 import trio
 
-from orchestrator.kernel.errors import JournalError, JournalInUseError
+from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.products.cluster.database.address import parse_address
 from orchestrator.products.cluster.database.connection import problem_of
 from orchestrator.products.cluster.database.database import Database

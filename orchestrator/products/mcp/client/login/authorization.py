@@ -24,7 +24,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from orchestrator.agents.models.http.url import is_on_loopback
-from orchestrator.kernel.errors import LoginError
+from orchestrator.ports.errors import LoginError
 from orchestrator.products.mcp.client.login.file import Login, address_of
 
 ANSWER_SECONDS: Final = 30.0

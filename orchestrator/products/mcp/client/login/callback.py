@@ -17,7 +17,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.redaction.redactor import redacted
 from orchestrator.delegation import printable
-from orchestrator.kernel.errors import LoginError
+from orchestrator.ports.errors import LoginError
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"

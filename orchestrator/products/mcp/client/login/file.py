@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from orchestrator.kernel.errors import LoginError
-from orchestrator.kernel.private_files import PrivateFile
-from orchestrator.kernel.state_files import state_folder
+from orchestrator.ports.errors import LoginError
+from orchestrator.ports.files import PrivateFile, state_folder
 
 FILE: Final = "mcp/logins.json"
 VERSION: Final = 1

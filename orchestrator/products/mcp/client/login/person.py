@@ -16,7 +16,7 @@ from pydantic import AnyUrl
 
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.delegation import printable
-from orchestrator.kernel.errors import LoginError
+from orchestrator.ports.errors import LoginError
 from orchestrator.products.mcp.client.connection import describe
 from orchestrator.products.mcp.client.http import open_http
 from orchestrator.products.mcp.client.login.authorization import Authorization

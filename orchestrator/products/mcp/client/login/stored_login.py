@@ -18,8 +18,8 @@ import httpx2
 import trio
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
-from orchestrator.kernel.errors import LoginError, LoginRequiredError
-from orchestrator.kernel.private_files import PrivateFile
+from orchestrator.ports.errors import LoginError, LoginRequiredError
+from orchestrator.ports.files import PrivateFile
 from orchestrator.products.mcp.client.login.authorization import LoginRefusedError, renewed_login
 from orchestrator.products.mcp.client.login.file import (
     Login,

@@ -14,7 +14,7 @@ from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation import AnswerTerms
 from orchestrator.delegation.events import EarlierMessage
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.inbound import InboundRequest
+from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.chat.bodies import (

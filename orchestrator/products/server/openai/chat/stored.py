@@ -16,8 +16,8 @@ from orchestrator.agents import AssistantMessage, ToolMessage, UserMessage
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
 from orchestrator.delegation.session_state import SessionState, read_state
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response

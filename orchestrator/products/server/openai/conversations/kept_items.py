@@ -19,8 +19,8 @@ from orchestrator.agents.redaction.long_texts import search_ahead, texts_in
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import Entries, SessionState
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.errors import UnknownIdError
+from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.api.lookup import find_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.public_ids import CONVERSATION, find_object

@@ -18,9 +18,8 @@ from starlette.responses import Response
 from orchestrator.agents import Agent, Pipeline, ReasoningBlock
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.kernel.doors.inbound import InboundRequest, with_client_tools
-from orchestrator.kernel.doors.kept import is_over
-from orchestrator.kernel.errors import ClosedError, UnknownIdError
+from orchestrator.ports.errors import ClosedError, UnknownIdError
+from orchestrator.ports.sessions import InboundRequest, is_over, with_client_tools
 from orchestrator.products.server.api.lookup import find_run, read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope

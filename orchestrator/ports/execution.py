@@ -1,0 +1,70 @@
+"""Execution: agents, models, tool places, tool servers and the workspace of a task."""
+
+from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
+from orchestrator.kernel.execution.agent_registry import AgentRegistry, reachable_agents
+from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.model_resolver import (
+    MODELS_CLOSE_SECONDS,
+    ModelResolver,
+    known_providers,
+)
+from orchestrator.kernel.execution.outcomes import (
+    EXPECTED_ERRORS,
+    PROCESS_DIED,
+    describe_error,
+    without_cancellations,
+)
+from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
+from orchestrator.kernel.execution.tool_place import WorkerLostError
+from orchestrator.kernel.execution.tool_servers import NoServers, ServerTools
+from orchestrator.kernel.execution.workspace.background_commands import (
+    ENDED_BY_AGENT,
+    NO_COMMANDS,
+    REMEMBERED_COMMANDS,
+    TASK_ENDED,
+    Command,
+    OwnCommands,
+    ended_note,
+)
+from orchestrator.kernel.execution.workspace.call_subject import subject_of
+from orchestrator.kernel.execution.workspace.host import host_of
+from orchestrator.kernel.execution.workspace.settings import (
+    NO_WORKSPACE,
+    WorkspaceSettings,
+    resolve_workspace_settings,
+)
+from orchestrator.kernel.execution.workspace.task_workspace import CLOSE_SECONDS, TASK_VARIABLE
+
+__all__ = [
+    "CLOSE_SECONDS",
+    "ENDED_BY_AGENT",
+    "EXPECTED_ERRORS",
+    "MODELS_CLOSE_SECONDS",
+    "NO_COMMANDS",
+    "NO_WORKSPACE",
+    "PROCESS_DIED",
+    "REMEMBERED_COMMANDS",
+    "TASK_ENDED",
+    "TASK_VARIABLE",
+    "AgentCatalogue",
+    "AgentRegistry",
+    "Command",
+    "ModelResolver",
+    "NoServers",
+    "OwnCommands",
+    "ProgramSandbox",
+    "ServerTools",
+    "TaskHost",
+    "WorkOrder",
+    "WorkerLostError",
+    "WorkspaceSettings",
+    "describe_error",
+    "ended_note",
+    "fingerprint",
+    "host_of",
+    "known_providers",
+    "reachable_agents",
+    "resolve_workspace_settings",
+    "subject_of",
+    "without_cancellations",
+]

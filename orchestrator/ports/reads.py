@@ -1,0 +1,16 @@
+"""Reads: sessions, tasks, entries and live facts, for every view."""
+
+from orchestrator.kernel.journal.fact_feed import FactFeed, FactLine
+from orchestrator.kernel.journal.subscriptions import FactQueue, fact_line
+from orchestrator.kernel.read_api import ID_PATTERN, FoundSession, FoundTask, ReadApi
+
+__all__ = [
+    "ID_PATTERN",
+    "FactFeed",
+    "FactLine",
+    "FactQueue",
+    "FoundSession",
+    "FoundTask",
+    "ReadApi",
+    "fact_line",
+]
