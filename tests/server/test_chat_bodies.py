@@ -125,7 +125,12 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "no tool message for the tool call 'c1'",
     ),
-    ({"messages": [*HELLO, ANSWER]}, "messages[1].tool_call_id", "invalid_body", "with the id 'c1'"),
+    (
+        {"messages": [*HELLO, ANSWER]},
+        "messages[1].tool_call_id",
+        "invalid_body",
+        "with the id 'c1'",
+    ),
     (
         {"messages": [*HELLO, CALLS, ANSWER, ANSWER]},
         "messages[3].tool_call_id",
