@@ -64,13 +64,13 @@ def _with_parameters_of(other: Callable[P, object]) -> Callable[[Callable[..., T
 @_with_parameters_of(Budget)
 @contextmanager
 def budget(**amounts: Any) -> Generator[None]:
-    """Bound the use of all runs, sessions and messages that are begun inside, together.
+    """Limit all runs, sessions and messages that start inside, together.
 
     Budgets nest, and an inner one only tightens: a call has to fit all of them. A task that would
     exceed one ends as `OVER_BUDGET`, or as `TIMED_OUT` when its seconds are over, and its error
-    names the budget; tasks or levels too many are refused, and the model reads why.
+    names the budget; tasks or levels beyond the limit are refused, and the model reads why.
 
-    One journal keeps the budget: a run that is begun inside in another one raises
+    One journal keeps the budget: a run that starts inside in another journal raises
     `SharedBudgetError`.
 
     Args:

@@ -133,7 +133,7 @@ class TaskFailedError(OrchestratorError):
         """The path of the task, such as `/brief/researcher[3]`."""
         self.outcome = outcome
         self.outcomes: Mapping[str, Outcome] = {} if outcomes is None else outcomes
-        """Of a fan-out, the outcomes of all its tasks by path, those that succeeded included."""
+        """The outcomes of all tasks of a fan-out by path, including the successful ones."""
 
 
 class FanOutFailedError(ExceptionGroup[TaskFailedError], TaskFailedError):
@@ -181,9 +181,9 @@ def explain(failure: OrchestratorError, outcome: Outcome, error: BaseException |
     """Chain a failure to the error that ended the task, or to its recorded traceback.
 
     Args:
-        failure: what is raised to the program.
-        outcome: that of the task.
-        error: what its agent raised in this process; after a restart there is none.
+        failure: the error for the program.
+        outcome: the outcome of the task.
+        error: the error that its agent raised in this process; None after a restart.
     """
     if error is not None:
         failure.__cause__ = error

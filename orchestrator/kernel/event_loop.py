@@ -1,7 +1,7 @@
 """The check that trio runs the code that awaits us.
 
-A coroutine of trio that another loop awaits fails deep inside (`Task got bad yield`). Everything
-that a program awaits first asks here, so that it reads what to do instead.
+A trio coroutine that another loop awaits fails deep inside (`Task got bad yield`). Every function
+that a program awaits checks here first, so that the program reads the fix instead.
 """
 
 import trio
@@ -10,7 +10,7 @@ from orchestrator.kernel.errors import WrongLoopError
 
 
 def require_trio() -> None:
-    """Raise an error that says what to do, unless a task of trio runs this.
+    """Raise an error that names the fix, unless a trio task runs this.
 
     Raises:
         WrongLoopError: asyncio runs this, or no loop at all.

@@ -1,4 +1,4 @@
-"""The orchestrator: opened on a journal, it runs agents, and goes on after a crash."""
+"""The orchestrator: opened on a journal, it runs agents, and continues them after a crash."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -109,8 +109,8 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
-            deps: what the tools and instructions of the whole tree need of the program. It is in
-                no fact.
+            deps: the values that the tools and instructions of the whole tree need from the
+                program. They are never recorded.
             attended: another task answers `asks` meanwhile; by default a call that needs an
                 approval is denied.
         """
@@ -144,7 +144,7 @@ class Orchestrator:
         deps: Any = None,
         attended: bool = False,
     ) -> "AbstractAsyncContextManager[StreamedRun[OutputT]]":
-        """Run an agent on a goal, and read its events while it goes on.
+        """Run an agent on a goal, and read its events while it runs.
 
         `async with orchestrator.stream(agent, goal) as run: async for event in run: ...` has the
         text, the tool calls, the delegations and the results of the whole tree. The block owns the
@@ -154,7 +154,8 @@ class Orchestrator:
             agent: the agent to run.
             goal: a text, or the input that a pipeline takes.
             parts: images and files that go with the goal.
-            deps: what the tools and instructions of the whole tree need of the program.
+            deps: the values that the tools and instructions of the whole tree need from the
+                program.
             attended: the program answers the `ApprovalNeeded` events; by default a call that needs
                 an approval is denied.
         """
@@ -223,18 +224,18 @@ class Orchestrator:
     async def resume(
         self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
     ) -> Run[OutputT]:
-        """Go on with a run whose process died, and return when its whole tree is settled.
+        """Continue a run whose process died, and return when its whole tree is settled.
 
-        It goes on from its last durable step: finished steps and tasks are not done again.
+        It continues from its last durable step: finished steps and tasks are not repeated.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the agent of the run, in its present definition.
             run: the id of the interrupted run.
-            deps: what the program gave to the run; no journal has it.
+            deps: the values that the program gave to the run; no journal has them.
 
         Raises:
-            NotInterruptedError: it has ended, is under way, or is a conversation.
-            UnknownIdError: there is no such run, or it is of another agent.
+            NotInterruptedError: it has ended, still runs, or is a conversation.
+            UnknownIdError: there is no such run, or it belongs to another agent.
         """
         require_trio()
         require_agent(agent)
@@ -252,17 +253,17 @@ class Orchestrator:
     async def fork(
         self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
     ) -> Run[OutputT]:
-        """Go on from the middle of a run, with models and tools, as a new run.
+        """Run again from the middle of a run, with real models and tools, as a new run.
 
-        What happened before the task was requested is copied, and costs nothing. Returns when the
-        new run is settled.
+        All steps before the request of the task are copied, and cost nothing. Returns when the new
+        run is settled.
 
         Args:
-            agent: the agent of the run, as it is defined now.
+            agent: the agent of the run, in its present definition.
             run: the id of a run that has ended, or whose process died.
             task: the first task to run again: its id, or its path such as
-                `/editor/researcher[3]`; that of the root runs all of it again.
-            deps: what the tools and instructions of the new run need of the program.
+                `/editor/researcher[3]`; the root runs the whole run again.
+            deps: the values that the tools and instructions of the new run need from the program.
         """
         require_trio()
         require_agent(agent)
@@ -333,11 +334,11 @@ class Orchestrator:
     async def pause(self, task: str) -> None:
         """Start no new task below a task, until it is unpaused; return when that is durable.
 
-        What runs goes on, and may ask for more: that waits in the queue, in its order, also in the
-        next process. Deadlines run on.
+        Running tasks go on. The tasks that they delegate wait in the queue, in their order, also in
+        the next process, and their deadlines keep running.
 
         Args:
-            task: the id of a task, or of a run or a session, whose whole tree it is then.
+            task: the id of a task; the id of a run or a session pauses its whole tree.
 
         Raises:
             EndedError: it has ended.
@@ -345,10 +346,10 @@ class Orchestrator:
         await self._sessions.delegator.pause(await self._load_task(task), paused=True)
 
     async def unpause(self, task: str) -> None:
-        """Start tasks below a task again, those that wait first.
+        """Start tasks below a paused task again; the waiting ones start first.
 
         Args:
-            task: the id of the task that was paused.
+            task: the id of the paused task.
 
         Raises:
             EndedError: it has ended.
@@ -443,7 +444,7 @@ class Orchestrator:
         return await self._engine.book.prune(before=before, by=by)
 
     async def preview_prune(self, *, before: float) -> Pruned:
-        """Return what `prune` would delete now; its entries are not counted.
+        """Return the runs that `prune` would delete now; their entries are not counted.
 
         Args:
             before: seconds since the epoch.
@@ -455,7 +456,7 @@ class Orchestrator:
 
         Args:
             run: its id.
-            by: whose action that is, for the audit.
+            by: the actor, for the audit.
 
         Raises:
             UnknownIdError: there is no such run.

@@ -43,7 +43,7 @@ def irregularity(found: os.stat_result) -> str:
 
 
 def foreign_hand(found: os.stat_result) -> str:
-    """Return how another user may have made or changed a file; nothing if none could."""
+    """Return how another user may have made or changed a file; empty if no other user could."""
     if problem := irregularity(found):
         return problem
     if problem := foreign_owner(found):
@@ -64,10 +64,10 @@ def foreign_owner(found: os.stat_result) -> str:
 
 
 def foreign_folder(folder: Path) -> str:
-    """Return how another user could exchange the files in a folder; nothing if none could.
+    """Return how another user could replace the files in a folder; empty if no other user could.
 
-    Where files stay their owners' (the sticky bit, as in /tmp), each file is judged by itself. The
-    group of this user is trusted: it is the user's own wherever the umask lets it write.
+    With the sticky bit, as in /tmp, files stay their owners', and each file is judged by itself.
+    The group of this user is trusted: it is the user's own wherever the umask lets it write.
     """
     try:
         found = folder.stat()
@@ -104,12 +104,12 @@ def foreign_link(path: Path) -> Path | None:
 
 
 class PrivateFile:
-    """A file that many read and one at a time changes: it is replaced as a whole.
+    """A file with many readers and one writer at a time, who replaces it as a whole.
 
     Args:
-        path: where it is; its folder is made when it is first changed.
-        error: what to raise, with a sentence for people.
-        most_bytes: of the file.
+        path: its path; its folder is made when it is first changed.
+        error: makes the error to raise from a sentence for people.
+        most_bytes: its largest size.
     """
 
     def __init__(

@@ -60,14 +60,14 @@ class FoundTask:
 
 @attrs.frozen
 class Conversation:
-    """The messages of a task, and what else happened to its model calls."""
+    """The messages of a task, and the events of its model calls."""
 
     messages: Sequence[Message]
     incidents: Sequence[Incident]
 
 
 class ReadApi:
-    """Reads the sessions of one orchestrator, and subscribes to what happens in them."""
+    """Reads the sessions of one orchestrator, and subscribes to their events."""
 
     def __init__(
         self, book: Bookkeeper, model_events: ModelEventSubscribers, feeds: FactFeeds
@@ -100,7 +100,7 @@ class ReadApi:
 
     @property
     def journal_file(self) -> Path | None:
-        """The file of the journal, beside which its control socket is; None if it is in none."""
+        """The file of the journal, with the control socket beside it; None if it is not a file."""
         return self._book.journal_file
 
     @property
@@ -135,7 +135,7 @@ class ReadApi:
 
     @property
     def redactor(self) -> Redactor:
-        """Removes known secrets from text that is no fact yet; facts are redacted when posted."""
+        """Removes known secrets from other text than facts, which are redacted when posted."""
         return self._book.redactor
 
     def tree(self, session: str) -> Tree:
@@ -190,7 +190,7 @@ class ReadApi:
     # The durable state: from memory, or read back from the journal.
 
     async def session(self, session: str) -> FoundSession:
-        """Return a session. One that was evicted is read back for this call alone.
+        """Return a session. An evicted one is read back for this call alone.
 
         Raises:
             UnknownIdError: there is no such session, or it was deleted.
@@ -242,7 +242,7 @@ class ReadApi:
         return None
 
     async def last_time(self, session: SessionId) -> float | None:
-        """Return the time of the last fact of a session; None if it has none."""
+        """Return the time of the last fact of a session; None without a fact."""
         return await self._book.read_last_time(session)
 
     async def owners(self) -> Mapping[SessionId, str]:
@@ -263,7 +263,9 @@ class ReadApi:
         return await self._book.file_of_large_session(SessionId(session), facts=facts)
 
     async def entries(self, session: str, *, after: int = 0) -> Sequence[Entry]:
-        """Return the entries of a session after a number, and those of no session among them."""
+        """Return the entries of a session after a number, and the entries without a session among
+        them.
+        """
         return await self._book.read_entries(SessionId(session), after=after)
 
     async def entries_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:
@@ -278,7 +280,7 @@ class ReadApi:
         return (await self.conversation(task)).messages
 
     async def conversation(self, task: str) -> Conversation:
-        """Return the messages of a task, and what else happened to its model calls."""
+        """Return the messages of a task, and the events of its model calls."""
         found = await self.task(task)
         if found.task.outcome is None:
             return Conversation(found.task.transcript, found.task.incidents)
@@ -336,7 +338,7 @@ class ReadApi:
 
         Args:
             receive: takes a fact and its stored form, and neither waits nor posts.
-            session: the only session whose facts are received; by default those of all.
+            session: the only session whose facts are received; by default all sessions.
             kinds: the only facts that are received, of all sessions; by default all.
         """
         if kinds:

@@ -45,6 +45,6 @@ class Sessions:
     scheduler: SchedulerSlot
     """Has the scheduler of the journal, if a process schedules its jobs."""
     history: History | None
-    """Shows runs; a simulation and a replay have none."""
+    """Shows runs; None in a simulation and a replay."""
     answer_question: AnswerQuestion
     new_session_id: Callable[[], SessionId]

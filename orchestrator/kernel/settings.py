@@ -39,7 +39,7 @@ class Machine:
     """The folder, the sandbox and the secrets of tools, on the machine of an orchestrator."""
 
     workspace: str | os.PathLike[str] | None = None
-    """The folder of tools, for agents that name none; by default the current one."""
+    """The folder of tools, for agents without a folder; by default the current one."""
     sandbox: "str | SandboxChoice | None" = None
     """The backend that keeps commands inside their `Sandbox`: `"bubblewrap"`, `"landlock"` or
     `"none"`; `"auto"` is the strongest that works here. By default the value of
@@ -78,8 +78,8 @@ class Workers:
     here: tuple[str, ...] | None = attrs.field(
         default=None, converter=attrs.converters.optional(_names)
     )
-    """The places whose tools run in this process. By default those that ORCHESTRATOR_HERE names,
-    with commas between them."""
+    """The places whose tools run in this process. By default the places in ORCHESTRATOR_HERE,
+    separated by commas."""
     queue: "str | Callable[[], AbstractAsyncContextManager[Any]] | None" = None
     """The work queue, where the journal is in Postgres: `"absurd"`, `"dbos"`, or a function that
     connects to another one. By default the value of ORCHESTRATOR_QUEUE, else `"absurd"`."""

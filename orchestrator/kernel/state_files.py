@@ -1,4 +1,4 @@
-"""The files that an orchestrator keeps to itself: its journal, and what lies beside it.
+"""The files that an orchestrator keeps to itself: its journal, and the files beside it.
 
 An agent that reads them reads every session, and one that writes them approves every call. So no
 tool of an agent does, wherever they are.
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 DISCORD_SUFFIX: Final = ".discord"
-"""Of the file that lets the next process go on with a session of Discord's gateway."""
+"""The suffix of the file that lets the next process continue a session of Discord's gateway."""
 JOURNAL_SUFFIXES: Final = (
     *("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address", DISCORD_SUFFIX),
 )
-"""Of the names of a journal's own files."""
+"""The suffixes of a journal's own files."""
 SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),)
-"""What `serve` keeps in the folder of its journal."""
+"""The files that `serve` keeps in the folder of its journal."""
 SERVERS: Final = "servers"
 """The folder with a file for each process that runs MCP servers."""
 CHAT_HISTORY: Final = "chat_history"
@@ -42,10 +42,10 @@ def default_journal(environ: Mapping[str, str]) -> Path:
 
 
 def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the files of an orchestrator with this journal, whether they are there yet or not.
+    """Yield the files of an orchestrator with this journal, whether they exist yet or not.
 
-    Those of the other journals of its folder are among them, also of those that other processes
-    will make: they are in a folder of their own.
+    This includes the files of the other journals of its folder, also of journals that other
+    processes will make: they are in a folder of their own.
     """
     real = Path(os.path.realpath(journal))
     yield from _journal_files(real)

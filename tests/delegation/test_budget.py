@@ -271,6 +271,14 @@ def test_a_budget_of_zero_pays_for_no_call(nothing: dict[str, Any]) -> None:
         fits_budget(account_of(Budget(**nothing)), Reserved(), A_CALL)
 
 
+@pytest.mark.parametrize("name", Amounts.__struct_fields__)
+def test_amounts_add_and_subtract_every_field(name: str) -> None:
+    two, three = Amounts(**{name: 2}), Amounts(**{name: 3})
+
+    assert two + three == Amounts(**{name: 5})
+    assert three - two == Amounts(**{name: 1})
+
+
 def test_a_budget_is_used_to_the_last_bit() -> None:
     """The limit is the last number that is allowed, of money too."""
     account = account_of(Budget(calls=3, tokens=9, usd=0.00003))

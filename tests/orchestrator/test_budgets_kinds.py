@@ -44,7 +44,7 @@ def test_the_command_line_has_an_option_for_every_kind(capsys: pytest.CaptureFix
         assert run_command(["help", command]) == 0
         told = capsys.readouterr().out
         for kind in BudgetKind:
-            assert f"--budget-{kind}" in told
+            assert f"--budget-{kind.replace('_', '-')}" in told
 
 
 def read_by(transcript: Transcript) -> list[tuple[str, bool]]:

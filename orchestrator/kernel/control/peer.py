@@ -1,7 +1,7 @@
 """The process at the other end of a Unix socket.
 
-The kernel tells who has connected, and not who uses the connection now: a process may hand it on
-and end. So a peer is judged anew for each action, and one that has ended may not act.
+The kernel knows the process that connected, and not the one that uses the connection now: a process
+may pass it on and end. So a peer is judged for each action, and an ended one may not act.
 """
 
 import errno
@@ -24,7 +24,7 @@ from orchestrator.agents.tools.terminal.process_origin import (
 from orchestrator.agents.tools.terminal.process_tags import open_pidfd
 
 CREDENTIALS: Final = struct.Struct("3i")
-"""What Linux knows of a peer: process, user, group."""
+"""The struct that Linux returns for a peer: process, user, group."""
 SO_PEERPIDFD: Final = 77
 """The option of Linux 6.5 that Python does not name: a descriptor of the very process."""
 

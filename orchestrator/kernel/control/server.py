@@ -144,7 +144,7 @@ REQUEST_TYPES: Final[dict[str, type[ControlRequest]]] = {
 async def open_control(orchestrator: Orchestrator, journal: Path) -> AsyncGenerator[Path | None]:
     """Serve other processes, as long as the block lasts.
 
-    Yields the path of the socket, or None if there can be none: then the run goes on without it.
+    Yields the path of the socket, or None if it cannot be opened: then the run goes on without it.
 
     Args:
         orchestrator: the orchestrator that they read and control. It holds the lock of the
@@ -269,7 +269,7 @@ class _Audit:
 
         Args:
             event: the action.
-            is_recorded_later: with what it deletes, and only if there is something.
+            is_recorded_later: the deletion itself records the action, if it deletes anything.
         """
         if not is_recorded_later:
             self.writer.audit(event)
@@ -296,7 +296,7 @@ class _Connection:
         self._is_subscribed = False
 
     async def serve(self) -> None:
-        """Handle requests until the client leaves; those in progress are finished."""
+        """Handle requests until the client leaves; started requests are finished."""
         await self._send({"protocol": PROTOCOL, "pid": os.getpid()})
         lines = LineReader(self._stream)
         patience: float = FIRST_SECONDS

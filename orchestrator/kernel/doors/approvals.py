@@ -23,8 +23,8 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
 
         Args:
             sessions: the sessions of the orchestrator.
-            session: whose questions they are; None is all sessions and runs.
-            is_closed: no more will come.
+            session: the session that asks; None is all sessions and runs.
+            is_closed: returns whether no more questions will come.
         """
         self._sessions = sessions
         self._session = session

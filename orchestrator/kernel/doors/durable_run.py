@@ -72,14 +72,14 @@ class DurableRuns:
     async def run(
         self, agent: Agent[Any], goal: Any, parts: tuple[Part, ...], *, attended: bool, deps: object
     ) -> Run[Any]:
-        """Go on with an interrupted run of the same agent and goal, or begin one.
+        """Continue an interrupted run of the same agent and goal, or start one.
 
         Args:
             agent: the agent to run.
             goal: the goal.
             parts: images and files that go with the goal.
             attended: a person answers approval questions.
-            deps: what the program gives to its tools and instructions.
+            deps: the values that the program gives to its tools and instructions.
 
         Raises:
             UnknownIdError: an interrupted one is in a journal that no process writes.
@@ -137,7 +137,7 @@ class OtherJournals:
         """Return an interrupted run, if there is one.
 
         Raises:
-            JournalError: there is none in the journals that can be read, and one cannot be read.
+            JournalError: no readable journal has one, and a journal cannot be read.
         """
         for name, runs in self._journals.waiting().items():
             for run in runs:
@@ -174,7 +174,8 @@ def find_earlier(ledger: Ledger) -> EarlierRuns:
     """Return the durable runs that may be interrupted, before this process changes any.
 
     Args:
-        ledger: as the journal was left; what the last crash has interrupted is in memory.
+        ledger: the ledger of the opened journal; the runs that the last crash interrupted are in
+            memory.
     """
     earlier: EarlierRuns = {}
     unread: dict[str, deque[SessionId]] = {}

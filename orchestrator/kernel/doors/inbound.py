@@ -43,7 +43,7 @@ class InboundRequest:
     kind: SessionKind = SessionKind.PROGRAM
     """The kind of the session that it opens."""
     context: Mapping[str, str] = NO_STRINGS
-    """Where the message comes from, by the names of `orchestrator.delegation.session_context`."""
+    """The origin of the message, by the names of `orchestrator.delegation.session_context`."""
     instructions: str = ""
     """Instructions for this turn, in addition to the agent's own."""
     history: tuple[EarlierMessage, ...] = ()
@@ -55,7 +55,7 @@ class InboundRequest:
     language_model: str = ""
     """The name of the model that the agent has in place of its own."""
     owner: str = ""
-    """Whose the session is; "" is the operator's."""
+    """The owner of the session; "" is the operator."""
     tools: tuple[Tool, ...] = ()
     """Tools that the client runs itself."""
     terms: AnswerTerms = NO_TERMS
@@ -115,14 +115,14 @@ def open_inbound_session(
 
 
 def door_states(language_model: str = "", *, pushed: bool = False) -> tuple[DoorState, ...]:
-    """Return the state of a door to store in a session; most sessions have none."""
+    """Return the state of a door to store in a session; most sessions do not have one."""
     if not (language_model or pushed):
         return ()
     return (DoorState(language_model=language_model, pushed=pushed),)
 
 
 def texts_of(request: InboundRequest) -> Iterator[str]:
-    """Yield the texts of a request: of its message, its instructions, and its history."""
+    """Yield the texts of a request: its message, its instructions, and its history."""
     yield request.instructions
     if request.message is not None:
         yield request.message.text
@@ -212,7 +212,7 @@ def post_message(
         sessions: the sessions of the orchestrator.
         request: the message.
         id_: the session.
-        grants: the budgets that pay for the turn that reads it, besides those of the session.
+        grants: the budgets that pay for the turn that reads it, besides the session's own.
     """
     message = UserMessage("") if request.message is None else request.message
     sessions.facts.post(

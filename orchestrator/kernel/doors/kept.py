@@ -78,7 +78,7 @@ class KeptOpen:
     """The values that differ in the copy of a session that outlives its request."""
 
     capability: DeliveryCapability
-    """Of the turn that goes on."""
+    """The capability of the turn that continues."""
     owner: str
     kind: SessionKind
     metadata: Mapping[str, str]
@@ -115,7 +115,7 @@ class KeptDoor:
             agents: the agents, by their names.
             nursery: owns the sessions that outlive their request.
             pushes: send the replies of sessions to a webhook, by the owner of the session.
-            restore: what the agent of an unfinished session has besides its definition.
+            restore: adds the tools of its client to the agent of an unfinished session.
             kinds: send the replies of sessions of some kinds, by the kind.
         """
         self._sessions = sessions
@@ -132,8 +132,7 @@ class KeptDoor:
     ) -> SessionRecord:
         """Open a session that outlives its request, and ends with its tree.
 
-        With tools of its client it ends as soon as it calls one. So no task may go on beside its
-        turn: they are joined.
+        A session with tools of its client ends as soon as it calls one, so its tasks are joined.
         """
         if request.tools:
             request = attrs.evolve(request, async_delivery=False)
@@ -239,18 +238,18 @@ class KeptDoor:
     def resume(
         self, session: SessionRecord, agent: Agent[Any], *, kind: SessionKind, paused: float
     ) -> None:
-        """Go on with a run whose process died, as with one that outlives its request.
+        """Continue a run whose process died, like a run that outlives its request.
 
-        The next process goes on with it by itself, and people can be asked for approvals.
+        The next process continues it by itself, and people can be asked for approvals.
 
         Args:
             session: the run.
-            agent: its agent, as it is defined now, with what `agent_for` says.
-            kind: what it is from now on, if no request had opened it.
-            paused: for how many seconds it was interrupted: its budgets do not count them.
+            agent: its agent in its present definition, from `agent_for`.
+            kind: its kind from now on, if no request had opened it.
+            paused: the seconds of the interruption, which its budgets do not count.
 
         Raises:
-            NotInterruptedError: it has ended, is under way, or is a conversation.
+            NotInterruptedError: it has ended, still runs, or is a conversation.
             SessionOpenError: its workspace is on another machine.
         """
         sessions = self._sessions
@@ -279,7 +278,7 @@ class KeptDoor:
         states: tuple[SessionState, ...],
         language_model: str,
     ) -> SessionRecord:
-        """Open a session that begins with facts of another one, and go on with what runs in it.
+        """Open a session that starts with facts of another one, and continue the tasks in it.
 
         It outlives its request, and ends with its tree.
         """
@@ -305,12 +304,13 @@ class KeptDoor:
         return session
 
     async def resume_sessions(self, *, kind: SessionKind | None = None) -> list[SessionRecord]:
-        """Go on with the sessions that an earlier process has left unfinished.
+        """Continue the sessions that an earlier process has left unfinished.
 
-        With a `kind`, only with those of that kind.
+        With a `kind`, only the sessions of that kind.
 
-        Returns those that wait for an agent that is not here. A task whose folder is on another
-        machine ends with that reason, which its parent and its client read: none waits for ever.
+        Returns the sessions that wait for an agent that is not here. A task whose folder is on
+        another machine ends with that reason, which its parent and its client read, instead of
+        waiting for ever.
         """
         await trio.lowlevel.checkpoint()
         without_agent: list[SessionRecord] = []
@@ -354,7 +354,7 @@ class KeptDoor:
         return self._restore(session, with_language_model(agent, model))
 
     def stays_open(self, session: SessionRecord) -> bool:
-        """Return whether a session goes on after its request: a message may come at any time."""
+        """Return whether a session stays open after its request: a message may come at any time."""
         kind = session.kind
         stays = kind in {SessionKind.PROGRAM, SessionKind.CONVERSATION}
         return stays or kind in self._kinds
@@ -407,7 +407,9 @@ class KeptDoor:
         return door
 
     def _push_of(self, session: SessionRecord) -> Push | None:
-        """Return how the replies of a session are pushed; None if its client polls for them."""
+        """Return the function that pushes the replies of a session; None if its client polls for
+        them.
+        """
         of_kind = self._kinds.get(session.kind)
         if of_kind is not None or not session.state(DoorState).pushed:
             return of_kind

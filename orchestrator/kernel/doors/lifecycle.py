@@ -1,6 +1,6 @@
-"""How a session is opened, connected to a door, and closed: one way, for every kind of door.
+"""The life of a session: opened, connected to a door, and closed in one way for every kind of door.
 
-    session = open_new_session(sessions, agent)              # or, to go on with an old one:
+    session = open_new_session(sessions, agent)              # or, to continue an old one:
     session = await reopen_session(sessions, agent, id_)
     connect_door(sessions, session, agent, door)             # replies go to `door.deliver`
     await sessions.deliveries.deliver(session)               # those that no earlier door took
@@ -8,8 +8,8 @@
     disconnect_door(sessions, session, door)                 # its turn and its tasks run on
     await close_session(sessions, session)                   # it ends for good
 
-The agent of a session is registered before its first fact, and stays so for as long as the session
-has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
+The agent of a session is registered before its first fact, and stays registered as long as the
+session has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -54,19 +54,19 @@ def open_new_session(
     attended: bool = False,
     deps: object = None,
 ) -> SessionRecord:
-    """Register an agent, and open a session with it. Connect a door or begin a turn at once.
+    """Register an agent, and open a session with it. Connect a door or start a turn at once.
 
     Args:
         sessions: the sessions of the orchestrator.
         agent: the agent that takes the session's turns.
-        id_: the session's id, where the caller has chosen it.
+        id_: the session's id, if the caller has chosen it.
         kind: the request, schedule or program that opens it.
         history: the messages of a conversation that took place elsewhere.
         metadata: the notes that the client keeps with it.
         states: the states that products keep in it.
-        owner: whose the session is; "" is the operator's.
+        owner: the owner of the session; "" is the operator.
         attended: a person answers approval questions, whatever the door can deliver.
-        deps: what the program gives to the tools and instructions of the tree.
+        deps: the values that the program gives to the tools and instructions of the tree.
 
     Raises:
         ClosedError: the orchestrator is stopping.
@@ -128,10 +128,10 @@ async def reopen_session(sessions: Sessions, agent: Agent[Any], id_: SessionId) 
 
 
 def require_files_here(sessions: Sessions, session: SessionRecord) -> None:
-    """Refuse to go on with a session whose workspace is on another machine.
+    """Refuse to continue a session whose workspace is on another machine.
 
     Raises:
-        SessionOpenError: it is.
+        SessionOpenError: the workspace is on another machine.
     """
     if why := elsewhere(session, sessions.machine.settings.host):
         raise SessionOpenError(f"session {session.id!r} cannot go on here: {why}")
@@ -165,7 +165,7 @@ def disconnect_door(sessions: Sessions, session: SessionRecord, door: Door) -> N
 async def close_session(
     sessions: Sessions, session: SessionRecord, *, deleted: bool = False
 ) -> None:
-    """End a session for good: cancel what runs in it, and drop its unread mail.
+    """End a session for good: cancel its running tasks, and drop its unread mail.
 
     Returns when that is durable.
 

@@ -38,7 +38,7 @@ class Run(Generic[OutputT_co]):
     outcome: Outcome
     tree: Tree
     error: BaseException | None = attrs.field(default=None, eq=False)
-    """What its agent raised in this process, if that ended it."""
+    """The error that its agent raised in this process, if that ended it."""
     _history: History | None = attrs.field(default=None, eq=False)
 
     def __repr__(self) -> str:
@@ -191,6 +191,6 @@ def _why_not_interrupted(session: SessionRecord) -> str:
 
 
 async def take_only_turn(sessions: Sessions, session: SessionRecord) -> TaskEnd:
-    """Run the turn of such a session until it ends. Cancelling this cancels its tree."""
+    """Run the turn of a one-shot session until it ends. Cancelling this cancels its tree."""
     with outside_pipeline():
         return await sessions.turns.take(session)

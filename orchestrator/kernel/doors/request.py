@@ -36,7 +36,7 @@ from orchestrator.kernel.sessions import Sessions
 
 
 class RequestDoor(KeptDoor):
-    """Opens the sessions of requests: those that end with them, and those that outlive them."""
+    """Opens the sessions of requests, whether they end with the request or outlive it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RequestDoor(KeptDoor):
         *,
         kinds: Mapping[SessionKind, Push] = NO_KINDS,
     ) -> None:
-        """Serve agents; the arguments are those of `KeptDoor`."""
+        """Serve agents; the arguments are the same as for `KeptDoor`."""
         super().__init__(sessions, agents, nursery, pushes, restore, kinds=kinds)
         self._shared: dict[SessionId, _SharedTurn] = {}
         """The turns under way that several clients may wait for."""
@@ -58,7 +58,7 @@ class RequestDoor(KeptDoor):
         self._sessions.registry.models.model_of(agent)
 
     def note_pruned(self) -> None:
-        """Tell those who list runs that some were deleted in another journal of their list."""
+        """Tell subscribers to the list of runs that another of its journals has deleted some."""
         self._sessions.facts.note_pruned()
 
     def open_one_turn(self, request: InboundRequest, id_: SessionId | None = None) -> SessionRecord:

@@ -156,7 +156,7 @@ class RunEvents:
         self._redactor = read.redactor
         self._answers: dict[TaskId, _Answer] = {}
         self._calls: dict[tuple[TaskId, CallId], ToolCall] = {}
-        """Those without an answer. An id is unique only among the calls of its task."""
+        """The calls without an answer. An id is unique only among the calls of its task."""
         self._new: deque[_NewEvent] = deque()
         self._changed = trio.Event()
         self._closed = False
@@ -171,7 +171,7 @@ class RunEvents:
         return self._new.popleft().event
 
     async def receive_some(self) -> list[RunEvent]:
-        """Wait for an event, and return all there are; none after the last one."""
+        """Wait for an event, and return all available ones; an empty list after the last one."""
         await self._wait_some()
         return self.take()
 
@@ -190,7 +190,7 @@ class RunEvents:
     def take(self) -> list[RunEvent]:
         """Return the events that were not taken yet, without waiting for one.
 
-        Those that a crash can still undo stay, and all that come after them.
+        Events that a crash can still undo stay, with all events after them.
         """
         taken: list[RunEvent] = []
         while self._new and self._is_durable(self._new[0]):
@@ -305,7 +305,7 @@ class _NewEvent:
 
     event: RunEvent
     seq: int
-    """The number of the fact that it shows; 0 if it shows none."""
+    """The number of the fact that it shows; 0 without a fact."""
 
 
 class _Answer:

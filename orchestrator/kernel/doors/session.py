@@ -238,10 +238,10 @@ class _PendingReply:
 async def open_session(
     sessions: Sessions, agent: Agent[Any], id_: SessionId | None, *, deps: object = None
 ) -> AsyncGenerator[Session]:
-    """Open a new session, or go on with an old one.
+    """Open a new session, or continue an old one.
 
-    Leaving only closes the door: a turn or a task that runs goes on, and its result is delivered
-    when the session is opened again.
+    Leaving only closes the door: a running turn or task goes on, and its result is delivered when
+    the session is opened again.
     """
     if id_ is None:
         record = open_new_session(sessions, agent, deps=deps)

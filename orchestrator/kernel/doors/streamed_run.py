@@ -1,4 +1,4 @@
-"""A run that is read while it goes on: `async with orchestrator.stream(agent, goal) as run`.
+"""A run with a stream of events: `async with orchestrator.stream(agent, goal) as run`.
 
 The block owns the run: leaving it early cancels the tree, and returns when everything has ended.
 """
@@ -27,7 +27,7 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
 class StreamedRun(Generic[OutputT_co]):
-    """A run that goes on, and its events: `async for event in run`.
+    """A live run and its events: `async for event in run`.
 
     The last event is the `TaskEnded` of its root. `wait` returns the run itself.
     """

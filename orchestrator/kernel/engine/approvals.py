@@ -58,18 +58,18 @@ FILE_ARGUMENTS: Final = frozenset(
 )
 """The arguments that do not change which file a call is about."""
 CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
-"""Those of them that change what becomes of the file."""
+"""The ones that change the content of the file."""
 REMEDY: Final = 'its author can allow all calls, with approve=[allow("*")], or some of them.'
 FORM_MARK: Final = "?form-"
 """In the id under which a form is asked about: no call of a model has it."""
 FORM_SECONDS: Final = 300.0
 LONGEST_COMMAND: Final = 100_000
-"""How many characters of a command are looked at for what of it can be shown."""
+"""The number of characters of a command that are searched for a part to show."""
 
 
 @attrs.frozen
 class _Question:
-    """What people are asked about a call. It is recorded, so it is redacted."""
+    """A question to people about a call. It is recorded, so it is redacted."""
 
     subject: str
     """The subject of the approval: this very command, file, or call."""
@@ -166,8 +166,8 @@ class TaskApprovalCheck:
     ) -> Mapping[str, Any] | None:
         """Have a person fill in a form of a server; None if the answer is no.
 
-        Where no person can be asked that is at once. The question is about no call that could be
-        run, so no answer to it approves one.
+        Without a person the answer is no at once. The question is about no call that could run, so
+        no answer to it approves a call.
         """
         # Imported late: only servers ask for forms.
         from orchestrator.agents.tools.mcp.forms import filled_form, needs_words

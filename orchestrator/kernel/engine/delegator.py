@@ -1,7 +1,7 @@
 """Delegates tasks, joined or detached, and controls them afterwards.
 
-A joined and a detached task differ only in their owner: the nursery of the call, or that of
-`dispatch_forever`. Both are run by `run_child`, and both waits end by the fact `TaskSettled`.
+A joined and a detached task differ only in their owner: the nursery of the call, or the nursery of
+`dispatch_forever`. `run_child` runs both, and the fact `TaskSettled` ends both waits.
 """
 
 import math
@@ -378,7 +378,7 @@ def _handed_answer(task: TaskRecord, answer: str) -> str:
     """Return the output of a task that was handed the conversation.
 
     Raises:
-        ToolError: it has none, and the model reads the answer about it.
+        ToolError: it has no output, and the model reads why.
     """
     if task.outcome is None or not task.outcome.succeeded:
         raise ToolError(answer)

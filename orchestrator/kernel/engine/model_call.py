@@ -139,10 +139,10 @@ class _ModelCall:
         """Why another call is made."""
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        """What came of its reasoning before any text, if that is kept."""
+        """The reasoning before any text, if it is kept."""
         self._keeps_reasoning = reservations.keeps_reasoning(task)
         self._written = 0
-        """How many characters came, those of reasoning and of tool calls included."""
+        """The number of characters so far, including reasoning and tool calls."""
         self._is_queued = False
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
@@ -311,7 +311,7 @@ class _QuestionCall(_ModelCall):
 
     unmade = ModelFailure.QUESTION
     booked_as = ANSWERED
-    """What its fact says that the call was for."""
+    """The purpose of the call in its fact."""
 
     def answered(self, answer: AssistantMessage) -> AssistantMessage:
         """Return an answer, which is booked by then."""

@@ -32,7 +32,7 @@ SHORTEST_ANSWER: Final = 256
 ONE_CALL: Final = Usage(calls=1)
 NO_CALL: Final = Usage()
 NOTHING_HELD: Final = Reserved()
-"""Of an account on which no call is under way; never written."""
+"""The reservation of an account without a running call; never written."""
 MOST_UNFIT: Final = 20
 """How many calls that do not fit are passed over: to try thousands at each end would take long."""
 
@@ -53,10 +53,10 @@ class Reservations:
         """The calls that wait at an account, the first first."""
         self._open: dict[TaskId, Reservation] = {}
         self._settings: dict[TaskId, GivenSettings] = {}
-        """Those of the calls under way that have any."""
+        """The settings of running calls that have any."""
 
     def keeps_reasoning(self, task: TaskRecord) -> bool:
-        """Return whether the client of a task has asked to see what its model thinks."""
+        """Return whether the client of a task has asked to see the reasoning of its model."""
         session = self._book.ledger.sessions[task.session]
         return session.terms.keeps_reasoning and task is session.root
 
@@ -119,7 +119,9 @@ class Reservations:
         return self._settings.get(task, msgspec.UNSET)
 
     def charge_of(self, task: TaskId) -> Usage | None:
-        """Return what budgets are charged with for the answer of a task; None: its usage."""
+        """Return the usage that budgets are charged with for the answer of a task; None is its own
+        usage.
+        """
         reservation = self._open.get(task)
         return None if reservation is None else reservation.charge
 
@@ -248,7 +250,7 @@ class Reservations:
 
 
 class Reservation:
-    """What one call may use, once that is held."""
+    """The reservation of one call."""
 
     def __init__(self, accounts: Sequence[Account], model: Model, request: ModelRequest) -> None:
         self.accounts = accounts

@@ -40,7 +40,7 @@ class JobScheduler(Protocol):
 
         Args:
             task: the root of its session.
-            origin: what the turn under way can promise.
+            origin: the origin of the running turn.
             resumed: the calls that a crash has interrupted.
         """
         ...

@@ -27,8 +27,8 @@ class Settlement:
 
         Args:
             book: posts the facts.
-            pop_note: returns once what is left in the workspace of a task.
-            note_activity: notes, for the watchdog, that a task goes on.
+            pop_note: returns the note about the workspace of a task, and forgets it.
+            note_activity: notes, for the watchdog, that a task is active.
         """
         self._book = book
         self._pop_note = pop_note

@@ -15,7 +15,7 @@ import msgspec
 SHOWN: Final = 4_000
 """How many characters of a text people are shown."""
 LONGEST_RUN: Final = 20
-"""How many blanks in a row are shown as they are: more may push what follows out of sight."""
+"""The number of blanks in a row that are shown unchanged: more may push text out of sight."""
 
 _BLANK_RUN: Final = re.compile(rf"[ \t]{{{LONGEST_RUN + 1},}}")
 _EMPTY_LINES: Final = re.compile(r"\n(?:[ \t]*\n){3,}")

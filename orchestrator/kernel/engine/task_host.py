@@ -363,6 +363,6 @@ class LocalTaskHost:
                 self._settlement.settle(child, outcome)
 
     def _unread(self, notices: Sequence[int]) -> tuple[int, ...]:
-        """Return those of some notices that no other answer has consumed."""
+        """Return the notices that no other answer has consumed."""
         mail = self._book.ledger.sessions[self._record.session].mail
         return tuple(seq for seq in notices if seq in mail)

@@ -51,7 +51,7 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
 
 MOST_RESTARTS: Final = 3
-"""How often a task begins anew because its worker is gone: it may be what ends its workers."""
+"""The most restarts of a task whose worker is gone: the task itself may end its workers."""
 
 
 class TaskDelegator(Delegator, ChildRunner, Protocol):
@@ -64,7 +64,7 @@ class TaskEnd:
 
     outcome: Outcome
     error: BaseException | None = None
-    """What its agent raised in this process, with the frames of the program."""
+    """The error that its agent raised in this process, with the frames of the program."""
 
 
 class TaskRunner:
@@ -81,10 +81,10 @@ class TaskRunner:
         """Run tasks.
 
         Args:
-            book: posts what becomes of them.
+            book: posts their facts.
             registry: finds their agents.
             executor: runs their turns.
-            asks_approval: the rules of agents about approval hold; not where tools have no effect.
+            asks_approval: the approval rules of agents hold; not if tools have no effect.
         """
         self.model_subscribers = ModelEventSubscribers()
         self.scheduler: Final = SchedulerSlot()
@@ -242,7 +242,7 @@ class TaskRunner:
                 self.watchdog.unwatch(activity)
 
     async def _run_to_end(self, order: WorkOrder, host: LocalTaskHost) -> str:
-        """Run a turn; an agent that says so begins anew where its worker was lost."""
+        """Run a turn; if its worker is lost, start again if the agent allows it."""
         for _ in range(MOST_RESTARTS if order.agent.on_restart == "restart" else 0):
             try:
                 return await self._executor.run(order, host)
@@ -251,7 +251,7 @@ class TaskRunner:
         return await self._executor.run(order, host)
 
     def _begin_anew(self, record: TaskRecord) -> None:
-        """Post that a task begins anew whose worker is gone."""
+        """Post that a task whose worker is gone starts again."""
         turn = self._book.ledger.sessions[record.session].turn
         if not record.is_root:
             self._book.post(TaskStarted(record.id, afresh=True))

@@ -1,4 +1,4 @@
-"""The turns of sessions: begun or resumed, and taken, one at a time for each session."""
+"""The turns of sessions: started or resumed, and taken one at a time for each session."""
 
 from orchestrator.delegation import (
     DeliveryCapability,
@@ -38,13 +38,13 @@ class Turns:
     ) -> bool:
         """Post that a session resumes its interrupted turn, or starts a new one.
 
-        The fact that starts a turn also reads all mail. Returns whether there is a turn to take:
-        an interrupted one may be lost, by `Agent.on_restart`.
+        The fact that starts a turn also reads all mail. Returns whether there is a turn to take: an
+        interrupted one may be lost, by `Agent.on_restart`.
 
         Args:
-            session: whose turn it is.
-            capability: what can be delivered after the turn.
-            paused: for how many seconds it was interrupted, if its budgets do not count them.
+            session: the session of the turn.
+            capability: the delivery that is possible after the turn.
+            paused: the seconds of the interruption, if its budgets do not count them.
         """
         if session.turn is not None:
             return self._resume(session, session.turn.number, capability, paused)
@@ -75,14 +75,14 @@ class Turns:
         return True
 
     async def take(self, session: SessionRecord) -> TaskEnd:
-        """Take the turn that has begun, and return its durable end."""
+        """Take the started turn, and return its durable end."""
         end = await self._run(session)
         # An outcome that a crash could still undo is not returned.
         await self._book.wait_durable()
         return end
 
     async def take_and_deliver(self, session: SessionRecord) -> None:
-        """Take the turn that has begun, and deliver its reply."""
+        """Take the started turn, and deliver its reply."""
         await self._run(session)
         await self._deliveries.deliver(session)
 

@@ -47,7 +47,7 @@ class TaskActivity:
         self.pending_calls = len(unanswered_calls(task.transcript))
         """How many of its calls are unanswered."""
         self.is_queued = False
-        """It waits for a limiter or a budget, which is no silence."""
+        """It waits for a limiter or a budget, which does not count as silence."""
         self.is_quiet = False
         self.is_over = False
         self.where = "in a tool"
@@ -110,7 +110,7 @@ class Watchdog:
         return activity
 
     def touch(self, task: TaskId) -> None:
-        """Note that a task goes on: it has waited, and was not silent."""
+        """Note that a task is active: it has waited, and was not silent."""
         if task in self._activities:
             self._activities[task].touch()
 

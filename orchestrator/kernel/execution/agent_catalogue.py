@@ -45,7 +45,7 @@ class AgentCatalogue:
         self._lineages: dict[tuple[str, ...], tuple[Agent[Any], ...]] = {}
 
     def lineage(self, path: Sequence[str]) -> Sequence[Agent[Any]]:
-        """Return the agents on a path, the root first and the one that is meant last.
+        """Return the agents on a path, from the root to the named agent.
 
         Raises:
             DefinitionError: there is no such agent.

@@ -32,13 +32,13 @@ class AgentRegistry:
         """Find agents.
 
         Args:
-            models: where their models come from.
-            require_places: raises for an agent with tools at a place that is not reached from
-                here; by default none is looked at, for runs whose tools have no effect.
+            models: resolves their models.
+            require_places: raises for an agent with tools at a place that cannot be reached from
+                here; by default places are not checked, for runs whose tools have no effect.
             require_servers: raises for an agent with servers that cannot be connected from here; by
-                default none is looked at, likewise.
-            require_deps: refuse an agent whose dependencies were not given; where tools have no
-                effect, nothing uses them.
+                default servers are not checked, for the same reason.
+            require_deps: refuse an agent whose dependencies were not given; tools without effect
+                do not use them.
         """
         self.models = models
         self._require_places = require_places
@@ -48,7 +48,7 @@ class AgentRegistry:
         """The dependencies that the program has given to the trees of sessions."""
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
-        """The agents of what pipelines have delegated: these need not be delegates."""
+        """The agents of tasks that pipelines have delegated; they need not be delegates."""
         self._running_agents: dict[TaskId, Agent[Any]] = {}
         """The agents of running tasks: the search from a child upwards ends here."""
         self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
@@ -61,7 +61,7 @@ class AgentRegistry:
         Args:
             session: the session.
             agent: its agent.
-            deps: what the program gives to the tools and instructions of its tree.
+            deps: the values that the program gives to the tools and instructions of its tree.
         """
         self.require_models(agent, deps)
         self._session_agents[session] = agent
@@ -88,9 +88,9 @@ class AgentRegistry:
             self._child_agents.pop(task, None)
 
     def require_models(self, agent: Agent[Any], deps: object = None) -> None:
-        """Raise unless the models of an agent and of all that it may delegate to are available.
+        """Raise unless the models of an agent and of all its delegates are available.
 
-        The places of their tools, their servers, and what these need of the program, too.
+        It also checks the places of their tools, their servers, and their dependencies.
         """
         for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
@@ -139,7 +139,7 @@ class AgentRegistry:
         return tuple(reversed(steps))
 
     def on_restart(self, task: TaskRecord) -> str:
-        """Return what becomes of a task that a crash interrupted: `Agent.on_restart`."""
+        """Return the `Agent.on_restart` of a task that a crash interrupted."""
         try:
             return self.agent_of(task).on_restart
         except DefinitionError:
@@ -200,7 +200,7 @@ def agent_below(agent: Agent[Any], step: str) -> Agent[Any]:
     """Return the delegate of an agent, or its copy, that a step of a path leads to.
 
     Raises:
-        DefinitionError: there is none.
+        DefinitionError: there is no such delegate.
     """
     return _copy_of(agent) if step == COPY else _delegate_of(agent, step)
 

@@ -49,10 +49,10 @@ class TaskHost(TurnHost, Protocol):
         """Have the person who approves fill in a form for a server; None is no.
 
         Args:
-            call: the call that is under way.
+            call: the running call.
             tool: the name of its tool.
-            message: what the server says.
-            form: the JSON schema of what it wants to know.
+            message: the message of the server.
+            form: the JSON schema of the form.
         """
         ...
 
@@ -61,16 +61,16 @@ class TaskHost(TurnHost, Protocol):
         ...
 
     def noted_task(self, call: CallId, server: str) -> str:
-        """Return the task that a server had made of a call before a crash; empty if none."""
+        """Return the task that a server had made of a call before a crash; empty without one."""
         ...
 
     @property
     def is_over(self) -> bool:
-        """The task has ended, or ends when it is torn down: no process goes on with it."""
+        """The task has ended, or ends when it is torn down: no process continues it."""
         ...
 
     def add_tools(self, tools: Sequence[Tool]) -> None:
-        """Note tools that the task has in this turn besides those of its agent."""
+        """Note the tools that the task has in this turn besides its agent's tools."""
         ...
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
@@ -99,7 +99,7 @@ class Executor(Protocol):
         ...
 
     async def close_below(self, task: TaskId) -> None:
-        """Close what unsettled tasks below a task have left open: they end with it."""
+        """Close the workspaces of unsettled tasks below a task: they end with it."""
         ...
 
     def pop_note(self, task: TaskId) -> str:

@@ -46,7 +46,7 @@ class LocalExecutor:
         self._elsewhere: set[TaskId] = set()
         """The tasks whose workspace is on another machine."""
         self._notes: dict[TaskId, str] = {}
-        """What turns have left on other machines."""
+        """Notes about files that turns have left on other machines."""
 
     async def run(self, order: WorkOrder, host: TaskHost) -> str:
         task, agent = order.task, order.agent

@@ -1,7 +1,7 @@
 """The sandboxes of programs that the orchestrator itself starts: git, and servers of agents.
 
-An agent may have written what such a program reads and obeys. So it is held as a command of an
-agent is: by the backend of this orchestrator, without its state and without credentials.
+An agent may have written files that such a program reads and obeys. So it runs in the sandbox of an
+agent's command: by the backend of this orchestrator, without its state and without credentials.
 """
 
 import os
@@ -22,7 +22,7 @@ from orchestrator.agents.sandbox.sensitive_paths import (
 from orchestrator.agents.tools.files.own_code import own_code_in
 
 NO_FOLDER: Final = Path(os.devnull, "none")
-"""The workspace of a program that has none: nothing can be there."""
+"""The workspace of a program without one: no file can be there."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +32,7 @@ class ProgramSandbox:
     choice: SandboxChoice
     """Finds the backend."""
     hidden: tuple[Path, ...] = ()
-    """What no program sees: the state of this orchestrator, its keys and its socket."""
+    """The files that no program sees: the state of this orchestrator, its keys and its socket."""
 
     async def around(
         self,
@@ -46,11 +46,11 @@ class ProgramSandbox:
         """Return the sandbox of one program.
 
         Args:
-            allowed: what it may touch, with real paths.
+            allowed: the paths that it may touch, resolved.
             workspace: the folder that it works in.
             write: other folders that it writes.
-            visible: the real paths of what it reads, wherever that is.
-            protected: what it does not write in those folders.
+            visible: the resolved paths that it reads, wherever they are.
+            protected: the paths in those folders that it does not write.
         """
         backend = await self.choice.backend()
         home = Path.home()

@@ -34,7 +34,7 @@ class PlacedTurn(Protocol):
 
     @property
     def place(self) -> "ToolPlace":
-        """Where the calls of the turn run."""
+        """The place that runs the calls of the turn."""
         ...
 
 
@@ -44,15 +44,15 @@ class ToolPlace(Protocol):
     has_effects: bool
     """Tools act on the world: calls are approved, and the task's workspace is opened."""
     resumes_calls: bool
-    """It knows what became of its calls that a crash has interrupted: they are run there again,
-    and it finds out whether they run, have ended, or must be broken off."""
+    """It knows the state of calls that a crash has interrupted: they are run there again, and it
+    finds out whether they run, have ended, or must be broken off."""
 
     def takes(self, tool: Tool, task: TaskRecord) -> bool:
         """Return whether this place runs the calls of a tool."""
         ...
 
     def past_checks(self, task: TaskRecord) -> PastChecks | None:
-        """Return what checks of a task's answers said, where nothing has an effect.
+        """Return the recorded results of checks of a task's answers, if tools have no effect.
 
         None calls the checks.
         """
@@ -106,10 +106,10 @@ HERE: Final = _Here()
 
 
 def require_here(here: Collection[str], agent: Agent[Any]) -> None:
-    """Refuse an agent whose tools need workers, where none can be reached.
+    """Refuse an agent whose tools need workers, if no worker can be reached.
 
     Args:
-        here: the places that this process is, by choice.
+        here: the places that this process runs.
         agent: the agent.
     """
     lent = {f"tool {tool.name!r}": tool.place for tool in agent.tools}
@@ -126,7 +126,7 @@ def require_here(here: Collection[str], agent: Agent[Any]) -> None:
 
 
 def placed_tools(tools: Sequence[Tool], task: TaskRecord, place: ToolPlace) -> Sequence[Tool]:
-    """Return the tools of a task, those that a place takes running there."""
+    """Return the tools of a task; a place runs the tools that it takes."""
     if place is HERE or not any(place.takes(tool, task) for tool in tools):
         return tools
     return [

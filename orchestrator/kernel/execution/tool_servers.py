@@ -45,7 +45,7 @@ class ToolServers(Protocol):
 
         Args:
             order: the turn.
-            host: the way home of the task, for what a server asks of it.
+            host: the services of the task, for requests of a server.
         """
         ...
 

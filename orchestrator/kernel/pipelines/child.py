@@ -34,7 +34,7 @@ class Child(Generic[OutputT_co]):
 
     @property
     def error(self) -> BaseException | None:
-        """What its agent raised in this process, if that ended it."""
+        """The error that its agent raised in this process, if that ended it."""
         return self._error
 
     @property
@@ -44,7 +44,7 @@ class Child(Generic[OutputT_co]):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None if it has not."""
+        """Its outcome; None before its end."""
         return self._record.outcome
 
     @property
@@ -101,7 +101,7 @@ class Child(Generic[OutputT_co]):
             raise TaskFailedError(self.path, unread) from exc
 
     def failure(self, outcome: Outcome) -> TaskFailedError:
-        """Return the error of a child that did not succeed: of a fan-out, all failures in it."""
+        """Return the error of an unsuccessful child; for a fan-out, all failures in it."""
         if not (isinstance(self._agent, Pipeline) and self._agent.fans_out):
             return task_failure(self.path, outcome, self._error)
         ledger = self._book.records
@@ -139,7 +139,7 @@ class Child(Generic[OutputT_co]):
 
 
 def task_failure(path: str, outcome: Outcome, error: BaseException | None) -> TaskFailedError:
-    """Return the error of a task that did not succeed, with what its agent raised."""
+    """Return the error of an unsuccessful task, chained to the error that its agent raised."""
     failure = TaskFailedError(path, outcome)
     explain(failure, outcome, error)
     return failure
@@ -168,9 +168,9 @@ def combined_failure(
     """Return the error of a pipeline that cannot do without its failed children.
 
     Args:
-        path: of the pipeline.
-        outcomes: of the children, by path.
-        errors: what their agents raised, by path.
+        path: the path of the pipeline.
+        outcomes: the outcomes of the children, by path.
+        errors: the errors that their agents raised, by path.
     """
     failed = {path: ended for path, ended in outcomes.items() if not ended.succeeded}
     # A budget that is used up decides: it is used up for all children.

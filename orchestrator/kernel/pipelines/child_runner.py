@@ -7,7 +7,7 @@ from orchestrator.kernel.execution.executor import StepTiming
 
 
 class ChildRunner(Protocol):
-    """Runs what pipelines delegate."""
+    """Runs the tasks that pipelines delegate."""
 
     timing: StepTiming | None
     """Delays requests, in a simulation and in a replay."""

@@ -63,7 +63,7 @@ class _Ended:
     outcome: Outcome
     output: Any = None
     error: BaseException | None = attrs.field(default=None, kw_only=True)
-    """What its agent raised, if that ended it."""
+    """The error that its agent raised, if that ended it."""
 
 
 class ChildGroup:
@@ -85,7 +85,7 @@ class ChildGroup:
         """Run the children, and return when enough have ended; the others are cancelled.
 
         Args:
-            needed: how many must succeed; None waits for all, however they end.
+            needed: the number that must succeed; None waits for the end of all.
         """
         if needed is not None and needed > len(self._requests):
             raise InputError(

@@ -326,10 +326,10 @@ async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
 
 
 async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[OutputT]:
-    """Delegate to an agent, and go on at once.
+    """Delegate to an agent, and continue at once.
 
     The pipeline whose function calls this owns the task: when the function returns, it waits for
-    all that it has detached; when it raises, they are cancelled.
+    all detached tasks; when it raises, they are cancelled.
 
     Args:
         agent: does the task.

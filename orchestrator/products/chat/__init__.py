@@ -1,10 +1,10 @@
-"""Chat platforms: sessions that people reach from where they are, and the port of a platform.
+"""Chat platforms: sessions that people reach from a chat, and the port of a platform.
 
-A chat, or a thread in it, has one session at a time; the id of the session is made of the chat
-and a number. A platform acknowledges a message when it is durable, and the id of the message
-makes it count once. Before the gateway sends a part of a reply it records the part, and
-afterwards it records that the platform took it. A crash therefore repeats one part at most, and
-marks it. Platforms do not know sessions.
+A chat or a thread has one session at a time; the id of the session consists of the chat and a
+number. A platform acknowledges a message when it is durable, and the id of the message makes it
+count once. The gateway records each part of a reply before it sends it, and records afterwards that
+the platform took it. So a crash repeats at most one part, and marks it. Platforms do not know
+sessions.
 """
 
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.products.chat.slack import open_slack
     from orchestrator.products.chat.telegram import open_telegram
 else:
-    # Each platform is imported when it is opened: it needs libraries that the others do not.
+    # Each platform is imported when it is opened, since it needs its own libraries.
     open_discord = LateCall("orchestrator.products.chat.discord", "open_discord")
     open_slack = LateCall("orchestrator.products.chat.slack", "open_slack")
     open_telegram = LateCall("orchestrator.products.chat.telegram", "open_telegram")

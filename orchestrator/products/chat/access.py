@@ -11,16 +11,18 @@ from orchestrator.products.chat.settings import GatewaySettings
 
 MINUTE: Final = 60.0
 MOST_USERS: Final = 10_000
-"""The most people whose messages are counted; the silent ones are forgotten first."""
+"""The most people whose messages are counted; the person who was silent longest is forgotten
+first.
+"""
 
 
 def user_key(address: ChatAddress, user: ChatUser) -> str:
-    """Return a person as settings name them: `PLATFORM:USER`."""
+    """Return the name of a person in settings: `PLATFORM:USER`."""
     return f"{address.platform}:{user.id}"
 
 
 class Access:
-    """The people who may talk: those of the settings, and those who were paired."""
+    """The people who may talk: those in the settings, and those who were paired."""
 
     def __init__(self, settings: GatewaySettings, pairing: PairingCodes) -> None:
         self._allowed = frozenset(settings.allow)
@@ -28,17 +30,17 @@ class Access:
         self._pairing = pairing
 
     def allows(self, user: str) -> bool:
-        """Return whether a person may talk, given as `PLATFORM:USER`."""
+        """Return whether a person (`PLATFORM:USER`) may talk."""
         if self.blocks(user):
             return False
         return self.is_listed(user) or self._pairing.is_paired(user)
 
     def blocks(self, user: str) -> bool:
-        """Return whether a person never may talk, whatever code they show."""
+        """Return whether a person may never talk, even with a code."""
         return user in self._blocked
 
     def is_listed(self, user: str) -> bool:
-        """Return whether the operator has named a person, who may so invite others."""
+        """Return whether the settings name a person, who may then invite others."""
         platform, _, _ = user.partition(":")
         return not self._allowed.isdisjoint({user, f"{platform}:*"})
 
@@ -51,11 +53,11 @@ class Rates:
         self._times: dict[str, deque[float]] = {}
 
     def take(self, user: str, most: int | None) -> float:
-        """Count a message; return for how many seconds its sender must wait, 0 if it is taken.
+        """Count a message, and return the seconds that its sender must wait; 0 if it is accepted.
 
         Args:
             user: the person.
-            most: the messages that they may send in any minute; None is any number.
+            most: the most messages in any minute; None for no limit.
         """
         if most is None:
             return 0.0

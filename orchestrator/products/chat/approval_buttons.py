@@ -1,7 +1,7 @@
-"""Approvals as buttons: a question goes to the address of its session, and the first answer holds.
+"""Approvals as buttons: a question goes to the address of its session, and the first answer counts.
 
-The message with the buttons is in the state of the session, so that a later process asks no second
-time, and takes the buttons away when the question is answered, wherever that is done.
+The state of the session records the message with the buttons, so that a later process does not ask
+again, and removes the buttons when the question is answered, in the chat or elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ from orchestrator.products.chat.platform import Button, ButtonPress
 from orchestrator.products.chat.replies import Replies
 
 MOST_SHOWN: Final = 800
-"""So many characters of what is asked about are shown: with marks they fit on all platforms."""
+"""The most characters of a tool call in a question: with markup, they fit on all platforms."""
 LONGEST_PAUSE: Final = 60.0
 CLOSE_ATTEMPTS: Final = 4
 TOO_LATE: Final = "It was answered already, or its time is over."
@@ -49,7 +49,7 @@ ANSWERED: Final[Mapping[ApprovalVerdict, str]] = {
 
 
 class ApprovalButtons:
-    """Asks the people of chats for approval."""
+    """Asks people in chats for approval."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class ApprovalButtons:
         self._nursery = nursery
         self._report = report
         self._answers: dict[str, ApprovalAnswered] = {}
-        """The answers to questions whose buttons were not taken away yet."""
+        """The answers to questions that still show their buttons."""
         self._asked: set[str] = set()
-        """The questions that are asked now."""
+        """The questions that are being sent."""
 
     async def ask_forever(self) -> None:
-        """Send each question of a chat once, and take its buttons away when it is answered."""
+        """Send each question of a chat once, and remove its buttons when it is answered."""
         questions = ApprovalQuestions(self._sessions, None, is_closed=lambda: self._read.is_closed)
         with self._read.subscribe(self._note_answer, kinds=(ApprovalAnswered,)):
             async for question in questions:
@@ -81,18 +81,18 @@ class ApprovalButtons:
                     self._nursery.start_soon(self._ask_until_answered, session, question)
 
     def close_answered(self, sessions: Iterable[SessionRecord]) -> None:
-        """Take the buttons away whose questions were answered after their process had died."""
+        """Remove the buttons of questions that were answered after the asking process had died."""
         for session in sessions:
             is_open = {it.id for it in self.open_questions(session)}
             for question in session.state(ChatState).asked.keys() - is_open:
                 self._nursery.start_soon(self._close, session, question, "It is no longer open.")
 
     def open_questions(self, session: SessionRecord) -> list[ApprovalQuestion]:
-        """Return the questions of a session that have no answer, oldest first."""
+        """Return the questions of a session without an answer, oldest first."""
         return self._read.open_questions(session.id)
 
     async def press(self, press: ButtonPress) -> None:
-        """Take the answer of a person who may answer."""
+        """Take an answer, if the person may answer."""
         verdict, _, approval = press.data.partition(":")
         text = TOO_LATE
         with suppress(UnknownIdError, ValueError):
@@ -112,17 +112,17 @@ class ApprovalButtons:
         by: str,
         reason: str = "",
     ) -> None:
-        """Answer a question of a session, and return when that is durable.
+        """Answer a question of a session, and return when the answer is durable.
 
         Raises:
-            UnknownIdError: it is not open any more.
+            UnknownIdError: the question is no longer open.
         """
         await answer_question(
             self._sessions, approval, verdict, by=by, reason=reason, session=session.id
         )
 
     def _asked_in(self, approval: str, press: ButtonPress) -> SessionRecord:
-        """Return the session of a question, if it was asked with the button that was pressed."""
+        """Return the session of a question, if the pressed button belongs to it."""
         for question in self._read.open_questions():
             if question.id == approval:
                 records = self._read.records
@@ -159,7 +159,7 @@ class ApprovalButtons:
     async def _send(
         self, session: SessionRecord, address: ChatAddress, question: ApprovalQuestion
     ) -> str:
-        """Send a question as long as it is open, and return the id of its message."""
+        """Send a question while it is open, and return the id of its message."""
         buttons = [Button(words, f"{verdict}:{question.id}") for verdict, words in WORDS.items()]
         platform, pause = self._replies.platform(address), 1.0
         while self._is_open(session, question):
@@ -174,7 +174,7 @@ class ApprovalButtons:
             except (GoneError, RefusedError, RevokedError):
                 raise
             except ChatError:
-                # A question that is there twice is answered once.
+                # A question that is shown twice is answered once.
                 await trio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
@@ -183,7 +183,7 @@ class ApprovalButtons:
         return ""
 
     async def _close(self, session: SessionRecord, question: str, text: str) -> None:
-        """Take the buttons of a question away; if the platform is gone for long, they stay."""
+        """Remove the buttons of a question; if the platform is gone for long, they stay."""
         await trio.lowlevel.checkpoint()
         asked = session.state(ChatState).asked.get(question)
         if asked is None:
@@ -199,7 +199,7 @@ class ApprovalButtons:
                 self._report(f"{asked.address}: buttons were not closed: {error_text(exc)}")
                 break
             except ChatError:
-                # Done twice it is as done once.
+                # The operation is idempotent.
                 await trio.sleep(2**attempt)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 self._report(f"{asked.address}: buttons were not closed: {error_text(exc)}")
@@ -215,7 +215,7 @@ class ApprovalButtons:
             self._report(f"{press.address}: a press was not answered: {error_text(exc)}")
 
     def _note_answer(self, entry: Entry, _encoded: Encoded) -> None:
-        """Keep how a question was answered: when its turn has ended, the ledger forgets it."""
+        """Record the answer to a question: the ledger forgets it at the end of the turn."""
         event = entry.event
         if isinstance(event, ApprovalAnswered) and event.id in self._asked:
             self._answers[event.id] = event
@@ -233,7 +233,7 @@ class ApprovalButtons:
 
 
 def question_text(question: ApprovalQuestion, now: float) -> str:
-    """Return a question as people read it in a chat."""
+    """Return the text of a question for a chat."""
     minutes = max(1, round((question.deadline - now) / 60))
     lines = [
         f"{question.path} asks to run {question.tool}:",
@@ -246,7 +246,7 @@ def question_text(question: ApprovalQuestion, now: float) -> str:
 
 
 def _short(text: str) -> str:
-    """Return the beginning and the end of a text: what does harm may stand at either."""
+    """Return the beginning and the end of a text: either may contain the harmful part."""
     if len(text) <= MOST_SHOWN:
         return text
     half, left_out = MOST_SHOWN // 2, len(text) - MOST_SHOWN

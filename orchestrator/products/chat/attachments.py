@@ -1,7 +1,7 @@
-"""Files of chats: those of people go to the workspace, and agents send those of the workspace.
+"""Files in chats: files from people go to the workspace, and agents send files from the workspace.
 
-The name that a person gives to a file is text of a stranger: it is made harmless, and a folder of
-ours takes it. What an agent sends is opened as its file tools open files: never outside of the
+The sender's name for a file is untrusted text: it is made harmless, and the file goes into our own
+folder. A file that an agent sends is opened like its file tools open files: never outside of the
 workspace.
 """
 
@@ -29,10 +29,10 @@ from orchestrator.products.chat.platform import Attachment, IncomingMessage, Pla
 FOLDER: Final = "attachments"
 LONGEST_NAME: Final = 80
 SECONDS: Final = 60.0
-"""How long all files of a message may take to come."""
+"""The seconds that all files of a message may take."""
 MOST_FILES: Final = 10
 SHOWN_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What models can look at."""
+"""The image types that models can see."""
 LARGEST_SHOWN: Final = 5_000_000
 _NOT_HARMLESS: Final = re.compile(r"[^\w.\- ()+]+")
 
@@ -42,13 +42,13 @@ class Received:
     """The files of a message."""
 
     lines: tuple[str, ...] = ()
-    """What the agent reads of them."""
+    """The lines about the files that the agent reads."""
     parts: tuple[Part, ...] = ()
-    """What it can look at."""
+    """The images that the agent can see."""
 
 
 async def receive_files(platform: Platform, message: IncomingMessage, workspace: Path) -> Received:
-    """Fetch the files of a message into a workspace, and say what became of each."""
+    """Fetch the files of a message into a workspace, and report the result of each."""
     lines: list[str] = []
     parts: list[Part] = []
     with trio.move_on_after(SECONDS) as scope:
@@ -82,7 +82,7 @@ async def _content(platform: Platform, file: Attachment) -> bytes:
 
 
 def harmless_name(name: str) -> str:
-    """Return the name of a file without anything that could be a path, hidden, or unprintable."""
+    """Return the name of a file that cannot be a path, hidden or unprintable."""
     text = unicodedata.normalize("NFKC", name).replace("\\", "/").rpartition("/")[2]
     text = _NOT_HARMLESS.sub("_", text).strip(" .")
     stem, dot, suffix = text.rpartition(".")
@@ -92,7 +92,7 @@ def harmless_name(name: str) -> str:
 
 
 def _unique(message: IncomingMessage, number: int) -> str:
-    """Return what no other file has, and this one has again when its message comes again."""
+    """Return a unique prefix for a file, which is the same when its message comes again."""
     names = f"{message.address}\0{message.id}\0{number}"
     return hashlib.sha256(names.encode(errors="replace")).hexdigest()[:8]
 
@@ -103,7 +103,7 @@ def _save(workspace: Path, path: str, content: bytes) -> None:
 
 
 def with_file_tool(agent: Agent[Any], platforms: Sequence[Platform]) -> Agent[Any]:
-    """Return an agent that can send files of its workspace, if it has tools for files."""
+    """Return an agent that can send files from its workspace, if it has file tools."""
     names = {it.name for it in agent.tools}
     if "send_file" in names or all(it.machine is None for it in agent.tools):
         return agent
@@ -111,7 +111,7 @@ def with_file_tool(agent: Agent[Any], platforms: Sequence[Platform]) -> Agent[An
 
 
 def file_tool(platforms: Sequence[Platform]) -> Tool:
-    """Return the tool by which an agent sends a file to the chat that it talks to."""
+    """Return the tool that sends a file to the agent's chat."""
     known = {platform.name: platform for platform in platforms}
 
     @tool(machine="read")

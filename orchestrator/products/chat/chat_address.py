@@ -1,7 +1,7 @@
-"""The address of a chat or thread on a platform, and the ids of the sessions held there.
+"""The address of a chat or thread on a platform, and the ids of its sessions.
 
-The id of a session is made of its address and a number, so there is no table to lose: `/new` ends
-the session of one number, and the next message goes to the next.
+The id of a session consists of its address and a number, so there is no table to lose: `/new` ends
+the current session, and the next message goes to the session with the next number.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from orchestrator.agents import DefinitionError
 from orchestrator.delegation import SessionId
 
 PREFIX: Final = "c_"
-"""How the ids of all sessions of chats begin."""
+"""The prefix of the ids of all chat sessions."""
 
 
 @attrs.frozen
@@ -23,25 +23,25 @@ class ChatAddress:
     platform: str
     """The name of the platform: `telegram`."""
     chat: str
-    """What the platform calls the chat, channel or user."""
+    """The platform's id of the chat, channel or user."""
     thread: str = ""
-    """What it calls the topic or thread in it; "" is the chat itself."""
+    """The platform's id of the topic or thread; "" for the chat itself."""
 
     def __str__(self) -> str:
         thread = f":{self.thread}" if self.thread else ""
         return f"{self.platform}:{self.chat}{thread}"
 
     def session(self, number: int) -> SessionId:
-        """Return the id of the session of a number that is held here."""
+        """Return the id of this address's session with a number."""
         names = "\0".join((self.platform, self.chat, self.thread, str(number)))
         return SessionId(f"{PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:20]}")
 
 
 def parse_chat_address(text: str) -> ChatAddress:
-    """Return the address that a text names: `PLATFORM:CHAT` or `PLATFORM:CHAT:THREAD`.
+    """Parse an address: `PLATFORM:CHAT` or `PLATFORM:CHAT:THREAD`.
 
     Raises:
-        DefinitionError: it names none.
+        DefinitionError: the text is not an address.
     """
     platform, _, rest = text.partition(":")
     chat, _, thread = rest.partition(":")

@@ -17,23 +17,23 @@ class ButtonsMessage(msgspec.Struct, frozen=True):
 
 
 class ChatState(SessionState, frozen=True):
-    """The conversation of an address, as its people and its gateway left it."""
+    """The conversation of an address."""
 
     NAME: ClassVar[str] = "chat"
     address: str = ""
-    """The address at which it began."""
+    """The address at which the conversation began."""
     opened_by: MessageId = MessageId("")
-    """The message with the command that opened it; empty if no command did."""
+    """The message whose command opened the session; empty if no command did."""
     linked_to: SessionId = SessionId("")
-    """The session in which the conversation of the address goes on, if this is the record of a
-    link."""
+    """The session that continues the conversation of the address, if this session is only a link.
+    """
     told: str = ""
-    """The texts that others told its people, since its agent last read of them."""
+    """The texts that others sent to its people since its agent last read them."""
     personality: str = ""
     """The personality that its people have chosen."""
     answered: Entries[str] = msgspec.field(default_factory=dict)
-    """The question that each of the last commands has answered, by the message of the command. A
-    command that is heard again after a crash must not answer the next question."""
+    """The question that each of the last commands has answered, by the message of the command, so
+    that a command that is repeated after a crash does not answer the next question."""
     asked: Entries[ButtonsMessage] = msgspec.field(default_factory=dict)
     """The messages with buttons, by the question."""
     sending: str = ""

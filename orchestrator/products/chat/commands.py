@@ -1,7 +1,7 @@
 """The commands that people write in a chat: `/new`, `/stop`, `/tree` and others.
 
-A command that changes something has done so durably when it is acknowledged; its answer is a note,
-which a crash may lose.
+The effect of a command is durable when the command is acknowledged; its answer is a note, which a
+crash may lose.
 """
 
 import re
@@ -42,7 +42,7 @@ Later: TypeAlias = Callable[[], Awaitable[str]]
 
 @attrs.frozen(kw_only=True)
 class Call:
-    """A command that a person has given."""
+    """A command from a person."""
 
     name: str
     argument: str
@@ -50,7 +50,7 @@ class Call:
     user: str
     """The person, as `PLATFORM:USER`."""
     by: str
-    """What they are called."""
+    """The name of the person."""
     address: ChatAddress
     message: MessageId
     is_private: bool
@@ -59,16 +59,16 @@ class Call:
 def parse_command(
     message: IncomingMessage, user: str, id_: MessageId, *, prefix: str
 ) -> Call | None:
-    """Return the command of a message, if it is one.
+    """Return the command in a message, if there is one.
 
     Args:
         message: the message.
         user: its sender, as `PLATFORM:USER`.
         id_: the id under which it is posted.
-        prefix: what people write before a command.
+        prefix: the sign before a command.
     """
     text = message.text.strip()
-    # A slash is understood wherever a platform lets it through.
+    # A slash also works, if the platform lets it through.
     if not text.startswith((prefix, "/")):
         return None
     found = _COMMAND.fullmatch(text[1:])
@@ -87,7 +87,7 @@ def parse_command(
 
 
 class Commands:
-    """Runs commands. Each returns its answer, or what still has to be waited for."""
+    """Runs commands. Each returns its answer, or a function that waits for it."""
 
     def __init__(
         self,
@@ -125,7 +125,9 @@ class Commands:
         }
 
     async def run(self, call: Call) -> str | Later:
-        """Run a command until it is durable, and return its answer or how to wait for it."""
+        """Run a command until its effect is durable, and return its answer or a function that waits
+        for it.
+        """
         run = self._commands.get(call.name)
         if run is None:
             await trio.lowlevel.checkpoint()
@@ -196,7 +198,7 @@ class Commands:
         if chosen is None:
             if not questions:
                 return NOTHING_WAITS
-            # Posted before the answer, without a checkpoint between: it is chosen once.
+            # Posted before the answer, without a checkpoint between, so that it is chosen once.
             chosen = questions[0].id
             forgotten = dict.fromkeys([*answered][: -(MOST_ANSWERED - 1)])
             new = change_state(session.id, ChatState, answered={**forgotten, call.message: chosen})
@@ -277,7 +279,7 @@ class Commands:
 
 
 def _with_prefix(text: str, call: Call) -> str:
-    """Return a text with commands as the platform of a call writes them."""
+    """Return a text with the command prefix of the caller's platform."""
     return re.sub(r"(?<![\w/])/(?=[a-z])", lambda _: call.prefix, text)
 
 

@@ -1,7 +1,7 @@
-"""The session that the messages of an address go to: the newest one that is open.
+"""The session for the messages of an address: the newest open one.
 
-There is no table: the sessions of an address are found by their numbers. A session may have been
-pruned, so some numbers before the newest may be missing.
+There is no table: the sessions of an address are found by their numbers. Sessions may have been
+pruned, so numbers before the newest may be missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,15 @@ from orchestrator.products.chat.chat_state import ChatState
 NO_MESSAGE: Final = MessageId("")
 MOST_TOLD: Final = 8_000
 GAP: Final = 64
-"""So many numbers in a row may be missing."""
+"""The most missing numbers in a row."""
 LATEST: Final = 500
-"""So many of the newest sessions are looked at for the messages that were heard last."""
+"""The number of newest sessions that are searched for the last messages."""
 EARLIER: Final = 2
-"""So many sessions before the newest may have heard a message that comes again."""
+"""The number of sessions before the newest that may have received a repeated message."""
 
 
 def address_of(context: Mapping[str, str]) -> ChatAddress:
-    """Return the address that the variables of a session name."""
+    """Return the address in the variables of a session."""
     return ChatAddress(
         context.get("platform", ""), context.get("chat_id", ""), context.get("thread_id", "")
     )
@@ -47,9 +47,9 @@ class Conversations:
         self._door = door
         self._agent = agent
         self._newest: dict[ChatAddress, int] = {}
-        """The newest number of each address that was looked at."""
+        """The newest number of each address that was looked up."""
         self._heard: dict[ChatAddress, set[MessageId]] = {}
-        """What the sessions of an address before its newest have heard."""
+        """The messages that the sessions of an address before its newest have received."""
 
     async def find(self, address: ChatAddress) -> SessionRecord | None:
         """Return the open session of an address, if there is one."""
@@ -58,22 +58,23 @@ class Conversations:
             session = await self._load(address.session(number))
             if session is not None and (linked := session.state(ChatState).linked_to):
                 session = await self._load(linked)
-            # Meanwhile another message may have opened the next one.
+            # Another message may have opened the next session meanwhile.
             if number == self._number(address):
                 return session if session and self._is_current(session) else None
 
     async def take(self, address: ChatAddress) -> SessionRecord:
-        """Return the open session of an address, and open one if there is none."""
+        """Return the open session of an address; open one if there is none."""
         return await self.find(address) or self._open(address)
 
     async def begin(self, address: ChatAddress, by: MessageId) -> SessionRecord | None:
-        """Open the next session of an address, and return the one before it, which is to be closed.
+        """Open the next session of an address, and return the previous one, which the caller
+        closes.
 
-        One that is held at another address, too, goes on there.
+        A session that is also linked to another address continues there.
 
         Args:
             address: the address.
-            by: the message that asks for it; asked twice it is done once.
+            by: the message that asks for it; a repeated message has no further effect.
         """
         before = await self.find(address)
         newest = await self._load(address.session(self._number(address)))
@@ -86,7 +87,7 @@ class Conversations:
         return None if is_linked else before
 
     async def close_superseded(self) -> None:
-        """Close the sessions before a `/new` whose process died before it had closed them."""
+        """Close the sessions that a dead process left open after a `/new`."""
         await trio.lowlevel.checkpoint()
         for session in list(self._read.records.sessions.values()):
             if self._is_current(session) and await self._is_superseded(session):
@@ -102,7 +103,7 @@ class Conversations:
         return False
 
     async def link(self, address: ChatAddress, session: SessionRecord) -> None:
-        """Let the conversation of an address go on in another session, from the next message on."""
+        """Continue the conversation of an address in another session, from the next message on."""
         if (await self.find(address)) is session:
             return
         number = self._number(address) + 1
@@ -112,9 +113,9 @@ class Conversations:
         await self._facts.wait_durable()
 
     async def has_heard(self, address: ChatAddress, message: MessageId) -> bool:
-        """Return whether a message was posted already, by this process or an earlier one."""
+        """Return whether this process or an earlier one has posted a message."""
         if address not in self._heard:
-            # What comes again was not acknowledged, so it is not old.
+            # A repeated message was not acknowledged, so it is recent.
             heard: set[MessageId] = set()
             newest = self._number(address)
             for number in range(max(0, newest - EARLIER), newest):
@@ -145,7 +146,7 @@ class Conversations:
         return found
 
     async def tell(self, address: ChatAddress, text: str) -> None:
-        """Let the agent of an address know what its people were told by others."""
+        """Record a text that others sent to an address, for its agent to read."""
         session = await self.take(address)
         told = session.state(ChatState).told
         if text not in told:
@@ -169,7 +170,7 @@ class Conversations:
         return is_ours and not session.closed and session.root.agent == self._agent.name
 
     def _number(self, address: ChatAddress) -> int:
-        """Return the newest number that a session of an address has; -1 if there is none."""
+        """Return the newest session number of an address, or -1."""
         if address not in self._newest:
             known, newest, number = self._read.session_ids, -1, 0
             while number <= newest + GAP:

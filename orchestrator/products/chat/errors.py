@@ -1,14 +1,14 @@
-"""What a platform says when it does not take a message, and what the gateway does then.
+"""The errors of a platform that does not take a message, and the reaction of the gateway.
 
 * ChatError
-  x NotSentError      it was certainly not taken: sent again after a pause, as it is
-    · RetryAfterError the platform says how long to wait; that counts as no attempt
-  x RefusedError      it will never take this message: a sentence takes its place
-  x GoneError         the chat is gone, or its user has blocked us: given up
-  x MovedError        the chat has another name now: sent there
-  x RevokedError      the platform refuses our secret: the gateway says so, and leaves the platform
+  - NotSentError      certainly not taken: sent again unchanged, after a pause
+    - RetryAfterError the platform states the pause; it does not count as an attempt
+  - RefusedError      the platform will never take this message: a sentence takes its place
+  - GoneError         the chat is gone, or its user has blocked the bot: given up
+  - MovedError        the chat has a new id: sent there
+  - RevokedError      the platform refuses the secret: reported, and the platform is stopped
 
-Any other error leaves open whether the message was taken: it is sent again, and marked.
+After any other error the message may have been taken: it is sent again, and marked.
 """
 
 from orchestrator.ports.errors import OrchestratorError
@@ -16,14 +16,14 @@ from orchestrator.products.chat.chat_address import ChatAddress
 
 
 class ChatError(OrchestratorError):
-    """A platform did not do what it was asked for.
+    """A platform did not carry out a request.
 
-    Its text names no URL: the secret of a bot may be part of one.
+    The text of the error contains no URL, since a URL may contain the secret of a bot.
     """
 
 
 class NotSentError(ChatError):
-    """The message was certainly not taken, and may be sent again as it is."""
+    """The message was certainly not taken, and may be sent again unchanged."""
 
 
 class RetryAfterError(NotSentError):
@@ -35,15 +35,15 @@ class RetryAfterError(NotSentError):
 
 
 class RefusedError(ChatError):
-    """The platform will never take this message; others it may."""
+    """The platform will never take this message, but may take others."""
 
 
 class GoneError(ChatError):
-    """No message will ever reach the chat: it is gone, or its user has blocked us."""
+    """No message will ever reach the chat: it is gone, or its user has blocked the bot."""
 
 
 class MovedError(ChatError):
-    """The chat has become another one."""
+    """The chat has a new id."""
 
     def __init__(self, address: ChatAddress) -> None:
         super().__init__(f"the chat is {address} now")
@@ -51,4 +51,4 @@ class MovedError(ChatError):
 
 
 class RevokedError(ChatError):
-    """The platform refuses our secret."""
+    """The platform refuses the bot's secret."""

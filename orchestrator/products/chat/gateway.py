@@ -1,7 +1,7 @@
-"""The gateway: what people say on chat platforms reaches sessions, and the replies reach people.
+"""The gateway: it brings messages from chat platforms to sessions, and replies back to people.
 
-A message is acknowledged when it is durable, and heard once. Its reply goes to the address that it
-came from. After a restart the gateway goes on with what earlier processes have left.
+A message is acknowledged when it is durable, and heard once. Its reply goes to the address of the
+message. After a restart, the gateway continues the work of earlier processes.
 """
 
 import datetime as dt
@@ -69,20 +69,20 @@ from orchestrator.products.schedule.ports import (
 MOST_RECENT: Final = 10_000
 """The number of taken messages that a gateway remembers."""
 TYPING_SECONDS: Final = 4.0
-"""How often a platform is told that an answer is being written."""
+"""The seconds between two typing signals to a platform."""
 _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
 
 
 def ignore(line: str) -> None:
-    """Tell nobody."""
+    """Ignore a line."""
     del line
 
 
 class _RecentMessages:
-    """The messages that are being taken, and the last ones that were: each is taken once.
+    """The messages that are being taken, and the last taken ones, so that each is taken once.
 
-    A platform may tell of one message twice at once: Slack tells of a mention as two events, and
-    tells again what is not acknowledged in time. The journal has older messages.
+    A platform may send one message twice: Slack sends a mention as two events, and repeats an event
+    that is not acknowledged in time. The journal has the older messages.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _RecentMessages:
         """Oldest first."""
 
     async def take(self, id_: MessageId, take: Callable[[], Awaitable[None]]) -> None:
-        """Take a message, unless it was taken; if it is being taken, wait for that."""
+        """Take a message, unless it was taken before; if it is being taken, wait for that."""
         await trio.lowlevel.checkpoint()
         while (other := self._under_way.get(id_)) is not None:
             await other.wait()
@@ -109,7 +109,7 @@ class _RecentMessages:
 
 
 class Gateway:
-    """One agent, reached from chat platforms. `open_gateway` opens it."""
+    """One agent on several chat platforms. `open_gateway` opens it."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Gateway:
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """What answers the HTTP requests of the platforms, by their paths."""
+        """The handlers of the platforms' HTTP requests, by their paths."""
         return {
             path: webhook
             for platform in self._platforms.values()
@@ -181,15 +181,15 @@ class Gateway:
 
     @property
     def targets(self) -> Mapping[str, Target]:
-        """Where jobs can deliver: `telegram:CHAT`, `telegram:CHAT:THREAD` and the like."""
+        """The chats as targets for jobs: `telegram:CHAT`, `telegram:CHAT:THREAD` and the like."""
         return {name: self._target(name) for name in self._platforms}
 
     def report(self, line: str) -> None:
-        """Tell the operator."""
+        """Tell the operator a line."""
         self._report(line)
 
     async def receive(self, event: ChatEvent) -> None:
-        """Take what a platform has heard, and return when a crash cannot undo that."""
+        """Take an event of a platform, and return when it is durable."""
         try:
             await self._take(event)
         except ClosedError:
@@ -206,7 +206,7 @@ class Gateway:
         await trio.lowlevel.checkpoint()
 
     async def last_anchors(self) -> Mapping[ChatAddress, str]:
-        """Return the last message that was read at each address where a session is held."""
+        """Return the last message that was read at each address with a session."""
         return await self._conversations.last_anchors()
 
     async def _take(self, event: ChatEvent) -> None:
@@ -260,7 +260,7 @@ class Gateway:
             await self._converse(message, id_, user)
 
     async def _is_held(self, address: ChatAddress) -> bool:
-        """Return whether a thread has a conversation: there every message is for us."""
+        """Return whether a thread has a conversation, so that all its messages are for the bot."""
         await trio.lowlevel.checkpoint()
         return bool(address.thread) and await self._conversations.find(address) is not None
 
@@ -284,7 +284,7 @@ class Gateway:
         )
         await search_request_ahead(self._read.redactor, request)
         session = await self._conversations.take(message.address)
-        # No checkpoint until it is posted: the session stays the one of the address.
+        # No checkpoint until the message is posted, so that the session stays the current one.
         if told := session.state(ChatState).told:
             text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
         request = attrs.evolve(
@@ -335,7 +335,7 @@ class Gateway:
         return self._settings.personalities.get(name, "")
 
     def _agent_for(self, profile: Profile) -> Agent[Any]:
-        """Return the agent as the profile of a person has it."""
+        """Return the agent with the profile of a person applied."""
         agent = with_language_model(self._agent, profile.model)
         return with_file_tool(agent, list(self._platforms.values()))
 
@@ -356,7 +356,7 @@ class Gateway:
 
     @contextmanager
     def _charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
-        """Charge what a job of a conversation begins to the person who talked there last."""
+        """Charge the work of a conversation's job to the person who last talked there."""
         del goes_on
         context = session.root.context
         if not _is_chat(session) or "user_id" not in context:
@@ -374,7 +374,7 @@ class Gateway:
             first = await self._replies.send_parts(
                 delivery.reply, address, delivery.text, of=f"{address}#"
             )
-            # So it can be replied to.
+            # So that people can reply to it.
             told = f"Job {delivery.job}, due {delivery.due}: {delivery.text}"
             message, _, _ = first.partition(" ")
             answers = self._platforms[platform].address_of_answers(address, message)
@@ -385,10 +385,10 @@ class Gateway:
 
     @asynccontextmanager
     async def open(self, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
-        """Hear the platforms and begin jobs as long as the block lasts.
+        """Hear the platforms and begin jobs for the duration of the block.
 
         Args:
-            jobs: those of the program; None leaves those of earlier processes as they are.
+            jobs: the jobs of the program; None leaves the jobs of earlier processes unchanged.
         """
         with self._read.subscribe(self._follow_turns, kinds=_BEGINS_TURN):
             await self.pairing.load()
@@ -399,7 +399,7 @@ class Gateway:
                 yield
 
     async def _resume(self) -> None:
-        """Go on with what earlier processes have left."""
+        """Continue the work of earlier processes."""
         await self._conversations.close_superseded()
         for kind in (SessionKind.CHAT, SessionKind.JOB_RUN):
             for session in await self._door.resume_sessions(kind=kind):
@@ -431,7 +431,7 @@ class Gateway:
             return
 
     def _follow_turns(self, entry: Entry, _encoded: Encoded) -> None:
-        """Show that an answer is being written, for as long as a turn takes."""
+        """Show that an answer is being written, for the duration of a turn."""
         session = self._read.records.sessions.get(entry.session)
         if session is not None and _is_chat(session):
             self._nursery.start_soon(self._show_typing, session)
@@ -443,14 +443,14 @@ class Gateway:
             address = address_of(session.root.context)
             platform = self._platforms.get(address.platform)
             if platform is not None and not self._approvals.open_questions(session):
-                # It is a courtesy: it waits for nothing, and fails nothing.
+                # The signal is a courtesy: it must neither delay nor fail a turn.
                 with trio.move_on_after(TYPING_SECONDS), suppress(Exception):
                     await platform.show_typing(address)
             await trio.sleep(TYPING_SECONDS)
 
 
 def message_id(message: IncomingMessage) -> MessageId:
-    """Return the id under which a message is posted: the same whenever it is heard."""
+    """Return the id under which a message is posted; a repeated message has the same id."""
     names = f"{message.address.platform}\0{message.id}".encode(errors="replace")
     return MessageId(f"m_{hashlib.sha256(names).hexdigest()[:32]}")
 
@@ -492,19 +492,19 @@ async def open_gateway(
     clock: Callable[[], float] = time.time,
     report: Callable[[str], None] = ignore,
 ) -> AsyncGenerator[Gateway]:
-    """Reach an agent from chat platforms, as long as the block lasts.
+    """Connect an agent to chat platforms for the duration of the block.
 
     Args:
         orchestrator: runs the agent.
         agent: the agent that people talk to.
-        platforms: where they are; each has another name.
-        jobs: begin by the clock meanwhile, and may deliver to chats; None begins those only that
-            agents set.
-        targets: where jobs can deliver besides chats and files, by the word before the colon.
+        platforms: the platforms, each with its own name.
+        jobs: jobs that begin by the clock meanwhile, and may deliver to chats; None begins only the
+            jobs that agents set.
+        targets: the kinds of targets, besides chats and files, by the word before the colon.
         settings: who may talk, and how much; by default no person may.
-        workspace: the folder that tools work in, and that takes files; by default this one.
-        clock: the time of day.
-        report: tells the operator what happens, one line each.
+        workspace: the folder that tools work in, and receives files; by default the current one.
+        clock: returns the time of day.
+        report: called with each line for the operator.
     """
     require_trio()
     names = [it.name for it in platforms]

@@ -1,4 +1,4 @@
-"""Codes that a person reads in one address and writes in another: each holds once, for an hour."""
+"""Codes that a person reads at one address and writes at another, valid once for an hour."""
 
 import hmac
 import secrets
@@ -6,28 +6,28 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Without what looks alike: I and 1, O and 0."""
+"""Letters and digits without look-alikes: no I, 1, O or 0."""
 LENGTH: Final = 8
 HOUR: Final = 3600.0
 T = TypeVar("T")
 
 
 class OneTimeCodes(Generic[T]):
-    """The codes that hold now, and what each stands for."""
+    """The valid codes, and the value of each."""
 
     def __init__(self, clock: Callable[[], float], *, most: int) -> None:
-        """Give no codes yet.
+        """Start without codes.
 
         Args:
-            clock: the time of day.
-            most: how many codes hold at a time; of more the oldest is void.
+            clock: returns the time of day.
+            most: the most valid codes at a time; a further code makes the oldest invalid.
         """
         self._clock = clock
         self._most = most
         self._codes: dict[str, tuple[float, T]] = {}
 
     def new(self, value: T) -> str:
-        """Return a new code that stands for a value."""
+        """Return a new code for a value."""
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         self._codes[code] = (self._clock() + HOUR, value)
         while len(self._codes) > self._most:
@@ -35,7 +35,7 @@ class OneTimeCodes(Generic[T]):
         return code
 
     def take(self, shown: str) -> T | None:
-        """Return what a code stands for, and make it void; None if it does not hold."""
+        """Return the value of a code, and make the code invalid; None if it is not valid."""
         now = self._clock()
         self._codes = {code: it for code, it in self._codes.items() if it[0] > now}
         given = shown.strip().upper().encode(errors="replace")

@@ -1,8 +1,8 @@
-"""Pairing codes: a person who shows one may talk from then on.
+"""Pairing codes: a person who shows a valid code may talk from then on.
 
-The operator has a code, and gives it to the person, who sends `/pair CODE`. A code holds for an
-hour and for one person. Who guesses is told nothing, and after five wrong codes not listened to for
-an hour. The paired people are the state of one session of the journal, so they survive a crash.
+The operator gives a code to the person, who sends `/pair CODE`. A code is valid for an hour and for
+one person. A person who guesses gets no answer, and is ignored for an hour after five wrong codes.
+The state of one session of the journal records the paired people, so they survive a crash.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ PAIRED: Final = SessionId("c_paired_users")
 MOST_CODES: Final = 3
 MOST_WRONG: Final = 5
 MOST_GUESSERS: Final = 1_000
-"""With more of them no code is taken for an hour: they are one person."""
+"""The most guessing people; beyond, no code is accepted for an hour, since they are one person."""
 
 
 class PairedState(SessionState, frozen=True):
@@ -47,31 +47,31 @@ class PairingCodes:
         self._clock = clock
         self._codes = OneTimeCodes[bool](clock, most=MOST_CODES)
         self._wrong: dict[str, list[float]] = {}
-        """When a person has shown a wrong code."""
+        """The times of each person's wrong codes."""
         self._paired: set[str] = set()
 
     async def load(self) -> None:
-        """Read who was paired."""
+        """Read the paired people."""
         await self._facts.load(PAIRED)
         session = self._read.records.sessions.get(PAIRED)
         if session is not None:
             self._paired.update(session.state(PairedState).users)
 
     def new_code(self) -> str:
-        """Return a new code; of more than three the oldest is void."""
+        """Return a new code; a fourth code makes the oldest invalid."""
         return self._codes.new(True)
 
     def is_paired(self, user: str) -> bool:
-        """Return whether a person was paired, given as `PLATFORM:USER`."""
+        """Return whether a person (`PLATFORM:USER`) was paired."""
         return user in self._paired
 
     async def pair(self, user: str, code: str, name: str) -> bool:
-        """Let a person talk who has shown a code, and return whether it holds.
+        """Pair a person who shows a valid code, and return whether the code was valid.
 
         Args:
             user: the person, as `PLATFORM:USER`.
-            code: what they have shown.
-            name: what they are called.
+            code: the code that they show.
+            name: the name of the person.
         """
         await trio.lowlevel.checkpoint()
         now = self._clock()

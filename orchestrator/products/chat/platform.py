@@ -1,9 +1,8 @@
-"""The port of chat platforms, and the values that cross it.
+"""The port of chat platforms, and its values.
 
 A platform hears and sends, and decides nothing: the gateway knows who may talk, which session a
-message belongs to, and what was sent already. To add one, write a class with these methods, and run
-the conformance tests of `orchestrator.testing.chat_conformance` against a server that speaks its
-protocol.
+message belongs to, and which messages were sent. To add a platform, write a class with these
+methods, and run `orchestrator.testing.chat_conformance` against a server that speaks its protocol.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ import attrs
 from orchestrator.products.chat.chat_address import ChatAddress
 
 MOST_BUTTON_BYTES: Final = 64
-"""The longest data of a button that all platforms take."""
+"""The most bytes of a button's data that all platforms accept."""
 
 
 @attrs.frozen
@@ -27,36 +26,37 @@ class ChatUser:
 
 @attrs.frozen(kw_only=True)
 class Attachment:
-    """A file that came with a message, and was not fetched yet."""
+    """A file of a message that has not been fetched yet."""
 
     name: str
-    """What its sender calls it: any text, no path."""
+    """The sender's name for the file: any text, not a path."""
     media_type: str = ""
     size: int | None = None
-    """In bytes, if the platform says."""
+    """The size in bytes, if the platform states it."""
     reference: str = attrs.field(repr=False)
-    """By which the platform fetches it; it may contain a secret."""
+    """The platform's reference to fetch the file; it may contain a secret."""
 
 
 @attrs.frozen(kw_only=True)
 class IncomingMessage:
-    """A message that a person has sent where we read it: in private, or in a group."""
+    """A message from a person that the bot reads, in private or in a group."""
 
     id: str
-    """What is heard twice has the same id twice, and no other message of the platform has it."""
+    """The id of the message, unique on the platform; a repeated message has the same id."""
     address: ChatAddress
     user: ChatUser
     text: str
-    """What the person has written, without the mention of us; "" if there are only files."""
+    """The person's text, without the mention of the bot; "" if there are only files."""
     anchor: str = ""
-    """The id of the message, for a reply to it."""
+    """The id that a reply refers to."""
     chat_name: str = ""
     is_private: bool
-    """No other person reads the chat."""
+    """Whether no other person reads the chat."""
     is_addressed: bool = True
-    """Whether it is for us: private, with our mention, or a reply to us.
+    """Whether the message is for the bot: private, with its mention, or a reply to it.
 
-    One in a thread that is not, is heard only where a session is held already."""
+    Any other message in a thread is heard only if the thread already has a session.
+    """
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -65,21 +65,21 @@ class ButtonPress:
     """A person has pressed a button."""
 
     id: str
-    """As that of a message; `Platform.answer_press` may need it."""
+    """The id of the press, like the id of a message; `Platform.answer_press` may need it."""
     address: ChatAddress
     user: ChatUser
     data: str
-    """What `send_buttons` was given for the button."""
+    """The data of the button, from `send_buttons`."""
     message: str
     """The id of the message with the button."""
     is_private: bool
     answer: str = attrs.field(default="", repr=False)
-    """What the platform needs to answer it, if the id is not enough; it may be a secret."""
+    """The data that the platform needs to answer the press, besides the id; it may be a secret."""
 
 
 @attrs.frozen
 class ChatMoved:
-    """A chat has become another one; its conversation goes on there."""
+    """A chat has a new id; its conversation continues there."""
 
     old: ChatAddress
     new: ChatAddress
@@ -89,25 +89,25 @@ ChatEvent: TypeAlias = IncomingMessage | ButtonPress | ChatMoved
 
 
 class Inbox(Protocol):
-    """What a platform gives its events to. The gateway has one for each platform."""
+    """The receiver of a platform's events. The gateway has one for each platform."""
 
     async def receive(self, event: ChatEvent) -> None:
-        """Take an event, and return when a crash cannot undo that.
+        """Take an event, and return when it is durable.
 
-        Only then acknowledge it: move the offset, answer the webhook, confirm the envelope. If this
-        raises, do not acknowledge it.
+        Acknowledge the event only then: move the offset, answer the webhook, confirm the envelope.
+        If this method raises, do not acknowledge it.
         """
         ...
 
     async def last_anchors(self) -> Mapping[ChatAddress, str]:
-        """Return the last message that was heard at each address where a session is held.
+        """Return the last message that was heard at each address with a session.
 
-        A platform that does not repeat what was said while we were away reads on from there.
+        A platform that does not repeat missed messages reads its history from there.
         """
         ...
 
     def report(self, line: str) -> None:
-        """Tell the operator, once for each trouble: another bot polls, the network is gone."""
+        """Tell the operator about a trouble once: another bot polls, the network is gone."""
         ...
 
 
@@ -122,11 +122,11 @@ class Button:
 
 @attrs.frozen
 class TextPart:
-    """A piece of a text that fits in one message."""
+    """A part of a text that fits into one message."""
 
     text: str
     formatting: Any = None
-    """How the platform formats it: its own business."""
+    """The formatting, in the platform's own form."""
 
 
 @attrs.frozen
@@ -135,21 +135,21 @@ class Sent:
 
     id: str
     changed: str = ""
-    """What had to be left out: the topic, the anchor, the formatting; for the journal."""
+    """The parts that had to be left out, for the journal: the topic, the anchor, the formatting."""
 
 
 @attrs.frozen
 class WebhookCall:
-    """An HTTP request of the platform to us."""
+    """An HTTP request from the platform."""
 
     headers: Mapping[str, str]
-    """Their names in lower case."""
+    """The headers, with names in lower case."""
     body: bytes
 
 
 @attrs.frozen
 class WebhookAnswer:
-    """What we answer."""
+    """The answer to a webhook call."""
 
     status: int = 200
     body: bytes = b""
@@ -160,56 +160,56 @@ Webhook: TypeAlias = Callable[[WebhookCall], Awaitable[WebhookAnswer]]
 
 
 class Platform(Protocol):
-    """A chat platform, opened: it has its secret and its connections.
+    """An open chat platform, with its secret and its connections.
 
-    What sends raises the errors of `orchestrator.products.chat.errors`.
+    Its sending methods raise the errors of `orchestrator.products.chat.errors`.
     """
 
     @property
     def name(self) -> str:
-        """How addresses call it: `telegram`."""
+        """The name of the platform in addresses: `telegram`."""
         ...
 
     @property
     def command_prefix(self) -> str:
-        """The sign before a command: `/`, unless the platform keeps that for itself."""
+        """The sign before a command: `/`, unless the platform reserves it."""
         ...
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What must appear in no log, journal or message."""
+        """The texts that must not appear in a log, journal or message."""
         ...
 
     @property
     def largest_download(self) -> int:
-        """The most bytes of a file that it lets us fetch."""
+        """The most bytes of a file that a bot may fetch."""
         ...
 
     @property
     def largest_upload(self) -> int:
-        """The most bytes of a file that it takes from us."""
+        """The most bytes of a file that a bot may send."""
         ...
 
     async def run(self, inbox: Inbox) -> None:
-        """Hear events until it is cancelled; a platform that only has webhooks returns.
+        """Hear events until this is cancelled; a platform that has only webhooks returns.
 
-        A passing fault (no network, 5xx, another poller) is reported once, and tried again with
+        A temporary fault (no network, 5xx, another poller) is reported once, and retried with
         pauses.
 
         Raises:
-            RevokedError: it refuses our secret.
+            RevokedError: the platform refuses the secret.
         """
         ...
 
     def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
-        """Return what answers its HTTP requests, by their paths; without webhooks nothing."""
+        """Return the handlers of HTTP requests by path; empty without webhooks."""
         ...
 
     def split(self, text: str) -> Sequence[TextPart]:
-        """Return a text in Markdown as messages of this platform.
+        """Return a Markdown text as messages of this platform.
 
-        The same text always gives the same parts: after a crash the rest of them is sent. None is
-        cut within a character, and what is formatted is so in both parts.
+        The same text always gives the same parts, since the rest is sent after a crash. No part
+        cuts a character, and cut formatting continues in the next part.
         """
         ...
 
@@ -219,19 +219,19 @@ class Platform(Protocol):
         """Send one message.
 
         Args:
-            address: where to.
-            part: one of `split`.
-            key: the same when the same message is sent again, and no other message's. A platform
-                that refuses to double a message is told it; others ignore it.
-            anchor: the message that it replies to; sent without, where that is gone.
-            mark: a line before the text: that the same may have been sent before.
+            address: the address of the chat.
+            part: a part from `split`.
+            key: the key of the message, the same when it is sent again. Platforms that can refuse
+                duplicates use it; others ignore it.
+            anchor: the message to reply to; left out if that message is gone.
+            mark: a line before the text, which states that the message may be a repetition.
         """
         ...
 
     def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
-        """Return where people answer a message that was sent to an address, by its id.
+        """Return the address where people answer a message that was sent to an address.
 
-        Mostly that is the address itself; where they answer in a thread, it is that.
+        Usually it is the same address; on a platform that answers in threads, it is the thread.
         """
         ...
 
@@ -244,15 +244,15 @@ class Platform(Protocol):
         key: str,
         anchor: str = "",
     ) -> Sent:
-        """Send a message with buttons; the text is plain, and short enough."""
+        """Send a message with buttons; the text is plain, and fits into one message."""
         ...
 
     async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
-        """Replace the text of a message, and take its buttons away."""
+        """Replace the text of a message, and remove its buttons."""
         ...
 
     async def answer_press(self, press: ButtonPress, text: str) -> None:
-        """Tell the person who has pressed a button what came of it, and no other person."""
+        """Tell the result of a press to the person who pressed, and to no other person."""
         ...
 
     async def show_typing(self, address: ChatAddress) -> None:
@@ -263,7 +263,7 @@ class Platform(Protocol):
         """Fetch a file of at most `largest_download` bytes.
 
         Raises:
-            GoneError: it cannot be had, or is larger than the sender said.
+            GoneError: the file is not available, or is larger than its stated size.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The delivery of replies to chats, part by part.
 
-Which part was taken is a fact, and so is which one is being sent: after a crash the rest is sent,
-and the one part that an earlier process may have sent is marked. The pause that a platform asks for
-is kept for the chat, however often it asks.
+Facts record which part was taken, and which is being sent: after a crash the rest is sent, and the
+one part that an earlier process may have sent is marked. A pause that a platform asks for applies
+to the chat.
 """
 
 import secrets
@@ -34,7 +34,7 @@ from orchestrator.products.chat.platform import Platform, Sent, TextPart
 MARK: Final = "(Sent again: it is not known whether this arrived before.)"
 NOTHING: Final = "(The answer is empty.)"
 MOST_RECORDED: Final = 8
-"""So many failures of one part are facts; the attempts go on."""
+"""The most failures of one part that are recorded as facts; the attempts continue."""
 LONGEST_PAUSE: Final = 60.0
 MOST_MOVES: Final = 3
 MOST_NOTE_ATTEMPTS: Final = 4
@@ -55,29 +55,29 @@ class Replies:
         self._platforms = platforms
         self._report = report
         self._pauses: dict[tuple[str, str], float] = {}
-        """When the next message may be sent to a chat, by trio's clock."""
+        """The time of the next message to a chat, by trio's clock."""
         self._gone: dict[tuple[str, str], str] = {}
-        """The chats that no message reaches, and why."""
+        """The unreachable chats, with the reason."""
 
     def platform(self, address: ChatAddress) -> Platform:
         """Return the platform of an address.
 
         Raises:
-            ChatError: this gateway has none of that name.
+            ChatError: this gateway does not have the platform.
         """
         if address.platform not in self._platforms:
             raise ChatError(f"{address} is on a platform that this gateway has not")
         return self._platforms[address.platform]
 
     def reached(self, address: ChatAddress) -> None:
-        """Take note that a person has written there: a chat that was gone is there again."""
+        """Note that a person has written in a chat, so the chat is reachable again."""
         self._gone.pop(_chat_of(address), None)
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
-        """Deliver a reply to the address of the message that it answers."""
+        """Deliver a reply to the address of its message."""
         address = address_of(reply.context)
         if not address.platform:
-            # No person has begun the turn: a job of this session has.
+            # A job of this session began the turn, not a person.
             address = parse_chat_address(session.state(ChatState).address)
         await self.send_parts(
             reply,
@@ -89,14 +89,15 @@ class Replies:
     async def send_parts(
         self, reply: Reply, address: ChatAddress, text: str, *, anchor: str = "", of: str = ""
     ) -> str:
-        """Send a text whose parts are facts of a reply, and return the id of the first message.
+        """Send a text, record its parts as facts of a reply, and return the id of the first
+        message.
 
         Args:
             reply: the reply.
-            address: where to.
+            address: the address of the chat.
             text: the text, in Markdown.
-            anchor: the message that it answers.
-            of: the name of a delivery, where the reply has several.
+            anchor: the message to reply to.
+            of: the name of a delivery, if the reply has several.
 
         Raises:
             GoneError: no message reaches the chat.
@@ -111,13 +112,13 @@ class Replies:
         return self._receipt(reply, f"{of}1")
 
     async def note(self, address: ChatAddress, text: str, *, anchor: str = "") -> None:
-        """Send a text that is no reply of an agent, such as the answer to a command.
+        """Send a text that is not a reply of an agent, such as the answer to a command.
 
-        It is not kept: a crash, or a network that is gone for long, loses it.
+        It is not recorded: a crash or a long network failure loses it.
         """
         await trio.lowlevel.checkpoint()
         platform = self.platform(address)
-        # Replies are made of facts, which have no secrets; an error may have one.
+        # Replies come from facts, which contain no secrets; an error may contain one.
         for part in platform.split(self._read.redactor.redact(text)):
             key = secrets.token_hex(8)
             for attempt in range(1, MOST_NOTE_ATTEMPTS + 1):
@@ -137,7 +138,7 @@ class Replies:
     async def _send_part(
         self, reply: Reply, address: ChatAddress, part: TextPart, name: str, *, anchor: str
     ) -> ChatAddress:
-        """Send one part until it is taken, and return the address that has taken it."""
+        """Send one part until it is taken, and return the address that took it."""
         await trio.lowlevel.checkpoint()
         sending = f"{reply.turn}/{name}"
         session = self._read.records.sessions[reply.session]
@@ -164,7 +165,7 @@ class Replies:
                 self._pause(attempt.address, exc.seconds)
             except (GoneError, RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
-                # It was certainly not taken: should the chat come back, nothing is repeated.
+                # The part was certainly not taken, so it is no repetition if the chat comes back.
                 self._facts.post(change_state(reply.session, ChatState, sending=""))
                 raise
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
@@ -197,7 +198,7 @@ class Replies:
         await trio.lowlevel.checkpoint()
 
     def _is_wanted(self, reply: Reply) -> bool:
-        """Return whether a reply is still to be delivered: `/new` drops those before it."""
+        """Return whether a reply must still be delivered: `/new` drops earlier replies."""
         session = self._read.records.sessions.get(reply.session)
         return session is not None and reply.turn in session.undelivered
 
@@ -208,22 +209,22 @@ class Replies:
         return self._parts(reply).get(part, "") if self._is_wanted(reply) else ""
 
     def _parts(self, reply: Reply) -> Mapping[str, str]:
-        # The reply is as it was at the first attempt.
+        # The reply is unchanged since the first attempt.
         session = self._read.records.sessions[reply.session]
         return session.undelivered[reply.turn].parts
 
 
 @attrs.frozen
 class _Attempt:
-    """What is sent, and where to, after what has failed before."""
+    """The part to send and its address, after the failures so far."""
 
     address: ChatAddress
     part: TextPart
     is_repeated: bool
-    """It may have been taken before."""
+    """Whether the part may have been taken before."""
     failures: int = 0
     pause: float = 0.0
-    """How long to wait before it is sent again."""
+    """The seconds to wait before the next attempt."""
 
     @property
     def chat(self) -> tuple[str, str]:
@@ -234,12 +235,12 @@ class _Attempt:
         return MARK if self.is_repeated else ""
 
     def after(self, exc: Exception) -> "_Attempt":
-        """Return what is sent after a failure, or raise if nothing else can be."""
+        """Return the next attempt after a failure, or raise if there is none."""
         failures = self.failures + 1
         if isinstance(exc, MovedError) and failures <= MOST_MOVES:
             return attrs.evolve(self, address=exc.address, failures=failures, pause=0.0)
         if isinstance(exc, RefusedError) and not self.failures:
-            # The rest is worth more with a gap that says so.
+            # The rest is worth more with a note about the gap.
             gap = TextPart(f"(A part is missing: {exc})")
             return attrs.evolve(self, part=gap, failures=failures, pause=0.0)
         if isinstance(exc, MovedError | RefusedError):

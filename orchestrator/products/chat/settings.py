@@ -1,7 +1,7 @@
 """The settings of a gateway: who may talk, how much, and with which personality.
 
-All of it is optional, in one file: `examples/chat/gateway.toml` shows it whole. Without a file no
-person may talk at all.
+All settings are optional, in one file: `examples/chat/gateway.toml` shows all of them. Without a
+file, no person may talk.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DEFAULT_RATE: Final = 20
 
 
 class Limits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What one person may use; None is no limit."""
+    """The limits of one person; None means no limit."""
 
     messages_per_minute: int | None = DEFAULT_RATE
     usd_per_day: float | None = None
@@ -24,14 +24,14 @@ class Limits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
 
 class Profile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What is different for some people."""
+    """Different settings for some people."""
 
     users: tuple[str, ...] = ()
-    """As `PLATFORM:USER`."""
+    """The people, as `PLATFORM:USER`."""
     model: str = ""
-    """Takes the address of the agent's own."""
+    """Replaces the agent's own model."""
     personality: str = ""
-    """The one that they begin with."""
+    """The initial personality."""
     workspace: str = ""
     """The folder that tools work in."""
     limits: Limits | None = None
@@ -44,21 +44,21 @@ class GatewaySettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """The settings of a gateway."""
 
     allow: tuple[str, ...] = ()
-    """The people who may talk, as `PLATFORM:USER`; `PLATFORM:*` is all of a platform."""
+    """The people who may talk, as `PLATFORM:USER`; `PLATFORM:*` means everyone on a platform."""
     block: tuple[str, ...] = ()
-    """The people who may not, whatever else says so."""
+    """The people who may never talk, even if other settings allow it."""
     limits: Limits = Limits()
     personalities: Mapping[str, str] = {}
-    """Instructions that people choose with `/personality`, by their names."""
+    """The instructions that people choose with `/personality`, by name."""
     profiles: Mapping[str, Profile] = {}
 
     def profile_of(self, user: str) -> Profile:
-        """Return the profile of a person, given as `PLATFORM:USER`."""
+        """Return the profile of a person (`PLATFORM:USER`)."""
         found = (it for it in self.profiles.values() if user in it.users)
         return next(found, NO_PROFILE)
 
     def limits_of(self, user: str) -> Limits:
-        """Return the limits of a person, given as `PLATFORM:USER`."""
+        """Return the limits of a person (`PLATFORM:USER`)."""
         return self.profile_of(user).limits or self.limits
 
 
@@ -69,7 +69,7 @@ def read_settings(path: Path) -> GatewaySettings:
     """Return the settings of a file.
 
     Raises:
-        DefinitionError: it says what there is not, or names what it does not have.
+        DefinitionError: the file has an unknown setting or an undefined personality.
     """
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=GatewaySettings)

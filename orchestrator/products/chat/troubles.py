@@ -1,4 +1,4 @@
-"""The troubles of a platform: each is told once, and the pauses between attempts grow."""
+"""The troubles of a platform: each is reported once, and the pauses between attempts grow."""
 
 from typing import Final
 
@@ -14,11 +14,11 @@ class Troubles:
     """Reports each trouble once, until it is over."""
 
     def __init__(self, inbox: Inbox, name: str) -> None:
-        """Report later.
+        """Start without troubles.
 
         Args:
-            inbox: is told.
-            name: what the platform is called.
+            inbox: receives the reports.
+            name: the name of the platform.
         """
         self._inbox = inbox
         self._name = name
@@ -26,13 +26,13 @@ class Troubles:
         self._count = 0
 
     def over(self) -> None:
-        """Say that all is well again."""
+        """Report that the trouble is over."""
         if self._last:
             self._inbox.report(f"{self._name}: heard again")
         self._last, self._count = "", 0
 
     async def pause(self, exc: ChatError) -> None:
-        """Report an error that is another one than the last, and wait longer each time."""
+        """Report an error if it differs from the last, and wait longer each time."""
         if isinstance(exc, RetryAfterError):
             await trio.sleep(exc.seconds)
             return

@@ -1,8 +1,8 @@
 """A WebSocket to a chat platform, on trio-websocket, whose TCP stream is always closed.
 
-trio-websocket leaves the stream of a connection open that was lost without a closing handshake, and
-logs the addresses that it connects to. So the stream is opened and closed here. The address may
-hold a secret: no error and no log names it.
+trio-websocket leaves the stream open if a connection is lost without a closing handshake, and it
+logs the addresses that it connects to. So this module opens and closes the stream. The address may
+contain a secret: no error and no log contains it.
 """
 
 import math
@@ -20,27 +20,27 @@ from orchestrator.products.chat.errors import ChatError
 CONNECT_SECONDS: Final = 15
 CLOSE_SECONDS: Final = 2
 FRAME_SECONDS: Final = 0.05
-"""How long the last frame may take."""
+"""The seconds that the last frame may take."""
 NORMAL: Final = 1000
 LARGEST_MESSAGE: Final = 16_000_000
 BROKEN_OFF: Final = 1006
-"""The code of a connection that ended without one."""
+"""The code of a connection that ended without a code."""
 
 
 class SocketLostError(ChatError):
-    """The connection could not be opened, or is over."""
+    """The connection could not be opened, or has ended."""
 
     def __init__(self, reason: str, code: int = 0) -> None:
         super().__init__(f"the connection was lost: {reason}")
         self.code = code
-        """The code by which the platform has closed it; 0 if it did not."""
+        """The platform's closing code; 0 if it did not close the connection."""
 
 
 @asynccontextmanager
 async def open_websocket(
     url: str, *, largest: int = LARGEST_MESSAGE
 ) -> AsyncGenerator[WebSocketConnection]:
-    """Be connected to a URL, as long as the block lasts.
+    """Connect to a URL for the duration of the block.
 
     Args:
         url: `ws://…` or `wss://…`.
@@ -74,7 +74,7 @@ async def open_websocket(
 
 
 async def close_websocket(connection: WebSocketConnection, code: int = NORMAL) -> None:
-    """Say farewell, and wait for the answer; not if we are cancelled, for then none is read."""
+    """Send a close frame, and wait for the answer unless this is cancelled."""
     is_cancelled = trio.current_effective_deadline() == -math.inf
     seconds = FRAME_SECONDS if is_cancelled else CLOSE_SECONDS
     with trio.move_on_after(seconds, shield=True):
@@ -103,7 +103,7 @@ async def _shake_hands(
     parts = urlsplit(url)
     resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        # A peer that hangs up before the handshake is over is not noticed otherwise.
+        # Otherwise a peer that hangs up during the handshake would not be noticed.
         with trio.fail_after(CONNECT_SECONDS):
             return await wrap_client_stream(
                 nursery, stream, parts.netloc, resource, max_message_size=largest

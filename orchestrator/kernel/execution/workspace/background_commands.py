@@ -246,7 +246,7 @@ class BackgroundRunner:
             self._post_ended(command)
 
     def _end_unstarted(self, command: Command) -> None:
-        """End a command that was never begun."""
+        """End a command that was never started."""
         command.ended = NEVER_BEGUN
         command.error = ToolError(f"the command was not started: {CLOSED}")
         self._post_ended(command)
@@ -277,7 +277,7 @@ class BackgroundRunner:
         return session is not None and command.id in session.processes
 
     async def start(self, command: Command, *, notify: bool) -> None:
-        """Run a command, and return when it has begun, or could not."""
+        """Run a command, and return when it has started, or could not start."""
         record = self._book.records.tasks[command.task]
         most = self._book.records.rules.processes
         if not most:
@@ -330,7 +330,7 @@ class BackgroundRunner:
             await command.finished.wait()
 
     async def end_commands_of(self, task: TaskId, why: str) -> Sequence[Command]:
-        """End the background commands of a task, forget them, and return those that still ran."""
+        """End the background commands of a task, forget them, and return the running ones."""
         left = [it for it in self.commands_of(task) if not it.finished.is_set()]
         await self.end(left, why)
         self._commands.pop(task, None)
@@ -438,7 +438,7 @@ class BackgroundRunner:
 
 
 class OwnCommands:
-    """What tools do with commands that were started in this process."""
+    """The operations of tools on commands that were started in this process."""
 
     async def wait(self, command: BackgroundCommand, seconds: float) -> None:
         with trio.move_on_after(seconds):

@@ -148,10 +148,10 @@ class Git:
 
         Args:
             args: the command.
-            folders: what it may write and see.
+            folders: the folders that it may write and see.
             stdin: its input.
-            seconds: how long it may take.
-            settings: settings that override those of the repository.
+            seconds: the longest time it may take.
+            settings: settings that override the repository's own.
         """
         own = [part for setting in _SETTINGS for part in ("-c", setting)]
         tag = new_tag()
@@ -202,7 +202,7 @@ class Git:
 
 @attrs.frozen(kw_only=True)
 class GitFolders:
-    """What one call of git may touch, besides reading what commands of agents read."""
+    """The folders that one call of git may touch, besides those that commands of agents read."""
 
     write: tuple[Path, ...] = ()
     visible: tuple[Path, ...] = ()
@@ -237,10 +237,10 @@ class GitOn:
 
         Args:
             args: the command.
-            write: the folders that it writes, besides those of a worktree.
-            protected: what it does not write in them.
+            write: the folders that it writes, besides the worktree's own.
+            protected: the paths in them that it does not write.
             stdin: its input.
-            seconds: how long it may take.
+            seconds: the longest time it may take.
         """
         folders = attrs.evolve(
             self.folders, write=(*self.folders.write, *write), protected=tuple(protected)
@@ -407,7 +407,7 @@ def _after(start: str, lines: Sequence[str]) -> str:
 
 
 async def unsaved_work(git: GitOn, path: Path, *, branch: str, base: str) -> Sequence[str]:
-    """Describe the work in a worktree; empty only if there is proof that there is none."""
+    """Describe the work in a worktree; empty only if it provably has no work."""
     look = "status --porcelain=v2 --branch -z --no-renames"
     all_of_it = (
         "--untracked-files=all",

@@ -42,9 +42,10 @@ def host_of(given: str | None, environ: Mapping[str, str], *, spans_hosts: bool)
 
     Args:
         given: its name, if the caller has named it.
-        environ: may name it, and what has its folders.
-        spans_hosts: other machines can open the journal. One that they cannot open was written
-            here, also if this machine has another name since; unless it is named on purpose.
+        environ: may name it, and its file system.
+        spans_hosts: other machines can open the journal. A journal that they cannot open was
+            written here, also if this machine has another name since; unless it is named on
+            purpose.
     """
     named = given or environ.get(HOST_VARIABLE, "")
     name = named or socket.gethostname()

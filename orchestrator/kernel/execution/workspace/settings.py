@@ -28,7 +28,7 @@ class WorkspaceSettings:
     host: Host = ANY_HOST
     """The machine that they are on."""
     hidden: tuple[Path, ...] = ()
-    """What no command sees: the state of this orchestrator, its keys and its socket."""
+    """The files that no command sees: the state of this orchestrator, its keys and its socket."""
 
 
 NO_WORKSPACE: Final = WorkspaceSettings(
@@ -58,7 +58,7 @@ def resolve_workspace_settings(
 
 
 def elsewhere(session: SessionRecord, host: Host) -> str:
-    """Return why a session cannot go on with its files here; "" if it can."""
+    """Return why a session cannot continue with its files here; "" if it can."""
     if host.has_files_of(session.workspace_host):
         return ""
     return (

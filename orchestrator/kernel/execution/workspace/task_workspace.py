@@ -51,7 +51,7 @@ TASK_VARIABLE: Final = "ORCHESTRATOR_TASK"
 
 
 class WorkspaceError(AgentError):
-    """The workspace of a task is on another machine, or leads out of that of its parent."""
+    """The workspace of a task is on another machine, or leads out of its parent's workspace."""
 
 
 @attrs.frozen
@@ -283,7 +283,7 @@ class TaskWorkspaces:
         return post
 
     async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
-        """Open the worktree of a task, and those above it that it works in."""
+        """Open the worktree of a task, and the worktrees above it that it works in."""
         await trio.lowlevel.checkpoint()
         owners = self._owners(record, agent)
         if all(owner.workspace != "worktree" for owner in owners):

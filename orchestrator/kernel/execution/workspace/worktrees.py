@@ -1,9 +1,9 @@
 """Git worktrees of tasks: made from HEAD, removed only when proven clean.
 
 A half-made worktree is locked with our reason from its first moment on. After a crash it is made
-again, when no git of the earlier process works in it any more. A worktree that a task has had is
-never made anew, and a ref has its base commit, even if its folder is gone. What cannot be inspected
-is kept: no work of a task is lost for tidiness.
+again, when no git of the earlier process works in it any more. A worktree that a task has used is
+never made again, and a ref keeps its base commit, even if its folder is gone. A worktree that
+cannot be inspected is kept: no work of a task is lost for tidiness.
 """
 
 import fcntl
@@ -59,14 +59,14 @@ class Worktree:
 
     path: Path
     workspace: Path
-    """Where the task works: the folder in `path` that its workspace is in the repository."""
+    """The folder that the task works in: the copy in `path` of its workspace in the repository."""
     branch: str
     base: str
     """The commit that it was made from, the first time."""
     repository: Path
     """The git folder that all worktrees of the repository share."""
     git_folder: Path
-    """What git keeps of this one."""
+    """The folder of git's own files for this worktree."""
 
 
 @attrs.frozen
@@ -391,7 +391,7 @@ def _unlock(git_folder: Path) -> None:
 
 
 def _worktree_folders(repository: Path) -> tuple[Path, list[Path]]:
-    """Return where a repository has the folders of its worktrees, and those that it has now."""
+    """Return the folder of a repository's worktrees, and its present worktrees."""
     known = repository / "worktrees"
     try:
         known.mkdir(exist_ok=True)
@@ -410,7 +410,7 @@ async def _drop(git: GitOn, repository: Path, path: Path, base: str) -> None:
 
 
 def _refs_of(path: Path) -> tuple[str, str]:
-    """Return the ref of a worktree's branch, and that of its base."""
+    """Return the refs of a worktree's branch and of its base."""
     return f"refs/heads/orchestrator/{path.name}", f"refs/orchestrator/base/{path.name}"
 
 

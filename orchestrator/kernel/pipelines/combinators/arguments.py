@@ -7,7 +7,7 @@ from orchestrator.agents import Agent, DefinitionError, input_of, is_agent
 
 
 def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
-    """Raise `DefinitionError` if an argument is no agent, or there are too few."""
+    """Raise `DefinitionError` if an argument is not an agent, or there are too few."""
     for agent in agents:
         if not isinstance(agent, Agent):
             raise DefinitionError(
@@ -18,7 +18,7 @@ def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
 
 
 def require_number(what: str, number: object, *, least: float) -> None:
-    """Raise `DefinitionError` if an argument is no number, or is too small."""
+    """Raise `DefinitionError` if an argument is not a number, or is too small."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise DefinitionError(f"{what} is {number!r}, which is no number")
     # Written so that it is also false of NaN.

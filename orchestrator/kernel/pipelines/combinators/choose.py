@@ -43,14 +43,14 @@ def vote(
     least: int = 1,
     key: Callable[[OutputT], Hashable] | None = None,
 ) -> Pipeline[InputT, OutputT]:
-    """Return a pipeline that delegates to several agents at once, and gives the commonest answer.
+    """Return a pipeline that delegates to several agents at once, and returns the commonest answer.
 
-    A failure has no vote. Of answers with as many votes, the one that was requested first wins.
+    A failure has no vote. Among answers with equal votes, the one that was requested first wins.
 
     Args:
         voters: the agents.
         times: how often each of them votes.
-        least: how many votes an answer needs.
+        least: the votes that an answer needs.
         key: answers with equal keys are the same; by default the whole answer is the key.
     """
     require_agents("vote", voters, least=1)

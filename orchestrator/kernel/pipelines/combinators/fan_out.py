@@ -60,7 +60,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
     """It has one child for each output type; otherwise any number of children of one type."""
 
     def settled(self) -> Pipeline[InputT_contra, tuple[Settled[EachT_co], ...]]:
-        """Return a pipeline that waits until each child has ended: none cancels another."""
+        """Return a pipeline that waits until each child has ended: no child cancels another."""
 
         async def run_settled(_: PipelineContext, value: Any) -> Any:
             group = ChildGroup(self.requests(value), limit=self.limit)

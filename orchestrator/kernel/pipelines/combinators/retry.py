@@ -118,10 +118,10 @@ def refine(
 
     Args:
         draft: gives the answer.
-        until: the check: a function that returns what is wrong with an answer, or "" if it passes;
-            or an agent that takes the answer and gives a `Review`.
-        rounds: how many answers there are at most.
-        or_last: if no answer has passed by then, give the last one instead of failing.
+        until: the check: a function that returns the problem with an answer, or "" if it passes; or
+            an agent that takes the answer and returns a `Review`.
+        rounds: the most answers.
+        or_last: if no answer has passed by then, return the last one instead of failing.
     """
     require_agents("refine", [draft], least=1)
     require_number("refine: rounds", rounds, least=1)

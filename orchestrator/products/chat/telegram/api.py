@@ -1,6 +1,7 @@
-"""The wire of Telegram's Bot API: JSON over POST, and its errors as those of the port.
+"""The client of Telegram's Bot API: JSON over POST, with its errors translated to the port's
+errors.
 
-The token is part of every URL, so no error has one, nor the text of an error of the HTTP client.
+The token is part of every URL, so no error contains a URL or the text of an HTTP client's error.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from orchestrator.products.chat.errors import (
 NAME: Final = "telegram"
 ADDRESS: Final = "https://api.telegram.org"
 SECONDS: Final = 30.0
-"""How long an answer may take, besides the time for which a poll waits."""
+"""The seconds that an answer may take, besides the waiting time of a poll."""
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _GONE: Final = (
     "chat not found",
@@ -35,7 +36,7 @@ _GONE: Final = (
     "have no rights to send",
     "not enough rights to send",
 )
-"""What a 400 says of a chat that no message reaches."""
+"""The texts of a 400 about an unreachable chat."""
 
 
 class ConflictError(ChatError):
@@ -83,10 +84,10 @@ class TelegramApi:
         """Call a method, and return its result.
 
         Args:
-            method: its name.
-            fields: its fields; those that are None are left out.
+            method: the name of the method.
+            fields: its fields; fields with the value None are left out.
             files: names and contents of files, by their fields.
-            wait: for how many seconds the server may wait before it answers.
+            wait: the seconds that the server may wait before it answers.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         sent: dict[str, Any]
@@ -119,7 +120,7 @@ class TelegramApi:
         """Return the content of a file.
 
         Raises:
-            GoneError: it is not there, or has more than so many bytes.
+            GoneError: the file is gone, or has more than `most` bytes.
         """
         content = bytearray()
         try:
@@ -142,12 +143,12 @@ def _form_value(value: Any) -> str:
 
 
 def _unreachable(exc: Exception) -> str:
-    # Its text may quote the URL, which has the token.
+    # The error's text may quote the URL, which contains the token.
     return f"Telegram cannot be reached: {type(exc).__name__}"
 
 
 def _error(answer: _Answer) -> ChatError:
-    """Return the error of an answer that refuses."""
+    """Return the error for an answer that refuses."""
     said = f"Telegram says {answer.error_code}: {answer.description}"
     parameters = answer.parameters or _Parameters()
     if parameters.migrate_to_chat_id is not None:

@@ -1,6 +1,6 @@
-"""Long polling: hears updates, and moves the offset when all before it are durable.
+"""Long polling: hears updates, and moves the offset when all earlier updates are durable.
 
-It never ends for a passing fault: each trouble is reported once, and tried again with pauses.
+A temporary fault never ends it: each trouble is reported once, and retried with pauses.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from orchestrator.products.chat.telegram.updates import KINDS, Update, User, eve
 from orchestrator.products.chat.troubles import Troubles
 
 WAIT_SECONDS: Final = 50
-"""How long Telegram waits for the next update before it answers that there is none."""
+"""The seconds that Telegram waits for the next update before it returns an empty answer."""
 
 
 async def find_bot(api: TelegramApi, troubles: Troubles) -> User:
-    """Return our own account, however long Telegram cannot be reached.
+    """Return the bot's own account, and retry until Telegram answers.
 
     Raises:
         RevokedError: the token is wrong.
@@ -39,12 +39,12 @@ async def find_bot(api: TelegramApi, troubles: Troubles) -> User:
 
 
 async def poll_forever(api: TelegramApi, bot: User, inbox: Inbox, troubles: Troubles) -> NoReturn:
-    """Hear updates. Those of one chat are taken in their order, those of others at once."""
+    """Hear updates: in order within a chat, concurrently across chats."""
     offset: int | None = None
     while True:
         try:
             if offset is None:
-                # A webhook that is set would take all updates; those that wait are kept.
+                # A registered webhook would receive all updates. Waiting updates are kept.
                 await api.call("deleteWebhook", {})
             found = await api.call(
                 "getUpdates",
@@ -86,7 +86,7 @@ async def _take_in_order(updates: Sequence[Update], bot: User, inbox: Inbox) -> 
 
 
 def parse_update(found: object, inbox: Inbox) -> Update | None:
-    """Return an update; None, with a report, if it has another form than was ever published."""
+    """Return an update; None, with a report, if its form is unknown."""
     try:
         return msgspec.convert(found, Update)
     except msgspec.ValidationError as exc:

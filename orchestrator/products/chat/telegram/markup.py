@@ -1,4 +1,4 @@
-"""Markdown as messages of Telegram: plain text with entities, which cannot fail to parse."""
+"""Markdown as Telegram messages: plain text with entities, which cannot fail to parse."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from telegramify_markdown.config import RenderConfig
 
 LONGEST: Final = 4096
-"""In UTF-16 units, as all that Telegram counts."""
+"""The length of a message in UTF-16 units, as Telegram counts."""
 ENTITY_FIELDS: Final = ("type", "offset", "length", "url", "language")
 ROOM: Final = 128
-"""Kept free in each part, for a line that marks a repetition."""
+"""The free units in each part, for a line that marks a repetition."""
 
 
 def split_markdown(text: str) -> Sequence[TextPart]:
-    """Return a text as parts of at most 4,096 units; what is formatted is so in both parts."""
+    """Return a text as parts of at most 4,096 units; cut formatting continues in the next part."""
     # Imported late: it takes a tenth of a second, and only sending needs it.
     from telegramify_markdown import convert
 
@@ -38,7 +38,7 @@ def split_markdown(text: str) -> Sequence[TextPart]:
 
 
 def _cuts(text: str, units: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the beginnings and ends of parts: between lines or words, where there are any."""
+    """Yield the beginning and end of each part: between lines or words, if possible."""
     start = 0
     while start < len(text):
         end = bisect_right(units, units[start] + LONGEST - ROOM) - 1
@@ -55,7 +55,7 @@ def _cuts(text: str, units: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _clipped(
     entities: Sequence[Mapping[str, Any]], first: int, last: int
 ) -> list[Mapping[str, Any]]:
-    """Return what of entities is between two offsets, seen from the first."""
+    """Return the parts of entities between two offsets, relative to the first."""
     found: list[Mapping[str, Any]] = []
     for entity in entities:
         start = max(entity["offset"], first)
@@ -74,7 +74,7 @@ def _fields_of(entity: "MessageEntity") -> dict[str, Any]:
 def _rendering() -> "RenderConfig":
     from telegramify_markdown.config import RenderConfig
 
-    # Its own symbols would be words that no agent wrote.
+    # The library's own symbols would be words that no agent wrote.
     config = RenderConfig.isolated()
     symbols = config.markdown_symbol
     symbols.heading_level_1 = symbols.heading_level_2 = ""
@@ -90,7 +90,7 @@ def utf16_length(text: str) -> int:
 
 
 def marked(part: TextPart, mark: str) -> TextPart:
-    """Return a part with a line before it."""
+    """Return a part with a line before its text."""
     if not mark:
         return part
     before = f"{mark}\n\n"

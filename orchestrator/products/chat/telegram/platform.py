@@ -1,4 +1,4 @@
-"""Telegram as a platform of the gateway."""
+"""Telegram as a chat platform."""
 
 import hmac
 from collections import deque
@@ -33,22 +33,22 @@ from orchestrator.products.chat.troubles import Troubles
 LARGEST_DOWNLOAD: Final = 20_000_000
 LARGEST_UPLOAD: Final = 50_000_000
 GROUP_MESSAGES: Final = 20
-"""So many messages a minute a group takes from one bot."""
+"""The messages per minute that a group accepts from one bot."""
 MINUTE: Final = 60.0
 LONGEST_NOTE: Final = 200
-"""Of the answer to a press."""
+"""The most characters of the answer to a press."""
 PATH: Final = "/telegram"
 SECRET_HEADER: Final = "x-telegram-bot-api-secret-token"  # noqa: S105 (the name of a header)
 
 
 @attrs.frozen
 class TelegramWebhook:
-    """How Telegram reaches us, instead of our polling."""
+    """The webhook that Telegram calls, instead of polling."""
 
     url: str
-    """The address that Telegram calls: https, and ends with `PATH`."""
+    """The https URL that Telegram calls; it ends with `PATH`."""
     secret: str = attrs.field(repr=False)
-    """What it shows in each call: 1 to 256 letters, digits, - and _."""
+    """The secret in each call of Telegram: 1 to 256 letters, digits, - and _."""
 
 
 class Telegram:
@@ -65,7 +65,7 @@ class Telegram:
         self._webhook = webhook
         self._bot: User | None = None
         self._sent: dict[str, deque[float]] = {}
-        """When the last messages to a group were sent."""
+        """The times of the last messages to each group."""
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -74,7 +74,7 @@ class Telegram:
         return (self._token,) if webhook is None else (self._token, webhook.secret)
 
     async def run(self, inbox: Inbox) -> None:
-        """Hear updates until it is cancelled, or have them sent to the webhook."""
+        """Hear updates until this is cancelled, or register the webhook."""
         troubles = Troubles(inbox, NAME)
         bot = self._bot = await find_bot(self._api, troubles)
         if self._webhook is None:
@@ -97,7 +97,7 @@ class Telegram:
         troubles.over()
 
     def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
-        """Return what answers Telegram's calls, if it has a webhook."""
+        """Return the handler of Telegram's calls, if there is a webhook."""
         if self._webhook is None:
             return {}
         secret = self._webhook.secret.encode()
@@ -112,7 +112,7 @@ class Telegram:
             except msgspec.DecodeError:
                 return WebhookAnswer(400)
             if self._bot is None:
-                # Which messages are for us is not known yet; Telegram calls again.
+                # The bot does not know its own name yet; Telegram calls again.
                 return WebhookAnswer(503)
             update = parse_update(found, inbox)
             event = None if update is None else event_of(update, self._bot)
@@ -123,20 +123,20 @@ class Telegram:
         return {PATH: take}
 
     def split(self, text: str) -> Sequence[TextPart]:
-        """Return a text in Markdown as messages with entities."""
+        """Return a Markdown text as messages with entities."""
         return split_markdown(text)
 
     async def send(
         self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
-        """Send one message; without topic, anchor or formatting, if Telegram refuses those."""
-        del key  # Telegram knows nothing of the kind.
+        """Send one message; leave out the topic, anchor or formatting if Telegram refuses it."""
+        del key  # Telegram has no such key.
         shown = marked(part, mark)
         fields = {"text": shown.text, "entities": shown.formatting or None}
         return await self._post("sendMessage", address, fields, anchor=anchor)
 
     def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
-        """Return the address itself: people answer where they read."""
+        """Return the same address: people answer where they read."""
         del message
         return address
 
@@ -157,10 +157,10 @@ class Telegram:
         return await self._post("sendMessage", address, fields, anchor=anchor)
 
     async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
-        """Replace the text of a message, and take its buttons away."""
+        """Replace the text of a message, and remove its buttons."""
         await trio.lowlevel.checkpoint()
         fields = {"chat_id": _chat(address), "message_id": int(message), "text": text}
-        # It is so already, or its chat has lost it.
+        # The message has this text already, or it was deleted.
         with suppress(RefusedError):
             await self._api.call("editMessageText", fields)
 
@@ -168,7 +168,7 @@ class Telegram:
         """Show a line to the person who has pressed a button."""
         await trio.lowlevel.checkpoint()
         fields = {"callback_query_id": press.answer, "text": text[:LONGEST_NOTE]}
-        # A press can be answered for a short time only.
+        # A press can be answered only for a short time.
         with suppress(RefusedError):
             await self._api.call("answerCallbackQuery", fields)
 
@@ -208,12 +208,12 @@ class Telegram:
         anchor: str,
         files: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> Sent:
-        """Send a message, and leave out what Telegram refuses of it, each once."""
+        """Send a message, and leave out each field that Telegram refuses."""
         given: dict[str, Any] = {
             **fields,
             "chat_id": _chat(address),
             "message_thread_id": _thread(address),
-            # An anchor that was deleted is left out by Telegram itself.
+            # Telegram itself leaves out a deleted anchor.
             "reply_parameters": {"message_id": int(anchor), "allow_sending_without_reply": True}
             if anchor
             else None,
@@ -233,7 +233,7 @@ class Telegram:
             return Sent(str(sent["message_id"]), ", ".join(left_out))
 
     async def _wait_group(self, chat: str) -> None:
-        """Wait until a group takes another message."""
+        """Wait until a group accepts another message."""
         await trio.lowlevel.checkpoint()
         if not chat.startswith(("-", "@")):
             return
@@ -252,7 +252,7 @@ def _thread(address: ChatAddress) -> int | None:
 
 
 def _refused_field(said: str, given: Mapping[str, Any]) -> str:
-    """Return the field that a refusal is about, and that can be left out; "" if there is none."""
+    """Return the optional field that a refusal is about, or ""."""
     words = said.lower()
     of_words = {
         "message_thread_id": ("thread not found", "topic_closed", "topic_deleted"),
@@ -269,12 +269,12 @@ def _refused_field(said: str, given: Mapping[str, Any]) -> str:
 async def open_telegram(
     token: str, *, webhook: TelegramWebhook | None = None, address: str = ADDRESS
 ) -> AsyncGenerator[Telegram]:
-    """Connect to Telegram as a bot, as long as the block lasts.
+    """Connect to Telegram as a bot for the duration of the block.
 
     Args:
         token: the token of the bot.
-        webhook: how Telegram reaches us; by default we poll.
-        address: another server of the Bot API.
+        webhook: the webhook that Telegram calls; by default the bot polls.
+        address: the URL of another Bot API server.
     """
     async with httpx2.AsyncClient() as client:
         yield Telegram(TelegramApi(client, token, address=address), token, webhook)

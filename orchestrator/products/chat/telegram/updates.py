@@ -1,7 +1,7 @@
-"""What Telegram's updates say: which messages are for us, from where, and with which files.
+"""Telegram's updates: the messages for the bot, with their addresses and files.
 
-A thread is a topic only where Telegram says so: replies in a group have a `message_thread_id`, too.
-Edited messages are not asked for, service messages are passed over.
+A thread is a topic only if Telegram says so, since replies in a group have a `message_thread_id`
+too. Edited messages are not requested, and service messages are skipped.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from orchestrator.products.chat.platform import (
 from orchestrator.products.chat.telegram.api import NAME
 
 KINDS: Final = ("message", "callback_query")
-"""The updates that are asked for."""
+"""The kinds of updates to request."""
 
 
 class User(msgspec.Struct):
@@ -48,7 +48,7 @@ class Chat(msgspec.Struct):
 
 
 class Entity(msgspec.Struct):
-    """A formatted piece of a text; its offset and length are of UTF-16 units."""
+    """A formatted piece of a text; its offset and length count UTF-16 units."""
 
     type: str
     offset: int
@@ -78,7 +78,7 @@ class Poll(msgspec.Struct):
 
 
 class Location(msgspec.Struct):
-    """An address on earth."""
+    """A place on earth."""
 
     latitude: float
     longitude: float
@@ -99,7 +99,7 @@ class RepliedTo(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """A message, as far as it is read here."""
+    """A message, with the fields that are read here."""
 
     message_id: int
     chat: Chat
@@ -145,7 +145,7 @@ class CallbackQuery(msgspec.Struct):
 
 
 class Update(msgspec.Struct):
-    """What came in."""
+    """An update from Telegram."""
 
     update_id: int
     message: Message | None = None
@@ -153,18 +153,18 @@ class Update(msgspec.Struct):
 
     @property
     def chat(self) -> int:
-        """The chat that it is of; updates of one chat stay in their order."""
+        """The chat of the update; updates of one chat stay in order."""
         query = self.callback_query
         message = self.message or (None if query is None else query.message)
         return 0 if message is None else message.chat.id
 
 
 def event_of(update: Update, bot: User) -> ChatEvent | None:
-    """Return what an update says to us; None if it says nothing.
+    """Return the event of an update; None if there is none for the bot.
 
     Args:
         update: the update.
-        bot: our own account.
+        bot: the bot's own account.
     """
     id_ = f"{bot.id}.{update.update_id}"
     if update.callback_query is not None:
@@ -216,7 +216,7 @@ def _is_for_another(message: Message, bot: User) -> bool:
 
 
 def _is_for(message: Message, bot: User) -> bool:
-    """Return whether a message is for us: in a group it mentions us, or answers us."""
+    """Return whether a message is for the bot: in a group, it mentions the bot or replies to it."""
     answered = message.reply_to_message
     answered_user = None if answered is None else answered.from_user
     return (
@@ -259,7 +259,7 @@ def _text_of(message: Message, bot: User) -> str:
 
 
 def _files_of(message: Message) -> tuple[Attachment, ...]:
-    # An animation comes as a document, too.
+    # An animation also comes as a document.
     files: list[tuple[File, str, str]] = []
     if message.photo:
         largest = max(message.photo, key=lambda it: it.file_size or 0)
