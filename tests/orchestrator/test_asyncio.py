@@ -787,7 +787,9 @@ async def test_an_error_in_the_thread_is_raised_in_the_reader() -> None:
 
 NOT_FOR_ASYNCIO = {
     # What reads the state without waiting has another name: `read_runs`, `count_working`.
-    *("approvals", "calls", "now", "read", "runs", "services", "tree", "working"),
+    *("approvals", "calls", "now", "read", "runs", "tree", "working"),
+    # The ports of the kernel, for doors.
+    *("facts", "sessions"),
     # `stream` and `Session.events` are for asyncio.
     *("listen", "subscribe", "wait_durable"),
     # What a process does with its journal.
