@@ -110,7 +110,7 @@ def test_is_loopback_recognizes_addresses_of_this_machine() -> None:
         (["agents_file.py", "--tls-cert", "agents_file.py"], "must be PEM"),
         (["agents_file.py", "--tls-key", "agents_file.py"], "give --tls-cert"),
         (["agents_file.py", "--connections-per-peer", "0"], "per-peer is 0"),
-        (["agents_file.py", "--webhook", "ftp://user:pw@host/"], "--webhook is no URL"),
+        (["agents_file.py", "--webhook", "ftp://user:pw@host/"], "--webhook is not a URL"),
         (["agents_file.py", "--grace", "-1"], "--grace is -1"),
         (["agents_file.py", "--body-limit", "0"], "--body-limit is 0"),
         (["agents_file.py", "--workspace", "no_folder"], "is no folder"),
