@@ -1,8 +1,8 @@
 """Discord's HTTP API, version 10: the few calls that a chat needs.
 
-No error quotes a URL: that of an interaction holds its token. The bot's token goes to Discord's API
-alone, never to the hosts of files. Nothing here waits for a rate limit: a call that would have to
-raises `RetryAfterError`, and is not made.
+No error contains a URL, since the URL of an interaction contains its token. The bot's token goes
+only to Discord's API, never to the hosts of files. No call waits for a rate limit: it raises
+`RetryAfterError` instead, and is not made.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -36,26 +36,26 @@ from orchestrator.products.chat.errors import (
 
 API: Final = "https://discord.com/api/v10"
 FILE_HOSTS: Final = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
-"""Where the files of messages are."""
+"""The hosts of the files of messages."""
 SECONDS: Final = 15
-"""How long a call may take."""
+"""The seconds that a call may take."""
 FILE_SECONDS: Final = 120
 PROJECT: Final = "delegation-orchestrator"
 NONE_MENTIONED: Final[Mapping[str, Any]] = {"parse": [], "replied_user": False}
-"""Text of a model pings no person, whatever it contains."""
+"""Text of a model never pings a person."""
 WITHOUT_PREVIEWS: Final = 1 << 2
-"""Discord does not fetch the pages that a message links to: a model may have written the link."""
+"""Discord must not fetch the pages behind links: a model may have written the link."""
 FOR_ONE_PERSON: Final = 1 << 6
 PAGE: Final = 100
 """The most messages that one call returns."""
 MESSAGE: Final = 4
 DEFERRED_UPDATE: Final = 6
-"""Says that a press was received, and that its message may change later."""
+"""The answer that a press was received, and that its message may change later."""
 ValueT = TypeVar("ValueT")
 
 
 class DiscordRefusedError(RefusedError):
-    """Discord says no, and would say so again."""
+    """Discord refuses the call, and would refuse it again."""
 
     def __init__(self, doing: str, status: int, code: int, message: str) -> None:
         said = f"{message} (code {code})" if code else message
@@ -65,12 +65,12 @@ class DiscordRefusedError(RefusedError):
 
 
 class UnreachableError(ChatError):
-    """Discord did not answer, or its answer says nothing: it may have done what was asked."""
+    """Discord did not answer, or its answer is unclear: the call may have taken effect."""
 
 
 @attrs.frozen
 class OutgoingFile:
-    """A file that goes with a message."""
+    """A file of an outgoing message."""
 
     name: str
     content: bytes
@@ -88,19 +88,19 @@ class DiscordApi:
         file_hosts: frozenset[str] = FILE_HOSTS,
         now: Callable[[], float] = trio.current_time,
     ) -> None:
-        """Call later.
+        """Set up without a call.
 
         Args:
-            client: makes the calls; it must follow no redirect.
-            token: the bot's.
-            url: where the API is.
-            file_hosts: files of messages are fetched from these hosts alone.
-            now: tells the time, for rate limits.
+            client: makes the calls; it must not follow redirects.
+            token: the bot's token.
+            url: the URL of the API.
+            file_hosts: the only hosts that files of messages are fetched from.
+            now: returns the time, for rate limits.
         """
         self._client = client
         self._headers = {
             "authorization": f"Bot {token}",
-            # Discord refuses clients that do not call themselves so.
+            # Discord refuses clients with any other form of name.
             "user-agent": f"DiscordBot (https://pypi.org/project/{PROJECT}, {version(PROJECT)})",
         }
         self._url = url
@@ -120,9 +120,9 @@ class DiscordApi:
         return await self._call("read the channel", route, Channel)
 
     async def get_messages(self, channel: str, *, after: str) -> list[Message]:
-        """Return the messages that follow one, oldest first: at most `PAGE` of them.
+        """Return the messages after a given one, oldest first: at most `PAGE` of them.
 
-        What is not as messages are is left out: none of the others could be read for its sake.
+        A malformed message is left out, so that the others can be read.
         """
         page = await self._call(
             "read messages",
@@ -148,10 +148,10 @@ class DiscordApi:
         Args:
             channel: the channel or thread.
             content: the text, as Discord's Markdown.
-            nonce: names the message: Discord makes no second one of this name for some minutes.
-            reply_to: the message that it answers; one that was deleted does no harm.
+            nonce: the name of the message: for some minutes, Discord makes no second one with it.
+            reply_to: the message to reply to; it may have been deleted.
             components: rows of buttons.
-            file: goes with the message.
+            file: the file of the message.
         """
         body: dict[str, Any] = {
             "content": content,
@@ -179,7 +179,7 @@ class DiscordApi:
         return created.id
 
     async def close_message(self, channel: str, message: str, content: str) -> None:
-        """Change the text of a message of the bot, and take its buttons away."""
+        """Change the text of a message of the bot, and remove its buttons."""
         body: dict[str, Any] = {
             "content": content,
             "components": [],
@@ -197,12 +197,12 @@ class DiscordApi:
         await self._answer_press(interaction, token, {"type": DEFERRED_UPDATE})
 
     async def answer_press(self, interaction: str, token: str, content: str) -> None:
-        """Answer a press that was not acknowledged, so that only its person reads it."""
+        """Answer a press that was not acknowledged; only the person who pressed reads it."""
         answer = {"type": MESSAGE, "data": _for_one_person(content)}
         await self._answer_press(interaction, token, answer)
 
     async def follow_press(self, application: str, token: str, content: str) -> None:
-        """Answer a press that was acknowledged, so that only its person reads it."""
+        """Answer a press that was acknowledged; only the person who pressed reads it."""
         route = Route("POST", "/webhooks/{}/{}", application)
         body = _for_one_person(content)
         await self._call("answer a press", route, Created, token, json=body)
@@ -211,15 +211,14 @@ class DiscordApi:
         """Return a file of a message.
 
         Raises:
-            GoneError: it is not one of Discord's, is not there any more, or has more than `most`
-                bytes.
+            GoneError: the file is not at Discord, is gone, or has more than `most` bytes.
         """
         parts = urlsplit(url)
         if parts.hostname not in self._file_hosts:
             raise GoneError("the file is not at one of Discord's hosts for files")
         content = bytearray()
         with _translated_errors("fetch a file"), trio.fail_after(FILE_SECONDS):
-            # Without the bot's token: these hosts need none.
+            # Sent without the bot's token: these hosts need none.
             async with self._client.stream("GET", url) as answer:
                 if answer.status_code >= 500:
                     raise UnreachableError(_failed("fetch a file", answer.status_code))
@@ -247,7 +246,7 @@ class DiscordApi:
         try:
             return msgspec.json.decode(answer.content, type=type_)
         except msgspec.MsgspecError as exc:
-            raise UnreachableError(f"could not {doing}: its answer is none") from exc
+            raise UnreachableError(f"could not {doing}: the answer has an unknown form") from exc
 
     async def _request(
         self, doing: str, route: Route, *names: str, seconds: float = SECONDS, **request: Any
@@ -284,7 +283,7 @@ def _for_one_person(content: str) -> Mapping[str, Any]:
 
 
 def _limited(answer: httpx2.Response) -> Limited:
-    """Return how long to wait; an answer of the network before Discord is no JSON."""
+    """Return how long to wait; an answer from a proxy before Discord may not be JSON."""
     if found := _decoded(answer.content, Limited):
         return found
     try:
@@ -307,7 +306,7 @@ def _failed(doing: str, status: int) -> str:
 
 @contextmanager
 def _translated_errors(doing: str) -> Generator[None]:
-    """Raise what went wrong on the way, without the URL that it may quote."""
+    """Translate transport errors, and leave out the URL that they may contain."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:

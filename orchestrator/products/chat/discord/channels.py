@@ -1,6 +1,7 @@
-"""The channels that the bot has met: which are threads, and of which channel.
+"""The channels that the bot has met: which are threads, and their parent channels.
 
-Discord says that of a channel, not of its messages. It never changes, so each is asked for once.
+Discord describes a channel separately from its messages. The description never changes, so each
+channel is requested once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,12 +13,12 @@ from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.discord.objects import Channel
 
 MOST: Final = 10_000
-"""Above it the one that was met first is forgotten: asking again is cheap."""
+"""The most known channels; beyond, the oldest is forgotten, since another request is cheap."""
 NAME: Final = "discord"
 
 
 class Channels:
-    """What is known of channels."""
+    """The known channels."""
 
     def __init__(self, get_channel: Callable[[str], Awaitable[Channel]]) -> None:
         self._get_channel = get_channel
@@ -35,12 +36,12 @@ class Channels:
 
 
 def address_of(channel: Channel) -> ChatAddress:
-    """Return the address of a channel; a thread is one of its channel."""
+    """Return the address of a channel; a thread is part of its parent's address."""
     if channel.is_thread and channel.parent_id:
         return ChatAddress(NAME, channel.parent_id, channel.id)
     return ChatAddress(NAME, channel.id)
 
 
 def channel_of(address: ChatAddress) -> str:
-    """Return the channel in which an address is: a thread is a channel itself."""
+    """Return the channel of an address; a thread is itself a channel."""
     return address.thread or address.chat

@@ -1,8 +1,8 @@
-"""The events of Discord's gateway, given to the inbox.
+"""Gives the events of Discord's gateway to the inbox.
 
-What was written while the gateway did not hear is read from the history of the addresses where a
-session is held: the gateway repeats nothing of a session that is over. An address at which the bot
-was never called is not known, so what was first said there in that time is lost.
+Messages from a time without a connection are read from the history of addresses with a session,
+since the gateway does not repeat the events of an ended session. An address without a session is
+unknown, so its first messages from that time are lost.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,15 +29,15 @@ from orchestrator.products.chat.errors import ChatError, RefusedError, RetryAfte
 from orchestrator.products.chat.platform import Inbox
 
 HISTORY_SECONDS: Final = 24 * 3600
-"""What is older is not read: an answer a day later helps no person."""
+"""The oldest messages that are read from the history: a later answer helps no person."""
 HISTORY_PAGES: Final = 10
-"""So many pages of an address are read, at most."""
+"""The most pages that are read of an address."""
 LONGEST_PAUSE: Final = 60.0
 NOT_UNDERSTOOD: Final = "discord: a message was left out, because it is not as messages are"
 COMMAND_PREFIX: Final = "!"
-"""Discord keeps `/` for commands that a server offers to choose from."""
+"""The sign before a command; Discord reserves `/` for commands that a server offers."""
 COMMAND_PREFIXES: Final = (COMMAND_PREFIX, "/")
-"""Where no server offers such a command, Discord lets it through as a text."""
+"""The accepted signs: without a command of that name, Discord lets `/` through as text."""
 ValueT = TypeVar("ValueT")
 
 
@@ -57,10 +57,10 @@ class Events:
 
         Args:
             api: makes calls.
-            presses: those that Discord waits for.
-            inbox: gets the events.
+            presses: answers the presses that Discord waits for.
+            inbox: receives the events.
             me: the id of the bot; "" if READY will tell it.
-            clock: tells the time of day.
+            clock: returns the time of day.
         """
         self._api = api
         self._presses = presses
@@ -69,9 +69,9 @@ class Events:
         self._channels = Channels(api.get_channel)
         self._me = me
         self._heard: dict[str, str] | None = None
-        """The last message of each channel with a session; None before it was asked for."""
+        """The last message of each channel with a session; None until it is loaded."""
         self._unread: dict[str, str] = {}
-        """The channels whose history is to be read, and after which message."""
+        """The channels whose history must be read, with the message to start after."""
 
     def lane_of(self, event: Dispatch) -> Lane:
         match event.name:
@@ -81,7 +81,7 @@ class Events:
             case "READY" | "RESUMED":
                 return Order.ALONE
             case _:
-                # A press, too: Discord waits for its answer.
+                # Presses are included: Discord waits for an answer.
                 return Order.AT_ONCE
 
     async def handle(self, event: Dispatch) -> None:
@@ -123,7 +123,7 @@ class Events:
             self._inbox.report(f"a message was not read: {exc}")
             return
         incoming = incoming_message(message, channel, self._me)
-        # A command may have been obeyed already, and obeyed late it may do harm.
+        # A command may have been obeyed already, and a late command may do harm.
         is_stale = is_late and incoming and incoming.text.startswith(COMMAND_PREFIXES)
         if incoming is not None and not is_stale:
             await self._inbox.receive(incoming)
@@ -132,11 +132,11 @@ class Events:
             heard[message.channel_id] = message.id
 
     async def _last_heard(self) -> dict[str, str]:
-        """Return the last message of each channel with a session; it is changed."""
+        """Return the last message of each channel with a session; the caller may change it."""
         await trio.lowlevel.checkpoint()
         if self._heard is None:
             found = await self._inbox.last_anchors()
-            # Meanwhile another event may have asked, too.
+            # Another event may have loaded it meanwhile.
             if self._heard is None:
                 self._heard = {
                     channel_of(address): id_
@@ -149,7 +149,7 @@ class Events:
         return await _patiently(partial(self._channels.find, channel))
 
     async def _read_history(self) -> None:
-        """Read what the known channels have after the last message that was heard there."""
+        """Read the messages of known channels after the last one that was heard."""
         oldest = snowflake(self._clock() - HISTORY_SECONDS)
         while self._unread:
             channel, after = next(iter(self._unread.items()))
@@ -175,7 +175,7 @@ class Events:
 
 
 async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
-    """Make a call until Discord answers it; if it refuses, raise that."""
+    """Repeat a call until Discord answers it; raise its refusal."""
     pause = 1.0
     while True:
         try:
@@ -190,9 +190,9 @@ async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
 
 
 def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT | None:
-    """Return what an event says; None if it is not as it should be.
+    """Decode an event; return None if it is malformed.
 
-    It is left out then: it would come again with every connection.
+    A malformed event is skipped, since it would come again with every connection.
     """
     try:
         return msgspec.json.decode(event.data, type=type_)

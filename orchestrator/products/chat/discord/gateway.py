@@ -1,12 +1,12 @@
 """Discord's gateway: one websocket that brings events, opened again whenever it is lost.
 
-The gateway repeats every event after the number that it is told on `RESUME`. That number is the one
-of the last event that was handled, never only received: an event that a lost connection has cut off
-comes again. The number of an event is its acknowledgement.
+On `RESUME`, the gateway repeats every event after a given number. This is the number of the last
+event that was handled, not only received, so an event that a lost connection interrupted comes
+again. The number of an event is its acknowledgement.
 
-* TooManySessionsError   waited for
-* ConnectionLostError    opened again after a pause, and resumed if that may be
-* RefusedBotError        the gateway will never take this bot as it is
+* TooManySessionsError   wait
+* ConnectionLostError    open again after a pause, and resume if possible
+* RefusedBotError        the gateway will never accept this bot
 """
 
 import enum
@@ -29,7 +29,7 @@ from orchestrator.products.chat.troubles import Troubles
 from orchestrator.products.chat.websocket import SocketLostError, close_websocket, open_websocket
 
 INTENTS: Final = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
-"""Servers and their threads, messages there, private messages, and what messages contain."""
+"""Servers and their threads, messages in them, private messages, and the content of messages."""
 FATAL: Final = {
     4004: "it refuses the token; set DISCORD_BOT_TOKEN anew",
     4010: "it refuses the shard",
@@ -41,19 +41,20 @@ FATAL: Final = {
         " https://discord.com/developers/applications"
     ),
 }
-"""The codes after which no other attempt helps, and what they mean."""
+"""The codes after which a further attempt is useless, with their meanings."""
 UNRESUMABLE: Final = frozenset({1000, 1001, 4003, 4007, 4009})
 """The codes after which a new session begins."""
 PROJECT: Final = "delegation-orchestrator"
 STILL_OPEN: Final = 4900
-"""The code with which a connection is left: 1000 or 1001 would end the session with it. Also at the
-end of the process, because the next one resumes it."""
+"""The code for leaving a connection, even when the process ends: 1000 or 1001 would end the
+session, which the next process resumes.
+"""
 CONNECT_SECONDS: Final = 30
 ValueT = TypeVar("ValueT")
 
 
 class Op(enum.IntEnum):
-    """What a frame is."""
+    """The operation of a frame."""
 
     DISPATCH = 0
     HEARTBEAT = 1
@@ -66,7 +67,7 @@ class Op(enum.IntEnum):
 
 
 class ConnectionLostError(ChatError):
-    """The connection is gone, or is as good as gone."""
+    """The connection is lost, or no longer usable."""
 
     def __init__(self, problem: str, *, is_resumable: bool = True) -> None:
         super().__init__(f"the connection to Discord was lost: {problem}")
@@ -74,7 +75,7 @@ class ConnectionLostError(ChatError):
 
 
 class TooManySessionsError(ChatError):
-    """The bot has begun as many sessions as it may in one day."""
+    """The bot has begun as many sessions as one day allows."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("Discord lets the bot begin no more sessions today")
@@ -82,7 +83,7 @@ class TooManySessionsError(ChatError):
 
 
 class RefusedBotError(RevokedError):
-    """The gateway will never take this bot as it is."""
+    """The gateway will never accept this bot."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"Discord refuses the bot ({code}): {FATAL[code]}")
@@ -98,14 +99,14 @@ class Dispatch:
 
 
 class Handler(Protocol):
-    """What events are given to."""
+    """Handles events."""
 
     def lane_of(self, event: Dispatch) -> Lane:
         """Return when an event is handled."""
         ...
 
     async def handle(self, event: Dispatch) -> None:
-        """Handle an event, and return when a crash cannot undo that."""
+        """Handle an event, and return when the result is durable."""
         ...
 
 
@@ -125,14 +126,14 @@ class Gateway:
         is_encrypted: bool = True,
         fraction: Callable[[], float] = random,  # noqa: S311 (spreads attempts)
     ) -> None:
-        """Listen later: `run` does.
+        """Set up without a connection; `run` connects.
 
         Args:
-            token: the bot's.
-            get_gateway: asks Discord where the gateway is.
-            troubles: is told why connections are lost.
-            file: may have the session of an earlier process, and gets this one.
-            is_encrypted: the token goes over encrypted connections alone.
+            token: the bot's token.
+            get_gateway: asks Discord for the gateway's URL.
+            troubles: receives the reasons of lost connections.
+            file: may contain the session of an earlier process, and stores this one.
+            is_encrypted: whether the token may go only over encrypted connections.
             fraction: returns a random number below 1.
         """
         self._is_encrypted = is_encrypted
@@ -143,13 +144,13 @@ class Gateway:
         self._fraction = fraction
         self.session = file.load()
         self._holds = True
-        """The connection holds, or did until now."""
+        """Whether the connection works, or worked until now."""
 
     async def run(self, handler: Handler) -> NoReturn:
         """Give the events to a handler until this is cancelled.
 
         Raises:
-            RevokedError: Discord will never take this bot as it is.
+            RevokedError: Discord will never accept this bot.
         """
         while True:
             try:
@@ -169,33 +170,33 @@ class Gateway:
             return
         if isinstance(problem, ConnectionLostError) and not problem.is_resumable:
             self.session = None
-            # Discord wants it so.
+            # Discord requires this pause.
             await trio.sleep(1 + 4 * self._fraction())
         if is_first:
-            # That is nothing: Discord itself asks for a new connection every few hours.
+            # This is normal: Discord itself asks for a new connection every few hours.
             await trio.sleep(self._fraction())
         else:
             await self._troubles.pause(problem)
 
     def note_held(self) -> None:
-        """Note that a connection holds: the next loss is the first again."""
+        """Note that a connection works, so that the next loss counts as the first."""
         self._holds = True
         self._troubles.over()
 
     def begin(self, ready: Ready, number: int) -> None:
-        """Note what the new session is resumed with."""
+        """Record the data for resuming the new session."""
         url, bot = ready.resume_gateway_url, ready.user.id
         self.session = GatewaySession(ready.session_id, url, number, bot)
         self._file.save(self.session)
 
     def note_handled(self, number: int) -> None:
-        """Note up to which number all events are handled."""
+        """Record the number of the last event before the first unhandled one."""
         if self.session is not None and number > self.session.seq:
             self.session.seq = number
             self._file.save(self.session)
 
     def opening(self) -> dict[str, Any]:
-        """Return what resumes the session, or begins one."""
+        """Return the payload that resumes the session, or begins a new one."""
         if self.session is not None:
             resume = {"session_id": self.session.id, "seq": self.session.seq}
             return {"op": Op.RESUME, "d": {"token": self._token, **resume}}
@@ -204,7 +205,7 @@ class Gateway:
         return {"op": Op.IDENTIFY, "d": {"token": self._token, **identify}}
 
     async def _listen(self, handler: Handler) -> NoReturn:
-        """Open a connection, and handle what it brings until it is lost."""
+        """Open a connection, and handle its events until it is lost."""
         session = self.session
         url = session.url if session is not None else ""
         if not url:
@@ -212,10 +213,10 @@ class Gateway:
             url = info.url
             starts = info.session_start_limit
             if session is None and not starts.remaining:
-                # To begin another would revoke the token.
+                # One more session would revoke the token.
                 raise TooManySessionsError(starts.reset_after / 1000)
         if self._is_encrypted and not url.startswith("wss://"):
-            # Such as that of a stand-in, which an earlier process has left in the file.
+            # For example, a stand-in's address that an earlier process saved in the file.
             raise ConnectionLostError("its address is not wss", is_resumable=False)
         try:
             address = f"{url.rstrip('/')}/?v=10&encoding=json"
@@ -225,7 +226,7 @@ class Gateway:
                 finally:
                     await close_websocket(socket, STILL_OPEN)  # noqa: ASYNC102 (shielded)
         except SocketLostError:
-            # It could not be opened: the others are told by what reads and sends.
+            # The connection could not be opened; later losses are raised by reads and sends.
             if session is not None:
                 session.url = ""
             raise
@@ -242,19 +243,19 @@ class _Connection:
         self._handler = handler
         self._fraction = fraction
         self._is_acknowledged = True
-        """The gateway has answered the last heartbeat."""
+        """Whether the gateway has answered the last heartbeat."""
 
     async def listen(self) -> NoReturn:
         try:
             with trio.fail_after(CONNECT_SECONDS):
                 first = await self._read()
         except trio.TooSlowError:
-            raise ConnectionLostError("it says nothing") from None
+            raise ConnectionLostError("it sent no first frame") from None
         if first.op != Op.HELLO:
-            raise ConnectionLostError(f"it begins with {first.op}")
+            raise ConnectionLostError(f"its first frame is {first.op}, not HELLO")
         interval = _decode(first.d, Hello).heartbeat_interval / 1000
         with raising_one_error():
-            # Owns all that goes on as long as the connection lasts.
+            # Owns all tasks of the connection.
             async with trio.open_nursery() as nursery:
                 lanes = Lanes(nursery, self._gateway.note_handled)
                 nursery.start_soon(self._beat_forever, interval)
@@ -274,7 +275,7 @@ class _Connection:
             case Op.HEARTBEAT:
                 await self._beat()
             case Op.RECONNECT:
-                raise ConnectionLostError("Discord asks for another")
+                raise ConnectionLostError("Discord asks for a new connection")
             case Op.INVALID_SESSION:
                 is_resumable = _decode(payload.d, bool)
                 problem = "the session is not valid"
@@ -286,7 +287,7 @@ class _Connection:
                 pass  # an operation that a later version may add
 
     async def _beat_forever(self, interval: float) -> NoReturn:
-        # Not all clients that were cut off together shall come back together.
+        # Clients that were cut off together should not come back together.
         await trio.sleep(interval * self._fraction)
         while True:
             if not self._is_acknowledged:
@@ -314,7 +315,7 @@ class _Connection:
 
 
 def _lost(closed: ConnectionClosed) -> ConnectionLostError | RefusedBotError:
-    """Return what the end of a connection means."""
+    """Return the error for a closed connection."""
     code = 1006 if closed.reason is None else closed.reason.code
     if code in FATAL:
         return RefusedBotError(code)

@@ -1,7 +1,7 @@
-"""Events that are handled side by side, and those of one channel in their order.
+"""Events in lanes: in order within a channel, concurrent across channels.
 
-A file that comes in one channel keeps no other one waiting. What is handled is known by one number:
-the last before which nothing is left.
+So a file in one channel does not delay another channel. One number tells how far all events are
+handled: the last number without an open one before it.
 """
 
 import enum
@@ -11,19 +11,19 @@ from typing import Final, TypeAlias
 import trio
 
 MOST: Final = 1_000
-"""So many events may be unhandled; then no more are taken."""
+"""The most unhandled events; beyond, no more are taken."""
 
 
 class Order(enum.Enum):
-    """When an event of no channel is handled."""
+    """The order of an event without a channel."""
 
     AT_ONCE = "at once"
     ALONE = "alone"
-    """After all that came before it, and before all that comes later."""
+    """After all earlier events, and before all later ones."""
 
 
 Lane: TypeAlias = Order | str
-"""When an event is handled: the name of a channel is after the events of that channel."""
+"""The order of an event; the name of a channel means after the events of that channel."""
 Handle: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -34,8 +34,8 @@ class Lanes:
         """Handle events.
 
         Args:
-            nursery: owns what handles them.
-            note_handled: is told the number up to which all are handled.
+            nursery: owns the tasks that handle events.
+            note_handled: called with the number up to which all events are handled.
         """
         self._nursery = nursery
         self._note_handled = note_handled
@@ -43,12 +43,12 @@ class Lanes:
         self._unhandled: dict[int, None] = {}
         self._last_number = 0
         self._last_of: dict[str, trio.Event] = {}
-        """Set when the last event of a channel is handled."""
+        """Set when the last event of a channel has been handled."""
         self._last_alone = trio.Event()
         self._last_alone.set()
 
     async def put(self, number: int, lane: Lane, handle: Handle) -> None:
-        """Handle an event when its time has come; wait only if too many are unhandled."""
+        """Handle an event in its order; wait only if too many are unhandled."""
         await self._room.acquire()
         done = trio.Event()
         self._unhandled[number] = None

@@ -1,8 +1,8 @@
-"""Markdown as Discord's messages.
+"""Markdown as Discord messages.
 
-Discord reads Markdown itself, so a text stays as it is. It is cut before a block of code that fits
-in the next message, else between lines, else between words, and never within a character. A block
-of code, or bold text, that is cut is formatted in both messages.
+Discord reads Markdown itself, so a text stays unchanged. It is cut before a code block that fits
+into the next message, else between lines, else between words, and never within a character. Code
+blocks and bold text that are cut are formatted in both messages.
 """
 
 import re
@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 LONGEST: Final = 2_000
-"""The most that one message may have. Discord counts characters; we count as JavaScript does, which
-is never less."""
+"""The longest message. Discord counts characters; we count as JavaScript does, which is never
+less.
+"""
 PART: Final = 1_800
-"""The most of a part: a line that marks it has room before it."""
+"""The longest part, with room for a line before it that marks a repetition."""
 FENCE: Final = "```"
 _LANGUAGE: Final = re.compile(r"[\w+\-.#]{1,32}", re.ASCII)
 _TOKEN: Final = re.compile(r"\\.|`+|\*{1,3}|_{1,2}|~~|\|\|", re.DOTALL)
@@ -28,7 +29,7 @@ def length(text: str) -> int:
 
 
 def plain(text: str) -> str:
-    """Return Markdown that shows a text as it is, and fits in one message."""
+    """Return Markdown that shows a text literally, and fits into one message."""
     escaped = _SPECIAL.sub(r"\\\g<0>", text)
     while length(escaped) > LONGEST:
         text = text[: len(text) * 9 // 10]
@@ -37,7 +38,7 @@ def plain(text: str) -> str:
 
 
 def split(text: str, most: int = PART) -> list[str]:
-    """Return a text in parts, each of at most `most`; a text without a character has none."""
+    """Return a text in parts of at most `most`; an empty text has no parts."""
     parts: list[str] = []
     part = ""
     for block in _blocks(text):
@@ -54,7 +55,7 @@ def split(text: str, most: int = PART) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield the lines of a text; a block of code is one of them."""
+    """Yield the lines of a text, and each code block as one item."""
     block = ""
     for line in text.splitlines(keepends=True):
         is_code = bool(block)
@@ -71,7 +72,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def _cut_code(block: str, most: int) -> list[str]:
-    """Return a block of code as several of the same language."""
+    """Return a code block as several blocks of the same language."""
     first, _, code = block.partition("\n")
     language = first.removeprefix(FENCE).strip()
     if not _LANGUAGE.fullmatch(language):
@@ -93,18 +94,18 @@ def _cut_text(line: str, most: int) -> list[str]:
     """Return a long line as several, with the same formatting in each."""
     parts: list[str] = []
     opened: list[str] = []
-    # Room for what is closed at the end of a piece and opened at the next.
+    # Leave room for marks that are closed at the end of a piece and opened in the next.
     for piece in _chunks(line, most - 40):
         start = "".join(opened)
         opened = _open_marks(piece, opened)
-        # More than that is no formatting.
+        # More marks are not formatting.
         opened = opened[:6]
         parts.append(start + piece.rstrip() + "".join(reversed(opened)))
     return parts or [""]
 
 
 def _open_marks(text: str, opened: list[str]) -> list[str]:
-    """Return the marks that are open after a text, if some were before."""
+    """Return the open marks after a text, given the open marks before it."""
     stack = list(opened)
     for found in _TOKEN.finditer(text):
         mark = found.group()
@@ -120,7 +121,7 @@ def _open_marks(text: str, opened: list[str]) -> list[str]:
 
 
 def _stands_in_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a mark is a letter of `snake_case`, or stands alone: ` * `."""
+    """Return whether a mark is part of a word (`snake_case`), or stands alone: ` * `."""
     before = text[found.start() - 1 : found.start()]
     after = text[found.end() : found.end() + 1]
     is_in_word = found.group().startswith("_") and before.isalnum() and after.isalnum()
@@ -128,7 +129,7 @@ def _stands_in_word(text: str, found: re.Match[str]) -> bool:
 
 
 def _chunks(text: str, most: int) -> Iterator[str]:
-    """Yield a text in pieces, cut at spaces where there are some, and never within a character."""
+    """Yield a text in pieces, cut at spaces if possible, and never within a character."""
     while length(text) > most:
         end = _longest_prefix(text, most)
         space = max(text.rfind(" ", end // 2, end), text.rfind("\n", end // 2, end))
@@ -149,7 +150,7 @@ def _longest_prefix(text: str, most: int) -> int:
 
 
 def _character_start(text: str, end: int) -> int:
-    """Return the last place up to `end` at which a character that people see begins."""
+    """Return the last beginning of a visible character up to `end`."""
     for index in range(end, max(end - 64, 1), -1):
         if not _continues(text, index):
             return index
@@ -157,11 +158,11 @@ def _character_start(text: str, end: int) -> int:
 
 
 def _continues(text: str, index: int) -> bool:
-    """Return whether what stands at an address belongs to the character before it."""
+    """Return whether the code point at an index belongs to the character before it."""
     here, before = text[index], text[index - 1]
     if here in _JOINERS or before in {"\u200d", "\\"}:
         return True
-    if "\U0001f3fb" <= here <= "\U0001f3ff":  # the colours of hands
+    if "\U0001f3fb" <= here <= "\U0001f3ff":  # skin tones
         return True
     if _is_flag_letter(here) and _is_flag_letter(before):
         letters = 0

@@ -1,4 +1,4 @@
-"""What people write on Discord, as a message of the port."""
+"""Converts Discord messages to messages of the port."""
 
 import re
 from typing import Final
@@ -8,19 +8,19 @@ from orchestrator.products.chat.discord.objects import FORWARD, TEXTS, Channel, 
 from orchestrator.products.chat.platform import Attachment, ChatUser, IncomingMessage
 
 EPOCH: Final = 1_420_070_400_000
-"""The millisecond from which Discord counts."""
+"""The start of Discord's time, in milliseconds."""
 _MENTION: Final = re.compile(r"<@!?(\d+)>")
 
 
 def incoming_message(message: Message, channel: Channel, me: str) -> IncomingMessage | None:
-    """Return what a message says to us; None if it is not meant for us to read.
+    """Convert a message; return None if the bot should not read it.
 
-    In a channel of a server those are read that mention us, or reply to us. In a thread all are
-    read: whether one without a mention is for us depends on who talks there.
+    In a channel of a server, the bot reads messages that mention it or reply to it. In a thread, it
+    reads all messages: the gateway decides whether one without a mention is for the bot.
 
     Args:
-        message: what the gateway or the history has.
-        channel: where it is.
+        message: the message from the gateway or the history.
+        channel: the channel of the message.
         me: the id of the bot.
     """
     if message.author.bot or message.webhook_id or message.type not in TEXTS:
@@ -47,12 +47,12 @@ def incoming_message(message: Message, channel: Channel, me: str) -> IncomingMes
 
 
 def snowflake(seconds: float) -> str:
-    """Return the id that a message of a time would have at least."""
+    """Return the smallest id of a message at a time."""
     return str(max(0, int(seconds * 1000) - EPOCH) << 22)
 
 
 def _calls(message: Message, me: str) -> bool:
-    """Return whether a message mentions us, or replies to us."""
+    """Return whether a message mentions the bot, or replies to it."""
     replied = message.referenced_message
     return any(it.id == me for it in message.mentions) or (
         replied is not None and replied.author.id == me

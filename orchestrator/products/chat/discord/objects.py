@@ -1,16 +1,16 @@
-"""What Discord sends, as far as it is read here. Fields that it adds later are ignored."""
+"""Discord's objects, with the fields that are read here. Unknown fields are ignored."""
 
 from typing import Final
 
 import msgspec
 
 DIRECT: Final = frozenset({1, 3})
-"""The types of channels in which a bot talks with people outside of a server."""
+"""The types of private channels, outside of a server."""
 THREADS: Final = frozenset({10, 11, 12})
 TEXTS: Final = frozenset({0, 19})
 """The types of messages that people write: a message, and a reply. All others are notices."""
 FORWARD: Final = 1
-"""The type of a reference that is no reply: the message shows another one."""
+"""The type of a reference that forwards a message, instead of replying to it."""
 
 
 class User(msgspec.Struct):
@@ -43,7 +43,7 @@ class Sticker(msgspec.Struct):
 
 
 class PollQuestion(msgspec.Struct):
-    """What a poll asks."""
+    """The question of a poll."""
 
     text: str = ""
 
@@ -62,7 +62,7 @@ class Reference(msgspec.Struct):
 
 
 class Content(msgspec.Struct):
-    """What a forwarded message says."""
+    """The content of a forwarded message."""
 
     content: str = ""
     attachments: list[File] = []
@@ -82,7 +82,7 @@ class Referenced(msgspec.Struct):
 
 
 class InChannel(msgspec.Struct):
-    """Anything that is in a channel."""
+    """An object in a channel."""
 
     channel_id: str
 
@@ -96,7 +96,7 @@ class Message(msgspec.Struct, kw_only=True):
     type: int = 0
     content: str = ""
     guild_id: str = ""
-    """Only the gateway sends it; a message that is read over HTTP has none."""
+    """Present only in messages from the gateway, not in messages read over HTTP."""
     webhook_id: str = ""
     attachments: list[File] = []
     mentions: list[User] = []
@@ -131,14 +131,14 @@ class Member(msgspec.Struct):
 
 
 class ComponentData(msgspec.Struct):
-    """What was pressed."""
+    """The pressed component."""
 
     custom_id: str = ""
     component_type: int = 0
 
 
 class Interaction(msgspec.Struct, kw_only=True):
-    """A press of a button, or another use of the bot that is no message."""
+    """A press of a button, or another use of the bot other than a message."""
 
     id: str
     type: int
@@ -153,15 +153,15 @@ class Interaction(msgspec.Struct, kw_only=True):
 
 
 class SessionStarts(msgspec.Struct):
-    """How often the bot may still identify itself."""
+    """The number of times that the bot may still identify itself."""
 
     remaining: int = 1
     reset_after: int = 0
-    """Milliseconds until it may again."""
+    """The milliseconds until the number is reset."""
 
 
 class GatewayInfo(msgspec.Struct):
-    """Where the gateway is."""
+    """The URL of the gateway, and its limits."""
 
     url: str
     session_start_limit: SessionStarts = msgspec.field(default_factory=SessionStarts)
@@ -176,7 +176,7 @@ class Ready(msgspec.Struct):
 
 
 class Hello(msgspec.Struct):
-    """The gateway's first word."""
+    """The gateway's first frame."""
 
     heartbeat_interval: int
     """Milliseconds."""
@@ -192,14 +192,14 @@ class Payload(msgspec.Struct):
 
 
 class Refusal(msgspec.Struct):
-    """Why Discord did not do what it was asked."""
+    """Discord's reason for refusing a call."""
 
     code: int = 0
     message: str = ""
 
 
 class Limited(msgspec.Struct):
-    """How long Discord wants to hear nothing."""
+    """The pause that Discord asks for."""
 
     retry_after: float
     is_global: bool = msgspec.field(name="global", default=False)

@@ -1,8 +1,7 @@
 """Discord as a chat platform.
 
-A channel of a server, a thread of it and a private chat each have an address. The text that is
-sent pings no person and is sent once: Discord makes no second message of the same key for some
-minutes.
+A channel of a server, its threads and a private chat each have an address. A sent text pings no
+person. It is sent once, since for some minutes Discord makes no second message with the same key.
 """
 
 import hashlib
@@ -46,16 +45,16 @@ from orchestrator.products.chat.troubles import Troubles
 
 LARGEST_DOWNLOAD: Final = 20_000_000
 LARGEST_UPLOAD: Final = 10 * 1024 * 1024
-"""What Discord takes from a bot, unless people pay for more."""
+"""The largest file that Discord accepts from a bot, unless people pay for more."""
 TYPING_SECONDS: Final = 5
 RETRY_PAUSES: Final = (1.0, 4.0)
-"""How long to wait before a message is sent again whose answer was lost."""
+"""The pauses before a message is sent again whose answer was lost."""
 BUTTONS_IN_ROW: Final = 5
 LONGEST_LABEL: Final = 80
 NO_CHANNEL: Final = 10_003
 BAD_FORM: Final = 50_035
 NO_HISTORY: Final = 160_002
-"""The bot may not read the message that it would reply to."""
+"""The bot may not read the message that it replies to."""
 LOCKED: Final = frozenset({50_083, 160_005})
 """The thread is archived or locked, and the bot may not open it."""
 
@@ -76,13 +75,13 @@ class DiscordPlatform:
         session_file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Be run later.
+        """Set up without a connection.
 
         Args:
             api: makes the calls.
-            token: the bot's.
-            session_file: lets the next process hear what was said between the two.
-            clock: tells the time of day.
+            token: the bot's token.
+            session_file: lets the next process hear the messages in between.
+            clock: returns the time of day.
         """
         self._session_file = session_file
         self._api = api
@@ -119,7 +118,7 @@ class DiscordPlatform:
         return await self._send(address, text, key=key, anchor=anchor)
 
     def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
-        """Return the address itself: people answer where they read."""
+        """Return the same address: people answer where they read."""
         del message
         return address
 
@@ -171,7 +170,7 @@ class DiscordPlatform:
             for pause in RETRY_PAUSES:
                 with suppress(UnreachableError):
                     return await create()
-                # Discord knows the message by its nonce, and makes no second one.
+                # Discord recognizes the message by its nonce, and makes no second one.
                 await trio.sleep(pause)
             return await create()
 
@@ -181,7 +180,7 @@ class DiscordPlatform:
             except DiscordRefusedError as exc:
                 refused = exc
             if address.thread and refused.code == NO_CHANNEL:
-                # Its channel may be there still.
+                # The thread's channel may still exist.
                 return Sent(await send(address.chat), changed="the thread")
             if anchor and refused.code in {BAD_FORM, NO_HISTORY}:
                 return Sent(await send(channel_of(address)), changed="the anchor")
@@ -196,15 +195,15 @@ async def open_discord(
     url: str = API,
     clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[DiscordPlatform]:
-    """Open the platform as a bot, as long as the block lasts.
+    """Connect to Discord as a bot for the duration of the block.
 
     Args:
-        token: the bot's.
-        session_file: lets the next process hear what was said between the two, if it comes within
-            minutes; it keeps no secret but the name of the session.
-        url: where Discord's API is. Files of messages may be at its host, too, if it is another
-            than Discord's.
-        clock: tells the time of day.
+        token: the bot's token.
+        session_file: lets the next process hear the messages in between, if it starts within
+            minutes; its only secret is the name of the session.
+        url: the URL of Discord's API. If its host is not Discord's, files of messages may be there
+            too.
+        clock: returns the time of day.
     """
     hosts = FILE_HOSTS if url == API else FILE_HOSTS | {urlsplit(url).hostname or ""}
     async with httpx2.AsyncClient(timeout=None) as client:
@@ -214,18 +213,18 @@ async def open_discord(
 
 @contextmanager
 def _gone_chats() -> Generator[None]:
-    """Raise that the chat is gone where Discord says that the bot has no way to it."""
+    """Raise `GoneError` if Discord says that the bot cannot reach the chat."""
     try:
         yield
     except DiscordRefusedError as exc:
-        # Without a code it is not Discord that answers, but the network before it.
+        # An answer without a code comes from a proxy, not from Discord.
         if exc.code and (exc.status in {403, 404} or exc.code in LOCKED):
             raise GoneError(str(exc)) from exc
         raise
 
 
 def _nonce(key: str) -> str:
-    """Return the name by which Discord knows a message again: at most 25 characters."""
+    """Return the nonce that identifies a message for Discord: at most 25 characters."""
     return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
 
 

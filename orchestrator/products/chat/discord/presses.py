@@ -1,7 +1,7 @@
 """Presses of buttons: each is answered once, within the three seconds that Discord waits.
 
-The first answer goes to the interaction itself: a sentence for the person who pressed, or only that
-the press was received. What is said after that follows it.
+The first answer goes to the interaction itself: a sentence for the person who pressed, or only an
+acknowledgement. Later texts follow it.
 """
 
 from contextlib import suppress
@@ -20,18 +20,18 @@ from orchestrator.products.chat.platform import ButtonPress, ChatUser, Inbox
 BUTTON_PRESS: Final = 3
 """The type of an interaction with a part of a message."""
 SECONDS: Final = 2
-"""After so long a press is acknowledged, also if it is not handled yet."""
+"""The seconds after which a press is acknowledged, even if it is not handled yet."""
 
 
 class Presses:
-    """The presses that Discord waits for an answer to."""
+    """The presses that Discord waits for."""
 
     def __init__(self, api: DiscordApi) -> None:
         self._api = api
         self._unanswered: set[str] = set()
 
     async def receive(self, interaction: Interaction, press: ButtonPress, inbox: Inbox) -> None:
-        """Give a press to the inbox, and acknowledge it unless that has answered it."""
+        """Give a press to the inbox, and acknowledge it unless the inbox has answered it."""
         self._unanswered.add(interaction.id)
         try:
             with raising_one_error():
@@ -45,10 +45,10 @@ class Presses:
             self._unanswered.discard(interaction.id)
 
     async def answer(self, press: ButtonPress, text: str) -> None:
-        """Tell the person who pressed what came of it, and no other person."""
+        """Tell the result of a press to the person who pressed, and to no other person."""
         await trio.lowlevel.checkpoint()
         application, _, token = press.answer.partition("/")
-        # A press that is too old to be answered was heard all the same.
+        # The press was heard, even if it is too old to be answered.
         with suppress(RefusedError):
             if press.id in self._unanswered:
                 self._unanswered.remove(press.id)
@@ -64,13 +64,13 @@ class Presses:
         await trio.lowlevel.checkpoint()
         if interaction.id in self._unanswered:
             self._unanswered.remove(interaction.id)
-            # Without it the person reads that it failed, and presses again: the first press holds.
+            # If this fails, the person reads an error and presses again: the first press counts.
             with suppress(ChatError):
                 await self._api.acknowledge_press(interaction.id, interaction.token)
 
 
 def button_press(interaction: Interaction, channel: Channel) -> ButtonPress | None:
-    """Return the press of a button; None if the interaction is none."""
+    """Return the press of a button; None for any other interaction."""
     user = interaction.member.user if interaction.member else interaction.user
     if interaction.type != BUTTON_PRESS or user is None or interaction.data is None:
         return None

@@ -1,8 +1,8 @@
 """Discord's rate limits: which calls must wait, and how long.
 
-Discord counts calls in buckets and says after each call how many its bucket has left. A bucket is
-known by what Discord calls it and by the channel or interaction that the call is about; a call
-whose bucket is not known yet has one of its own. Nothing waits in here: callers are told how long.
+Discord counts calls in buckets, and tells after each call how many its bucket has left. A bucket is
+identified by Discord's name and by the channel or interaction of the call; a call with an unknown
+bucket gets its own. This module never waits: it tells callers how long to wait.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,16 +11,16 @@ from typing import Final
 import attrs
 
 MOST_BUCKETS: Final = 4096
-"""Above it, those that are full again are forgotten."""
+"""The most buckets; beyond, full ones are forgotten."""
 
 
 @attrs.frozen
 class Route:
-    """What a call does, and the channel or interaction that Discord counts it for."""
+    """The route of a call, and the channel or interaction that Discord counts it for."""
 
     method: str
     path: str
-    """The path with `{}` for everything but the subject, which stands in front."""
+    """The path, with `{}` for the subject first, and then for every other id."""
     subject: str = ""
 
 
@@ -31,18 +31,18 @@ class _Bucket:
 
 
 class RateLimits:
-    """What Discord has said of its limits."""
+    """The limits that Discord has told."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._names: dict[tuple[str, str], str] = {}
-        """What Discord calls the bucket of a method and path."""
+        """Discord's name for the bucket of a method and path."""
         self._buckets: dict[tuple[str, str], _Bucket] = {}
         self._silent_until = 0.0
-        """No call may be made before."""
+        """The time before which no call may be made."""
 
     def take(self, route: Route) -> float:
-        """Count a call, or return how many seconds it must wait."""
+        """Count a call, or return the seconds that it must wait."""
         now = self._now()
         if now < self._silent_until:
             return self._silent_until - now
@@ -55,7 +55,7 @@ class RateLimits:
         return 0.0
 
     def note_headers(self, route: Route, headers: Mapping[str, str]) -> None:
-        """Note what an answer says of its bucket."""
+        """Read the state of a bucket from the headers of an answer."""
         if name := headers.get("x-ratelimit-bucket", ""):
             self._names[route.method, route.path] = name
         remaining = _number(headers.get("x-ratelimit-remaining", ""))
@@ -66,7 +66,7 @@ class RateLimits:
             self._forget_full()
         full_at = self._now() + seconds
         bucket = self._buckets.setdefault(self._key(route), _Bucket(int(remaining), full_at))
-        # Answers may overtake each other: within one period the count only falls.
+        # Answers may overtake each other; within one period, the count only falls.
         is_same_period = full_at <= bucket.full_at + 0.5
         left = min(bucket.remaining, int(remaining)) if is_same_period else remaining
         bucket.remaining, bucket.full_at = int(left), max(full_at, bucket.full_at)

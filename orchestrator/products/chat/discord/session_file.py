@@ -1,7 +1,8 @@
-"""The file that lets the next process go on with a session of the gateway.
+"""The file that lets the next process resume a session of the gateway.
 
-It is no truth, only a position to go on from: without it, or with an old one, the gateway says more
-or less again, and what was heard already is known. So it is written at once, and not made durable.
+The file is only a position, not the truth: without it, or with an old one, the gateway repeats
+fewer or more events, and repeated messages are recognized. So it is written at once, and not made
+durable.
 """
 
 import os
@@ -17,32 +18,32 @@ from orchestrator.products.chat.errors import ChatError
 
 @attrs.define
 class GatewaySession:
-    """What a session is resumed with."""
+    """The data for resuming a session."""
 
     id: str
     url: str
-    """Where; "" after that failed: the address for all is asked for then."""
+    """The URL to resume at; "" after it failed, so that Discord is asked again."""
     seq: int
-    """The number up to which all events are handled."""
+    """The number of the last event before the first unhandled one."""
     bot: str
     """The id of the bot."""
 
 
 class SessionFile:
-    """The file of a session, or none."""
+    """The file of a session, if there is one."""
 
     def __init__(self, path: Path | None, report: Callable[[str], None]) -> None:
-        """Read and write later.
+        """Set up without reading.
 
         Args:
-            path: where it is; None is nowhere.
-            report: is told once that it cannot be read or written: the gateway does without.
+            path: the path of the file; None for no file.
+            report: called once if the file cannot be read or written; the gateway works without.
         """
         self._path = path
         self._report = report
 
     def load(self) -> GatewaySession | None:
-        """Return what an earlier process has left."""
+        """Return the session that an earlier process saved."""
         if self._path is None:
             return None
         try:
@@ -56,7 +57,7 @@ class SessionFile:
             return None
 
     def save(self, session: GatewaySession) -> None:
-        """Leave a session for the next process."""
+        """Save a session for the next process."""
         if self._path is None:
             return
         new = self._path.with_name(f".{self._path.name}.new")

@@ -1,36 +1,36 @@
-"""What Slack answers, as far as we read it."""
+"""Slack's answers, with the fields that are read here."""
 
 import msgspec
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What Slack says beside an answer."""
+    """The metadata of an answer."""
 
     messages: list[str] = []
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What every answer has."""
+    """The fields of every answer."""
 
     ok: bool
     error: str = ""
     needed: str = ""
-    """The scope that is missing."""
+    """The missing scope."""
     response_metadata: Metadata = Metadata()
 
     @property
     def details(self) -> str:
-        """Which scope is needed, or which argument is wrong."""
+        """The missing scope, or the wrong argument."""
         if self.needed:
             return f"it needs the scope {self.needed}"
         return "; ".join(self.response_metadata.messages)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who we are in a workspace: the answer of `auth.test`."""
+    """The identity of the bot in a workspace: the answer of `auth.test`."""
 
     user_id: str
-    """The user of the bot, whom a mention names."""
+    """The user id of the bot, which a mention contains."""
     user: str
     """The name of that user."""
 
@@ -59,7 +59,7 @@ class File(msgspec.Struct, frozen=True):
     """A file that Slack has."""
 
     is_external: bool = False
-    """It is kept elsewhere, and Slack has a link to it."""
+    """Whether the file is kept elsewhere, and Slack only has a link to it."""
     url_private: str = ""
     url_private_download: str = ""
 
@@ -71,7 +71,7 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """How a user is called."""
+    """The names of a user."""
 
     display_name: str | None = None
     real_name: str | None = None
@@ -91,7 +91,7 @@ class UserInfo(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the user wants to be called."""
+        """The name that the user prefers."""
         profile = self.user.profile
         return profile.display_name or profile.real_name or self.user.name
 

@@ -1,13 +1,13 @@
-"""Slack's Web API: one call, its errors, and files to and from Slack.
+"""Slack's Web API: its calls, its errors, and files to and from Slack.
 
-* SlackError                 Slack did not do what was asked
-  x SlackRefusedError        it said no; `code` is its word for the reason
-  x SlackUnreachableError    it did not answer, or not as Slack does
-  x FileTooLargeError        a file has more bytes than are wanted
+* SlackError                 Slack did not carry out a call
+  - SlackRefusedError        Slack refused; `code` is its word for the reason
+  - SlackUnreachableError    Slack did not answer, or not in its own form
+  - FileTooLargeError        a file has too many bytes
 
-Where Slack says when to ask again, that is a `RetryAfterError`. Arguments are sent as a form, which
-each method accepts. No error names a URL or a token, and the
-token goes to Slack's own hosts only.
+If Slack asks for a pause, the error is a `RetryAfterError`. Arguments are sent as a form, which
+each method accepts. No error contains a URL or a token, and the token goes only to Slack's own
+hosts.
 """
 
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -25,16 +25,16 @@ from orchestrator.products.chat.slack.answers import Answer, Connection, Upload
 
 API_URL: Final = "https://slack.com/api/"
 SECONDS: Final = 15
-"""How long one call may take."""
+"""The seconds that one call may take."""
 FILE_SECONDS: Final = 120
-"""How long one file may take."""
+"""The seconds that one file may take."""
 PAUSE_SECONDS: Final = 30
-"""How long Slack is left alone that limits the rate and does not say for how long."""
+"""The seconds of a pause if Slack limits the rate and states no pause."""
 RATE_LIMITED: Final = frozenset({"ratelimited", "rate_limited"})
 PASSING: Final = frozenset(
     {"fatal_error", "internal_error", "request_timeout", "service_unavailable"}
 )
-"""By what words Slack says that it is its own fault, and perhaps has done it."""
+"""Slack's words for its own faults, after which the call may have taken effect."""
 NOT_CONNECTED: Final = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 
 class SlackError(ChatError):
-    """Slack did not do what was asked."""
+    """Slack did not carry out a call."""
 
 
 class SlackRefusedError(SlackError):
-    """Slack said no."""
+    """Slack refused a call."""
 
     def __init__(self, method: str, code: str, details: str = "") -> None:
         super().__init__(f"Slack refused {method}: {code}{f' ({details})' * bool(details)}")
@@ -59,34 +59,34 @@ class SlackRefusedError(SlackError):
 
 
 class SlackUnreachableError(SlackError):
-    """Slack did not answer, or not as Slack does."""
+    """Slack did not answer, or not in its own form."""
 
     def __init__(self, text: str, *, is_sent: bool = True) -> None:
         super().__init__(text)
         self.is_sent = is_sent
-        """Whether Slack may have got the call, and done it."""
+        """Whether Slack may have received and executed the call."""
 
 
 class FileTooLargeError(SlackError):
-    """A file has more bytes than are wanted."""
+    """A file has too many bytes."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"the file has more than {most:,} bytes")
 
 
 class SlackApi:
-    """Calls methods of Slack, each once: to try again is for its caller to decide."""
+    """Calls methods of Slack, each once; the caller decides whether to retry."""
 
     def __init__(
         self, http: httpx2.AsyncClient, token: str, *, app_token: str = "", url: str = API_URL
     ) -> None:
-        """Call Slack later.
+        """Set up without a call.
 
         Args:
-            http: sends the requests; it follows no redirect.
-            token: that of the bot (`xoxb-…`).
-            app_token: that of the app (`xapp-…`), which opens connections of Socket Mode.
-            url: where the methods are.
+            http: sends the requests; it must not follow redirects.
+            token: the token of the bot (`xoxb-…`).
+            app_token: the token of the app (`xapp-…`), which opens connections of Socket Mode.
+            url: the URL of the methods.
         """
         self._http = http
         self._token = token
@@ -94,19 +94,19 @@ class SlackApi:
         self._url = url
 
     async def call(self, method: str, into: type[T], **arguments: Any) -> T:
-        """Call a method with the token of the bot, and return what is read of its answer.
+        """Call a method with the token of the bot, and return its decoded answer.
 
-        An argument that is None is left out.
+        An argument with the value None is left out.
         """
         return await self._call(self._token, method, into, arguments)
 
     async def open_connection(self) -> str:
-        """Return the URL of a new connection of Socket Mode. It can be used once, and soon."""
+        """Return the URL of a new connection of Socket Mode. It is valid once, for a short time."""
         method = "apps.connections.open"
         return (await self._call(self._app_token, method, Connection, {})).url
 
     async def upload(self, name: str, content: bytes) -> str:
-        """Send a file to Slack, and return its id: it is seen when the upload is completed."""
+        """Send a file to Slack, and return its id. People see it when the upload is completed."""
         method = "files.getUploadURLExternal"
         upload = await self.call(method, Upload, filename=name, length=len(content))
         if not is_host_of(self._url, upload.upload_url):
@@ -120,11 +120,11 @@ class SlackApi:
         return upload.file_id
 
     async def download(self, url: str, *, most: int) -> bytes:
-        """Return a file that a message has.
+        """Return a file of a message.
 
         Raises:
-            FileTooLargeError: it has more bytes than `most`.
-            SlackRefusedError: it is not at Slack, or this bot may not read it.
+            FileTooLargeError: the file has more than `most` bytes.
+            SlackRefusedError: the file is not at Slack, or the bot may not read it.
         """
         method = "the download of a file"
         if not is_host_of(self._url, url):
@@ -138,7 +138,7 @@ class SlackApi:
                     )
                 if answer.status_code == HTTPStatus.NOT_FOUND:
                     raise SlackRefusedError(method, "file_not_found")
-                # A bot that may not read it is sent to the page where people log in.
+                # Slack redirects a bot that may not read the file to the login page.
                 if answer.status_code != HTTPStatus.OK:
                     raise SlackRefusedError(method, "not_allowed", "scope files:read")
                 length = answer.headers.get("content-length", "")
@@ -169,14 +169,14 @@ class SlackApi:
 async def open_slack_api(
     token: str, *, app_token: str = "", url: str = API_URL
 ) -> AsyncGenerator[SlackApi]:
-    """Call Slack, as long as the block lasts."""
+    """Open a client of Slack's Web API for the duration of the block."""
     async with httpx2.AsyncClient(timeout=SECONDS) as http:
         yield SlackApi(http, token, app_token=app_token, url=url)
 
 
 @contextmanager
 def _within(seconds: float, what: str) -> Generator[None]:
-    """Translate what goes wrong on the way: the text of an error of HTTP may quote the URL."""
+    """Translate transport errors, whose text may contain the URL."""
     scope = trio.CancelScope(relative_deadline=seconds)
     try:
         with scope:
@@ -191,7 +191,7 @@ def _within(seconds: float, what: str) -> Generator[None]:
 
 
 def _read(method: str, response: httpx2.Response, into: type[T]) -> T:
-    """Return what is read of the answer to a call, or raise what it says."""
+    """Return the decoded answer to a call, or raise its error."""
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         raise RetryAfterError(_pause(response))
     try:
@@ -217,7 +217,7 @@ def _pause(answer: httpx2.Response) -> float:
 
 
 def is_host_of(api_url: str, url: str) -> bool:
-    """Return whether a URL is of the host of the methods, or of one below it."""
+    """Return whether a URL has the host of the methods, or a host below it."""
     try:
         found, own = _origin(urlsplit(url)), _origin(urlsplit(api_url))
     except ValueError:

@@ -1,7 +1,8 @@
-"""What Slack tells of messages and buttons, as events of chat.
+"""Converts Slack's messages and button presses to chat events.
 
-A mention in a channel is told twice, as `message` and as `app_mention`: both give the same message,
-whose id is made of its channel and its time. What bots, edits and Slack itself write is not heard.
+Slack sends a mention in a channel twice, as `message` and as `app_mention`: both give the same
+message, whose id consists of its channel and its time. Messages of bots, edits, and Slack's own
+messages are ignored.
 """
 
 import re
@@ -16,14 +17,15 @@ from orchestrator.products.chat.slack.answers import Identity
 PLATFORM: Final = "slack"
 HEARD: Final = frozenset({"message", "app_mention"})
 SUBTYPES: Final = frozenset({"", "file_share", "me_message", "thread_broadcast"})
-"""The kinds of messages that people write; others are edits, deletions, and what Slack writes."""
+"""The kinds of messages that people write; others are edits, deletions, and Slack's own messages.
+"""
 LOST_FILES: Final = frozenset({"tombstone", "hidden_by_limit"})
-"""The modes of files that Slack shows no more."""
+"""The modes of files that Slack no longer shows."""
 _MARKUP: Final = re.compile(r"<([^<>\n]*)>")
 
 
 class SlackFile(msgspec.Struct, frozen=True):
-    """A file of a message, as far as we read it."""
+    """A file of a message, with the fields that are read here."""
 
     id: str = ""
     name: str | None = None
@@ -33,12 +35,12 @@ class SlackFile(msgspec.Struct, frozen=True):
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
-    """A message, or the mention in one, as far as we read it."""
+    """A message or its mention, with the fields that are read here."""
 
     type: str
     ts: str
     channel: str = ""
-    """A history is of one, and does not say it."""
+    """The channel; empty in a history, which belongs to one channel."""
     subtype: str | None = None
     channel_type: str | None = None
     user: str | None = None
@@ -55,7 +57,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
 
 
 class SlackUser(msgspec.Struct, frozen=True):
-    """The person who has pressed a button."""
+    """The person who pressed a button."""
 
     id: str
     name: str = ""
@@ -70,7 +72,7 @@ class SlackAction(msgspec.Struct, frozen=True):
 
 
 class SlackContainer(msgspec.Struct, frozen=True):
-    """Where the button is."""
+    """The place of the button."""
 
     type: str = ""
     channel_id: str = ""
@@ -85,7 +87,7 @@ class SlackPressed(msgspec.Struct, frozen=True):
 
 
 class SlackPress(msgspec.Struct, frozen=True):
-    """What is told of a button."""
+    """Slack's description of a button press."""
 
     type: str
     user: SlackUser
@@ -95,9 +97,9 @@ class SlackPress(msgspec.Struct, frozen=True):
 
 
 def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
-    """Return what a person has written, or None if it is not for us to hear.
+    """Convert a message of a person; return None if it is not for the bot.
 
-    The names of the user and of the channel are not told: they are looked up.
+    The names of the user and the channel are missing: they are looked up later.
     """
     if (
         (told.subtype or "") not in SUBTYPES
@@ -131,7 +133,7 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
     text = readable(told.text or "", own)
     if not text and not attachments:
         return None
-    # An answer to a message of a channel is its thread, so that is where the conversation is.
+    # An answer in a channel opens a thread, so the conversation is in this thread.
     thread = replied or ("" if told.is_private else told.ts)
     return IncomingMessage(
         id=f"{told.channel}:{told.ts}",
@@ -146,7 +148,7 @@ def message_of(told: SlackMessage, own: Identity) -> IncomingMessage | None:
 
 
 def press_of(told: SlackPress) -> ButtonPress | None:
-    """Return the press of a button, or None if it is none of ours."""
+    """Convert the press of a button; return None if the button is not ours."""
     where = told.container
     if told.type != "block_actions" or not where.channel_id or not told.actions:
         return None
@@ -165,14 +167,14 @@ def press_of(told: SlackPress) -> ButtonPress | None:
 
 
 def readable(text: str, own: Identity) -> str:
-    """Return the text of a message as its writer sees it, without a mention of us before it."""
+    """Return the text of a message as its writer sees it, without a leading mention of the bot."""
     text = text.strip().removeprefix(_mention(own)).strip()
     text = _MARKUP.sub(lambda found: _shown(found[1], own), text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def escaped(text: str) -> str:
-    """Return a text in which Slack finds no markup."""
+    """Escape a text, so that Slack finds no markup in it."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -181,7 +183,7 @@ def _mention(own: Identity) -> str:
 
 
 def _shown(markup: str, own: Identity) -> str:
-    """Return what Slack shows for a link, or for a mention of a person, channel or group."""
+    """Return the visible text of a link, or of a mention of a person, channel or group."""
     target, _, label = markup.partition("|")
     match target[:1]:
         case "@":

@@ -1,8 +1,8 @@
-"""The messages that were sent while we were away, at the addresses where sessions are held.
+"""Reads missed messages at the addresses with sessions.
 
-Slack tells of a message for some minutes only. So after a start, and after a connection was lost,
-the history of these addresses is read on from the last message that was heard; a message that
-Slack tells as well is heard once.
+Slack repeats a message only for some minutes. So after a start, and after a lost connection, the
+history of these addresses is read from the last message that was heard; a message that Slack also
+repeats is heard once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,12 @@ from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
 from orchestrator.products.chat.slack.events import PLATFORM, SlackMessage
 
 MOST_MESSAGES: Final = 200
-"""How many messages of an address are read."""
+"""The most messages that are read of an address."""
 OLDEST_DAYS: Final = 7
-"""An address in which nothing was heard for so long is not looked at."""
+"""The days of silence after which the history of an address is not read."""
 DAY: Final = 86_400
 GONE: Final = frozenset({"channel_not_found", "is_archived", "not_in_channel", "thread_not_found"})
-"""Where nothing can have been said to us."""
+"""The errors of a channel where the bot cannot have missed a message."""
 
 Hear: TypeAlias = Callable[[SlackMessage], Awaitable[None]]
 
@@ -36,12 +36,12 @@ class MessageList(msgspec.Struct, frozen=True):
 
 
 async def read_missed(api: SlackApi, inbox: Inbox, hear: Hear, *, now: float) -> None:
-    """Hear what was said after the last message that was heard at each address.
+    """Hear the messages after the last one that was heard at each address.
 
     Args:
         api: reads the history.
-        inbox: knows the addresses, and is told what cannot be read.
-        hear: hears a message, and returns when that is durable.
+        inbox: knows the addresses, and receives a report if one cannot be read.
+        hear: hears a message, and returns when it is durable.
         now: the time of day.
     """
     for address, anchor in (await inbox.last_anchors()).items():

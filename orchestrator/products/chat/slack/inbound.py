@@ -1,7 +1,7 @@
-"""What comes in from Slack, by request or by socket: checked, understood, named, and heard.
+"""Slack's requests and socket messages: checked, decoded, completed with names, and heard.
 
-It is acknowledged when the inbox has taken it. What can never be understood is acknowledged, too:
-Slack would send it again, and it would be no clearer.
+An event is acknowledged when the inbox has taken it. A malformed event is acknowledged too: Slack
+would only send it again.
 """
 
 import time
@@ -38,27 +38,27 @@ from orchestrator.products.chat.slack.signature import is_signed
 from orchestrator.products.chat.troubles import Troubles
 
 IDENTITY_SECONDS: Final = 2
-"""How long a request of Slack waits until we know who we are: Slack waits for three."""
+"""The seconds that a request waits until the bot knows its own identity; Slack waits for three."""
 NAME_SECONDS: Final = 1
-"""How long a message waits for the names of its writer and its channel."""
+"""The seconds that a message waits for the names of its writer and its channel."""
 MOST_NAMES: Final = 10_000
 EVENTS: Final = "events_api"
 INTERACTIVE: Final = "interactive"
 FORM: Final = "application/x-www-form-urlencoded"
 COMMAND_PREFIXES: Final = ("!", "/")
-"""After a mention a slash is a command, too."""
+"""The signs before a command; after a mention, a slash works too."""
 
 
 class EventKind(msgspec.Struct, frozen=True):
-    """What an event is about."""
+    """The kind of an event."""
 
     type: str = ""
     tokens: dict[str, list[str]] = {}
-    """Of `tokens_revoked`: those of bots, and those of people."""
+    """The revoked tokens of bots and of people, in a `tokens_revoked` event."""
 
 
 class EventRequest(msgspec.Struct, frozen=True):
-    """A request of the Events API, or what an envelope of it holds."""
+    """A request of the Events API, or the payload of its envelope."""
 
     type: str = ""
     challenge: str = ""
@@ -66,17 +66,17 @@ class EventRequest(msgspec.Struct, frozen=True):
 
 
 class Inbound:
-    """Gives to the inbox what Slack tells."""
+    """Gives Slack's events to the inbox."""
 
     def __init__(
         self, api: SlackApi, *, signing_secret: str = "", now: Callable[[], float] = time.time
     ) -> None:
-        """Hear later.
+        """Set up without a call.
 
         Args:
-            api: tells who we are, and how users and channels are called.
-            signing_secret: by which Slack signs its requests.
-            now: tells the time of day.
+            api: looks up the bot's identity, and the names of users and channels.
+            signing_secret: the secret that signs Slack's requests.
+            now: returns the time of day.
         """
         self._api = api
         self._signing_secret = signing_secret
@@ -87,7 +87,7 @@ class Inbound:
         self._names: dict[str, str] = {}
 
     async def identify(self, inbox: Inbox) -> None:
-        """Ask Slack who we are, until it says."""
+        """Ask Slack for the bot's identity, until it answers."""
         troubles = Troubles(inbox, PLATFORM)
         while not self._identified.is_set():
             try:
@@ -102,12 +102,12 @@ class Inbound:
         await trio.lowlevel.checkpoint()
 
     async def wait_removed(self) -> None:
-        """Wait until Slack says that the app is removed from the workspace, and raise."""
+        """Wait until Slack says that the app was removed from the workspace, and raise."""
         await self._removed.wait()
         raise RevokedError("the app was removed from the Slack workspace")
 
     async def answer(self, call: WebhookCall, inbox: Inbox) -> WebhookAnswer:
-        """Answer a request of Slack, when what it tells was heard."""
+        """Answer a request of Slack when its event has been heard."""
         await trio.lowlevel.checkpoint()
         secret, now = self._signing_secret, self._now()
         if not is_signed(secret, call.headers, call.body, now=now):
@@ -130,12 +130,12 @@ class Inbound:
         return WebhookAnswer()
 
     async def hear(self, kind: str, payload: bytes, inbox: Inbox) -> None:
-        """Hear what Slack tells, and return when it is durable.
+        """Hear an event of Slack, and return when it is durable.
 
         Args:
-            kind: `events_api` or `interactive`, as Socket Mode calls it; others are not heard.
-            payload: JSON.
-            inbox: takes it.
+            kind: `events_api` or `interactive`, as in Socket Mode; others are ignored.
+            payload: the JSON of the event.
+            inbox: receives the event.
         """
         await trio.lowlevel.checkpoint()
         event: IncomingMessage | ButtonPress | None = None
@@ -152,7 +152,7 @@ class Inbound:
             await inbox.receive(event)
 
     async def read_missed(self, inbox: Inbox) -> None:
-        """Hear what was said while we were away."""
+        """Hear the messages that were missed."""
 
         async def hear(told: SlackMessage) -> None:
             message = None if self._own is None else message_of(told, self._own)
@@ -164,7 +164,7 @@ class Inbound:
         await read_missed(self._api, inbox, hear, now=self._now())
 
     def _told(self, request: EventRequest) -> IncomingMessage | None:
-        """Return the message that an event is about, if it is about one that is heard."""
+        """Return the message of an event, if there is one to hear."""
         kind = msgspec.json.decode(request.event, type=EventKind)
         if kind.type == "app_uninstalled" or (
             kind.type == "tokens_revoked" and kind.tokens.get("bot")
@@ -176,7 +176,7 @@ class Inbound:
         return message_of(told, self._own)
 
     async def _named(self, message: IncomingMessage) -> IncomingMessage:
-        """Return a message with the names of its writer and its channel, if Slack tells them."""
+        """Return a message with the names of its writer and its channel, if they are known."""
         user, chat = message.user.id, message.address.chat
         with trio.move_on_after(NAME_SECONDS):
             await self._look_up(user, "users.info", UserInfo, user=user)
@@ -191,7 +191,7 @@ class Inbound:
     async def _look_up(
         self, id_: str, method: str, into: type[UserInfo] | type[ChannelInfo], **arguments: str
     ) -> None:
-        """Keep a name. Without the scope for it there is none, and that is kept, too."""
+        """Look up and keep a name. Without the scope for it, an empty name is kept."""
         await trio.lowlevel.checkpoint()
         if id_ in self._names:
             return
@@ -208,6 +208,6 @@ class Inbound:
 
 
 def _payload_of(body: bytes) -> bytes:
-    """Return what a request about a button has in the field `payload` of its form."""
+    """Return the form field `payload` of a request about a button."""
     fields = parse_qs(body.decode(errors="replace"))
     return fields.get("payload", [""])[0].encode()

@@ -1,7 +1,7 @@
-"""Markdown, as models write it, into Slack's rich text.
+"""Converts the Markdown of models to Slack's rich text.
 
-What Slack has no form for is shown as text: a table as lines of equal columns, a picture as a link
-to it. HTML is text. Only addresses of the web and of mail become links.
+Elements that Slack lacks are shown as text: a table as aligned lines, a picture as a link. HTML is
+text. Only web and mail addresses become links.
 """
 
 import re
@@ -15,17 +15,17 @@ from markdown_it.tree import SyntaxTreeNode
 from orchestrator.products.chat.slack.rich_text import Kind, Piece, RichText, Run, split_pieces
 
 DEEPEST: Final = 8
-"""How far Slack indents a list."""
+"""The deepest indentation of a list in Slack."""
 SCHEMES: Final = ("http://", "https://", "mailto:")
 RULE: Final = Run("―" * 12)
 STYLES: Final = {"strong": "bold", "em": "italic", "s": "strike"}
 _ADDRESS: Final = re.compile(r"https?://[^\s<>\"'\]}*~`]+")
 _BEHIND: Final = ".,;:!?_"
-"""Signs of a sentence that may follow an address."""
+"""The punctuation that may follow an address."""
 
 
 def rich_texts(markdown: str) -> list[RichText]:
-    """Return the messages that show a text, each short enough for Slack."""
+    """Return a text as messages, each short enough for Slack."""
     parser = MarkdownIt("commonmark", {"html": False})
     parser.enable(["table", "strikethrough"])
     tree = SyntaxTreeNode(parser.parse(markdown))
@@ -53,7 +53,7 @@ def _pieces(nodes: Sequence[SyntaxTreeNode]) -> Iterator[Piece]:
 
 
 def _items(list_: SyntaxTreeNode, indent: int) -> Iterator[Piece]:
-    """Yield the items of a list, those of the lists in it, and what else is in them."""
+    """Yield the items of a list, of its nested lists, and their other content."""
     kind: Kind = "ordered" if list_.type == "ordered_list" else "bullet"
     first = int(list_.attrs.get("start", 1))
     for number, item in enumerate(list_.children, first):
@@ -63,7 +63,7 @@ def _items(list_: SyntaxTreeNode, indent: int) -> Iterator[Piece]:
             if node.type in {"bullet_list", "ordered_list"}:
                 others += _items(node, min(indent + 1, DEEPEST))
             elif node.type == "paragraph" and not others:
-                # Further paragraphs of an item stay in it.
+                # Further paragraphs of an item stay in the item.
                 runs += [Run("\n")] * bool(runs) + [*_runs(node.children)]
             else:
                 others += _pieces([node])
@@ -73,7 +73,7 @@ def _items(list_: SyntaxTreeNode, indent: int) -> Iterator[Piece]:
 
 
 def _quote(node: SyntaxTreeNode) -> Piece:
-    """Return a quotation: Slack has no lists and no code in it, so they are its text."""
+    """Return a quotation. Slack allows no lists or code in it, so these become text."""
     runs: list[Run] = []
     for piece in _pieces(node.children):
         runs += [Run("\n")] * bool(runs)
@@ -88,7 +88,7 @@ def _quote(node: SyntaxTreeNode) -> Piece:
 
 
 def _table(node: SyntaxTreeNode) -> str:
-    """Return a table as lines: Slack shows them in letters of one width."""
+    """Return a table as lines for a font of one width."""
     rows = [
         ["".join(run.text for run in _runs(cell.children)) for cell in row.children]
         for part in node.children
@@ -130,7 +130,7 @@ def _link(text: str, url: str, styles: frozenset[str]) -> Run:
 
 
 def _with_links(run: Run) -> Iterator[Run]:
-    """Yield a text with the addresses in it as links, which Slack does not look for itself."""
+    """Yield a text with its addresses as links, since Slack does not find them itself."""
     at = 0
     for found in _ADDRESS.finditer(run.text):
         address = found[0].rstrip(_BEHIND)

@@ -1,8 +1,8 @@
-"""Slack as a chat platform: Events API or Socket Mode in, the Web API out.
+"""Slack as a chat platform: it hears by the Events API or Socket Mode, and sends by the Web API.
 
-A conversation in a channel is held in a thread; in a direct message, in the chat itself. What Slack
-sends is acknowledged when it was heard. Slack keeps the ids by which messages could be sent once to
-its own clients, so a message whose answer was lost is sent again, marked.
+A conversation in a channel has a thread; a direct message is itself the conversation. An event is
+acknowledged when it was heard. Slack allows message keys only to its own clients, so a message
+whose answer was lost is sent again, and marked.
 """
 
 import time
@@ -51,7 +51,7 @@ from orchestrator.products.chat.troubles import Troubles
 T = TypeVar("T")
 
 LARGEST_FILE: Final = 50_000_000
-"""Slack takes files of a gigabyte; ours are held in memory."""
+"""The largest file: Slack accepts a gigabyte, but the file must fit into memory."""
 STATUS_SECONDS: Final = 2
 LONGEST_SECTION: Final = 3_000
 LONGEST_LABEL: Final = 75
@@ -89,16 +89,16 @@ NO_BLOCKS: Final = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_bl
 MENDABLE: Final = frozenset(
     {"accesslimited", "missing_scope", "no_permission", "team_access_not_granted"}
 )
-"""What people can change: the message is sent when they have."""
+"""The problems that people can fix: the message is sent after they have."""
 NO_MESSAGE: Final = frozenset({"cant_update_message", "message_not_found"})
 
 
 class SlackPlatform:
-    """Slack, for one workspace."""
+    """One Slack workspace."""
 
     name = PLATFORM
     command_prefix = "!"
-    """Slack takes a message that begins with a slash for a command of its own."""
+    """The sign before a command; Slack reserves the slash for its own commands."""
     largest_download = LARGEST_FILE
     largest_upload = LARGEST_FILE
 
@@ -111,11 +111,11 @@ class SlackPlatform:
         has_requests: bool,
         has_socket: bool,
     ) -> None:
-        """Hear and send later.
+        """Set up without a connection.
 
         Args:
             api: calls Slack.
-            inbound: hears what Slack tells.
+            inbound: hears Slack's events.
             secrets: the tokens of the app, and its signing secret.
             has_requests: whether events come by the Events API.
             has_socket: whether events come by Socket Mode.
@@ -127,13 +127,13 @@ class SlackPlatform:
         self._has_socket = has_socket
         self._has_status = True
         self._directs: dict[str, str] = {}
-        """The direct messages of users who were written to by their own ids."""
+        """The direct-message channels of users who were addressed by their ids."""
 
     async def run(self, inbox: Inbox) -> None:
-        """Learn who we are, then hear events until Slack revokes the token."""
+        """Look up the bot's identity, then hear events until Slack revokes the token."""
         await self._inbound.identify(inbox)
         with raising_one_error():
-            # Owns the connections of Socket Mode, and what reads the history.
+            # Owns the connections of Socket Mode, and the task that reads the history.
             async with trio.open_nursery() as nursery:
 
                 def read_missed() -> None:
@@ -156,7 +156,7 @@ class SlackPlatform:
             raise RevokedError(str(exc)) from exc
 
     def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
-        """Return what answers the requests of the Events API, and of buttons."""
+        """Return the handlers of requests from the Events API and from buttons."""
         if not self._has_requests:
             return {}
 
@@ -166,13 +166,13 @@ class SlackPlatform:
         return {PATH: answer}
 
     def split(self, text: str) -> Sequence[TextPart]:
-        """Return a text in Markdown as messages of rich text."""
+        """Return a Markdown text as messages of rich text."""
         return [TextPart(it.plain, it) for it in rich_texts(text)]
 
     async def send(
         self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
     ) -> Sent:
-        """Send one message to a chat or a thread; what it answers is seen by its thread."""
+        """Send one message to a chat or a thread; the thread shows which message it answers."""
         del key, anchor
         rich = part.formatting
         if not isinstance(rich, RichText):
@@ -184,7 +184,7 @@ class SlackPlatform:
             return await self._post(address, rich.plain, [rich.block()])
 
     def address_of_answers(self, address: ChatAddress, message: str) -> ChatAddress:
-        """Return the thread below a message of a channel; a person answers beside it."""
+        """Return the thread below a message of a channel; in a direct message, the same address."""
         chat = self._directs.get(address.chat, address.chat)
         is_direct = chat.startswith("D")
         return ChatAddress(PLATFORM, chat, address.thread or ("" if is_direct else message))
@@ -214,7 +214,7 @@ class SlackPlatform:
             return await self._post(address, text, [*_sections(text), actions])
 
     async def close_buttons(self, address: ChatAddress, message: str, text: str) -> None:
-        """Replace the text of a message, and take its buttons away."""
+        """Replace the text of a message, and remove its buttons."""
         await trio.lowlevel.checkpoint()
         with _translating():
             try:
@@ -231,7 +231,7 @@ class SlackPlatform:
                     raise
 
     async def answer_press(self, press: ButtonPress, text: str) -> None:
-        """Tell the person who has pressed a button what came of it."""
+        """Tell the result of a press to the person who pressed."""
         with _translating():
             await self._api.call(
                 "chat.postEphemeral",
@@ -243,7 +243,9 @@ class SlackPlatform:
             )
 
     async def show_typing(self, address: ChatAddress) -> None:
-        """Show a status in a thread; Slack has none elsewhere, and takes it away with a message."""
+        """Show a status in a thread, which the next message removes; Slack has no status
+        elsewhere.
+        """
         await trio.lowlevel.checkpoint()
         if not (address.thread and self._has_status):
             return
@@ -258,11 +260,11 @@ class SlackPlatform:
                     status=STATUS,
                 )
             except SlackRefusedError as exc:
-                # An app that may not do it is not made to ask again.
+                # If the app may not show a status, do not try again.
                 self._has_status = exc.code in GONE | NO_THREAD
 
     async def download(self, attachment: Attachment) -> bytes:
-        """Fetch a file; where it is, Slack says anew each time."""
+        """Fetch a file, with a fresh URL from Slack."""
         with _translating():
             try:
                 file = await self._find_file(attachment)
@@ -282,7 +284,7 @@ class SlackPlatform:
     async def send_file(
         self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
     ) -> Sent:
-        """Send a file to a chat or a thread. It is seen when its upload is completed."""
+        """Send a file to a chat or a thread. People see it when its upload is completed."""
         del key, anchor
         with _translating(is_sent=False):
             file = await self._api.upload(name, content)
@@ -304,7 +306,7 @@ class SlackPlatform:
             text=escaped(text),
             blocks=blocks,
             thread_ts=address.thread or None,
-            # Slack fetches what it shows a preview of: a model could send secrets by an address.
+            # Slack fetches previewed pages: a model could leak secrets in a URL.
             unfurl_links=False,
             unfurl_media=False,
         )
@@ -313,7 +315,7 @@ class SlackPlatform:
         return Sent(answer.ts, changed)
 
     async def _call_with_less(self, method: str, into: type[T], **arguments: Any) -> tuple[T, str]:
-        """Call a method, again without what Slack refuses, and return what was left out."""
+        """Call a method without the arguments that Slack refuses; also return the omitted parts."""
         left_out: list[str] = []
         while True:
             await trio.lowlevel.checkpoint()
@@ -339,14 +341,14 @@ async def open_slack(
     url: str = API_URL,
     now: Callable[[], float] = time.time,
 ) -> AsyncGenerator[SlackPlatform]:
-    """Be connected to a workspace of Slack, as long as the block lasts.
+    """Connect to a Slack workspace for the duration of the block.
 
     Args:
-        token: that of the bot (`xoxb-…`).
-        app_token: that of the app (`xapp-…`): events come by Socket Mode.
-        signing_secret: that of the app: events come by requests, which it signs.
-        url: where Slack's methods are.
-        now: tells the time of day.
+        token: the token of the bot (`xoxb-…`).
+        app_token: the token of the app (`xapp-…`): events come by Socket Mode.
+        signing_secret: the secret of the app that signs requests: events come by the Events API.
+        url: the URL of Slack's methods.
+        now: returns the time of day.
     """
     async with open_slack_api(token, app_token=app_token, url=url) as api:
         yield SlackPlatform(
@@ -360,7 +362,7 @@ async def open_slack(
 
 @contextmanager
 def _translating(*, is_sent: bool = True) -> Generator[None]:
-    """Translate what Slack says. With `is_sent=False` nothing was shown to people so far."""
+    """Translate Slack's errors. With `is_sent=False`, no message was shown so far."""
     try:
         yield
     except SlackRefusedError as exc:

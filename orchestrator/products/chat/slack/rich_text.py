@@ -1,8 +1,7 @@
-"""Slack's rich text: what a message shows, as values.
+"""Slack's rich text as values.
 
-A text in it is literal, so no text of a model is markup, and none mentions a person or a channel.
-A long one is split between paragraphs, items and lines; a paragraph that is too long by itself,
-between words. Code stays code in each part.
+A text in it is literal, so no text of a model becomes markup or a mention. A long text is split
+between paragraphs, items and lines; a long paragraph, between words. Code stays code in each part.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,12 +11,12 @@ import attrs
 import msgspec
 
 LONGEST: Final = 4_000
-"""How many characters one message has: beyond, Slack recommends another one."""
+"""The most characters of a message, by Slack's recommendation."""
 LARGEST: Final = 10_000
-"""How many bytes the JSON of its block has: Slack refuses what has about 13,000."""
+"""The most bytes of a block's JSON; Slack refuses about 13,000."""
 BULLET: Final = "•"
 JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f\u20e3")
-"""Characters that make one sign of their neighbours."""
+"""Characters that join their neighbours into one visible character."""
 
 Json: TypeAlias = dict[str, Any]
 ITEMS: Final = frozenset({"bullet", "ordered"})
@@ -26,14 +25,14 @@ Kind: TypeAlias = Literal["section", "bullet", "ordered", "quote", "preformatted
 
 @attrs.frozen
 class Run:
-    """Characters of one style; with a URL, a link."""
+    """Characters of one style; a link if it has a URL."""
 
     text: str
     styles: frozenset[str] = frozenset()
     url: str = ""
 
     def element(self) -> Json:
-        """Return it as an element."""
+        """Return the run as an element."""
         found: Json = {"type": "text", "text": self.text}
         if self.url:
             found = {"type": "link", "url": self.url, "text": self.text}
@@ -49,9 +48,9 @@ class Piece:
     kind: Kind
     runs: tuple[Run, ...]
     indent: int = 0
-    """Of an item: how many lists it is in, without its own."""
+    """The number of lists around an item's own list."""
     number: int = 1
-    """Of an item."""
+    """The number of an item."""
 
     @property
     def text(self) -> str:
@@ -59,12 +58,12 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """How many bytes it adds to the JSON of a block, or a little less."""
+        """The bytes that the piece adds to the JSON of a block, or slightly less."""
         return 80 + len(msgspec.json.encode([run.element() for run in self.runs]))
 
     @property
     def plain(self) -> str:
-        """Return it without styles."""
+        """Return the piece without styles."""
         match self.kind:
             case "bullet":
                 return f"{'  ' * self.indent}{BULLET} {self.text}"
@@ -76,19 +75,19 @@ class Piece:
                 return self.text
 
     def fits(self) -> bool:
-        """Return whether one message can have it."""
+        """Return whether the piece fits into one message."""
         return len(self.plain) <= LONGEST and self.size <= LARGEST
 
 
 @attrs.frozen
 class RichText:
-    """What one message shows."""
+    """The content of one message."""
 
     pieces: tuple[Piece, ...]
 
     @property
     def plain(self) -> str:
-        """Return it without styles."""
+        """Return the message without styles."""
         lines: list[str] = []
         before: Piece | None = None
         for piece in self.pieces:
@@ -100,7 +99,7 @@ class RichText:
         return "\n".join(lines)
 
     def block(self) -> Json:
-        """Return it as a block."""
+        """Return the message as a block."""
         elements: list[Json] = []
         before: Piece | None = None
         for piece in self.pieces:
@@ -121,7 +120,7 @@ class RichText:
 
 
 def split_pieces(pieces: Sequence[Piece]) -> list[RichText]:
-    """Return the messages that show all pieces, in order."""
+    """Return the messages for all pieces, in order."""
     messages: list[RichText] = []
     held: list[Piece] = []
     length = size = 0
@@ -154,7 +153,7 @@ def _list_with(piece: Piece, item: Json) -> Json:
 
 
 def _cut(piece: Piece) -> Iterator[Piece]:
-    """Cut a piece until each one fits into a message."""
+    """Cut a piece until each part fits into a message."""
     while not piece.fits():
         first, rest = _halves(piece)
         yield first
@@ -163,7 +162,7 @@ def _cut(piece: Piece) -> Iterator[Piece]:
 
 
 def _halves(piece: Piece) -> tuple[Piece, Piece]:
-    """Return as much of a piece as fits into a message, and the rest of it."""
+    """Return as much of a piece as fits into a message, and the rest."""
     taken: list[Run] = []
     for at, run in enumerate(piece.runs):
         longer = attrs.evolve(piece, runs=(*taken, run))
@@ -171,7 +170,7 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
             taken.append(run)
             continue
         rest = piece.runs[at:]
-        # A link is not cut, unless it alone is longer than a message.
+        # A link is cut only if it alone is longer than a message.
         if not taken or (not run.url and len(run.text) > 1):
             room = _room(piece, taken, run)
             if room:
@@ -184,7 +183,7 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
 
 
 def _room(piece: Piece, taken: list[Run], run: Run) -> int:
-    """Return how many characters of a run fit behind those that are taken."""
+    """Return the number of characters of a run that fit after the runs already taken."""
     low, high = 0, len(run.text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -197,7 +196,7 @@ def _room(piece: Piece, taken: list[Run], run: Run) -> int:
 
 
 def _end_of_words(text: str, most: int) -> int:
-    """Return where to cut a text: behind a line, else behind a word, else between two signs."""
+    """Return where to cut a text: after a line, else after a word, else between two characters."""
     for mark in ("\n", " "):
         at = text.rfind(mark, most // 2, most)
         if at >= 0:

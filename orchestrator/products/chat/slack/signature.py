@@ -1,7 +1,7 @@
-"""The signature of Slack's requests: who sent them, and when.
+"""The signature of Slack's requests: it proves their sender and time.
 
-It is compared in constant time. A request that is older than five minutes is refused, so none that
-was overheard can be sent again later.
+Signatures are compared in constant time. A request older than five minutes is refused, so an
+intercepted request cannot be sent again later.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
-    """Return whether Slack has signed a request, and just now.
+    """Return whether Slack has signed a request within the last minutes.
 
     Args:
         secret: the signing secret of the app.
-        headers: those of the request, their names in lower case.
-        body: that of the request, as it came.
+        headers: the headers of the request, with names in lower case.
+        body: the unchanged body of the request.
         now: the time of day.
     """
     timestamp = headers.get(TIMESTAMP, "")
@@ -36,7 +36,7 @@ def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: floa
     if abs(now - int(timestamp)) > OLDEST_SECONDS:
         return False
     claimed = headers.get(SIGNATURE, "")
-    # What is not ASCII cannot be compared as text.
+    # Texts that are not ASCII cannot be compared as text.
     return hmac.compare_digest(
         sign(secret, timestamp, body).encode(), claimed.encode(errors="replace")
     )

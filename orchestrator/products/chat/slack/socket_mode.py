@@ -1,9 +1,9 @@
-"""Socket Mode: Slack's events over a WebSocket that we open, so that no address of ours is public.
+"""Socket Mode: Slack's events over a WebSocket that the bot opens, so it needs no public address.
 
-An envelope is acknowledged when what it holds was heard; those of one thread are heard in their
-order, those of others at once: Slack waits three seconds. It refreshes a connection every few hours
-and says so: the next one is opened while the old one still delivers. One that is lost, or answers
-no ping, is opened again, later and later.
+An envelope is acknowledged when it was heard. Envelopes of one thread are heard in order, those of
+other threads concurrently, since Slack waits three seconds. Slack refreshes a connection every few
+hours, and announces it: the next one is opened while the old one still delivers. A lost or silent
+connection is opened again, with growing pauses.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,16 +23,16 @@ from orchestrator.products.chat.websocket import SocketLostError, open_websocket
 PING_SECONDS: Final = 30
 PONG_SECONDS: Final = 10
 OLD_SECONDS: Final = 60
-"""How long a connection that Slack refreshes is read on."""
+"""The seconds that a refreshed connection is still read."""
 REFRESHED: Final = frozenset({"warning", "refresh_requested"})
-"""Why Slack takes a connection away, to give us another one."""
+"""The reasons for a refresh of a connection."""
 REASONS: Final = {
     "link_disabled": "Socket Mode is switched off for this app",
     "too_many_websockets": "this app has too many connections: ten are allowed",
 }
 
 Hear: TypeAlias = Callable[[str, bytes], Awaitable[None]]
-"""Hears the payload of an envelope of a type: `events_api` or `interactive`."""
+"""Hears the payload of an envelope; its type is `events_api` or `interactive`."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Envelope(msgspec.Struct, frozen=True):
     envelope_id: str = ""
     payload: msgspec.Raw = msgspec.Raw(b"null")
     reason: str = ""
-    """Of a `disconnect`."""
+    """The reason of a `disconnect`."""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -52,24 +52,24 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Payload(msgspec.Struct, frozen=True):
-    """What says which thread an envelope is about."""
+    """The fields of a payload that identify its thread."""
 
     event: _Event = _Event()
 
 
 class SocketMode:
-    """The connections of Socket Mode: mostly one, and two while Slack refreshes it."""
+    """The connections of Socket Mode: usually one, and two during a refresh."""
 
     def __init__(
         self, api: SlackApi, hear: Hear, troubles: Troubles, note_gap: Callable[[], None]
     ) -> None:
-        """Connect later: `run` does.
+        """Set up without a connection; `run` connects.
 
         Args:
             api: opens connections.
-            hear: hears what an envelope holds, and returns when that is durable.
-            troubles: tells the operator of connections that are lost.
-            note_gap: is called when it is connected after it was not.
+            hear: hears the payload of an envelope, and returns when it is durable.
+            troubles: tells the operator about lost connections.
+            note_gap: called when a connection is opened after a time without one.
         """
         self._api = api
         self._hear = hear
@@ -77,10 +77,10 @@ class SocketMode:
         self._note_gap = note_gap
         self._has_gap = True
         self._last: dict[tuple[str, str], trio.Event] = {}
-        """When the last envelope of a thread was heard."""
+        """Set when the last envelope of a thread was heard."""
 
     async def run(self) -> None:
-        """Be connected until it is cancelled.
+        """Stay connected until this is cancelled.
 
         Raises:
             SlackRefusedError: Slack opens no connection for this app.
@@ -101,7 +101,7 @@ class SocketMode:
                     await replaced.wait()
 
     async def _serve(self, url: str, replaced: trio.Event) -> None:
-        """Hear what one connection delivers, until it is closed."""
+        """Hear the envelopes of one connection until it is closed."""
         await trio.lowlevel.checkpoint()
         try:
             async with open_websocket(url) as socket:
@@ -139,7 +139,7 @@ class SocketMode:
                 nursery.cancel_scope.cancel(reason="the connection was refreshed")
 
     async def _take(self, socket: WebSocketConnection, envelope: Envelope) -> None:
-        """Hear an envelope after the one before it in its thread, and acknowledge it."""
+        """Hear an envelope after the previous one of its thread, and acknowledge it."""
         thread = _thread_of(envelope)
         before, heard = self._last.get(thread), trio.Event()
         self._last[thread] = heard
@@ -155,7 +155,7 @@ class SocketMode:
         try:
             await socket.send_message(acknowledgement.decode())
         except ConnectionClosed:
-            # Slack sends it again by the next connection, and it is known by then.
+            # Slack sends it again over the next connection, where it is recognized.
             await trio.lowlevel.checkpoint()
 
 
@@ -169,7 +169,7 @@ async def _ping_forever(socket: WebSocketConnection) -> None:
 
 
 def _read(message: str | bytes) -> Envelope:
-    """Return a message of Slack; what is none is of no type that is heard."""
+    """Decode a message of Slack; a malformed message gets a type that is ignored."""
     try:
         return msgspec.json.decode(message, type=Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -177,7 +177,7 @@ def _read(message: str | bytes) -> Envelope:
 
 
 def _thread_of(envelope: Envelope) -> tuple[str, str]:
-    """Return the thread that an envelope is about, or the chat with one person."""
+    """Return the thread of an envelope, or its direct message."""
     event = _Event()
     with suppress(msgspec.DecodeError):
         event = msgspec.json.decode(envelope.payload, type=_Payload).event
