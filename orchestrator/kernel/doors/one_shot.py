@@ -39,7 +39,7 @@ class Run(Generic[OutputT_co]):
     tree: Tree
     error: BaseException | None = attrs.field(default=None, eq=False)
     """The error that its agent raised in this process, if that ended it."""
-    _history: History | None = attrs.field(default=None, eq=False)
+    _history: History | None = attrs.field(default=None, eq=False, alias="history")
 
     def __repr__(self) -> str:
         ending = f"{self.outcome.ending}, {len(self.tree)} tasks"

@@ -31,7 +31,7 @@ class PairedState(SessionState, frozen=True):
     """The people who were paired."""
 
     NAME: ClassVar[str] = "paired"
-    users: Entries[str] = msgspec.field(default_factory=dict)
+    users: Entries[str] = msgspec.field(default_factory=dict[str, str | None])
     """Their names, by `PLATFORM:USER`."""
 
 

@@ -43,7 +43,7 @@ class ConversationState(SessionState, frozen=True):
     """The items of a conversation, and the response that is under way in it."""
 
     NAME: ClassVar[str] = "conversation"
-    items: Entries[dict[str, Any]] = msgspec.field(default_factory=dict)
+    items: Entries[dict[str, Any]] = msgspec.field(default_factory=dict[str, dict[str, Any] | None])
     """The items, by their numbers."""
     next: int = 0
     """The number of the next item: no number is used twice."""

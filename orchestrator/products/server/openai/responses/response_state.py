@@ -34,9 +34,9 @@ class ResponseState(SessionState, frozen=True):
     instructions: str | None = None
     system_instructions: str = ""
     """The system and developer messages of its conversation."""
-    tools: list[ResponseTool] = msgspec.field(default_factory=list)
+    tools: list[ResponseTool] = msgspec.field(default_factory=list[ResponseTool])
     tool_choice: str | dict[str, Any] = "auto"
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """The model settings that the agent applies."""
     text: TextConfig | None = None
     """The format of the answer; None is plain text."""
