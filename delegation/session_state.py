@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from orchestrator.delegation.errors import UnwritableFactError
+
 T = TypeVar("T")
 StateT = TypeVar("StateT", bound="SessionState")
 StateFields: TypeAlias = Mapping[str, Any]
@@ -43,8 +45,15 @@ def read_state(states: StoredStates, kind: type[StateT]) -> StateT:
 
 
 def as_json(value: object) -> Any:
-    """Return a value as it is after a round through JSON, so that a ledger is equal to its fold."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    """Return a value as JSON has it, as a ledger that is read from the journal has it.
+
+    Raises:
+        UnwritableFactError: JSON cannot carry it.
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        raise UnwritableFactError(f"a state holds what JSON cannot carry: {exc}") from exc
 
 
 def merge_changes(fields: StateFields, changes: StateFields) -> StateFields:

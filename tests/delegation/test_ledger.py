@@ -26,6 +26,7 @@ from orchestrator.delegation import (
     Reply,
     SessionId,
     TaskId,
+    UnwritableFactError,
     root_of,
 )
 from orchestrator.delegation.amounts import NOTHING, Amounts
@@ -640,6 +641,11 @@ def test_entries_of_a_state_are_added_and_removed_without_the_others(
     assert change.changes == {"drinks": {"1": None, "3": {"name": "coffee", "hot": True}}}
     drinks = ledger.sessions[S].state(OrderState).drinks
     assert drinks == {"2": Drink("milk", hot=False), "3": Drink("coffee")}
+
+
+def test_a_state_that_json_cannot_carry_is_refused_before_it_is_posted() -> None:
+    with pytest.raises(UnwritableFactError, match="a state holds what JSON cannot carry"):
+        change_state(S, OrderState, guest="\ud800")
 
 
 def test_states_of_several_products_change_apart(ledger: Ledger, tell: Tell) -> None:

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -53,13 +54,16 @@ from orchestrator.delegation import (
 from orchestrator.delegation.events import (
     Event,
     MessageReceived,
+    MetadataChanged,
     ModelAnswered,
     SessionOpened,
+    StateChanged,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
 )
 from orchestrator.delegation.session_context import bind_session
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.task import Ending
 from orchestrator.kernel.journal.fact_redaction import FactRedactor
 from orchestrator.products.history.replay.run import replay
@@ -691,6 +695,9 @@ def request(**more: Any) -> TaskRequest:
         ("1234", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
         ("postgres", TaskRequested(request(goal="g"), Mode.DETACHED, Reason.ASKED_TO_WAIT)),
         ("text", MessageReceived(SessionId("r_1"), "", (Part("text/plain", data=b"x"),))),
+        ("response", SessionOpened(SessionId("r_1"), "a", kind=SessionKind.RESPONSE)),
+        ("order", SessionOpened(SessionId("r_1"), "a", states={"order": {"orders": 7}})),
+        ("order", StateChanged(SessionId("r_1"), "order", {"orders": 7})),
     ],
     ids=lambda it: it if isinstance(it, str) else type(it).__name__,
 )
@@ -703,6 +710,24 @@ def test_a_short_secret_does_not_tear_facts_apart(secret: str, event: Event) -> 
 
     assert kept == event
     assert encoded == encode(event)
+
+
+def test_secrets_in_states_and_metadata_are_redacted() -> None:
+    redactor = FactRedactor(Redactor(["hunter2X9zQ"]))
+    session = SessionId("r_1")
+    said, kept = "I am hunter2X9zQ.", "I am ***."
+    states = {"order": {"guest": said, "drinks": {"1": {"name": said}}, "table": 7}}
+    opened = SessionOpened(session, "a", states=states, metadata={"note": said})
+
+    event, _ = redactor.encode(opened)
+
+    cleaned = {"guest": kept, "drinks": {"1": {"name": kept}}, "table": 7}
+    assert event == attrs.evolve(opened, states={"order": cleaned}, metadata={"note": kept})
+    change, encoded = redactor.encode(StateChanged(session, "order", states["order"]))
+    assert change == StateChanged(session, "order", cleaned)
+    assert encoded == encode(change)
+    changed, _ = redactor.encode(MetadataChanged(session, {"note": said}))
+    assert changed == MetadataChanged(session, {"note": kept})
 
 
 def test_fields_beside_an_id_are_redacted() -> None:

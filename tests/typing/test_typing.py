@@ -12,7 +12,7 @@ ROOT = HERE.parent.parent
 
 
 def files() -> list[Path]:
-    return [HERE / f"{it}.py" for it in ("joins", "outputs", "deps", "trees", "ways_in")]
+    return [HERE / f"{it}.py" for it in ("joins", "outputs", "deps", "states", "trees", "ways_in")]
 
 
 def refused() -> int:

@@ -51,6 +51,7 @@ UNREDACTED_FIELDS: Final = frozenset(
     [
         *("session", "task", "id", "call", "parent", "needs", "forked_from"),
         *("agent", "tool", "kind", "media_type", "version", "account", "host"),
+        "state",
         # Searched as a whole, with the message that has them.
         *("owner", "logprobs"),
     ]
@@ -148,7 +149,12 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
         was = getattr(value, field.name)
         if field.name in UNREDACTED_FIELDS:
             continue
-        now = _redacted(was, redactor)
+        if field.name == "states":
+            now: object = {name: _redacted_state(it, redactor) for name, it in was.items()}
+        elif field.name == "changes":
+            now = _redacted_state(was, redactor)
+        else:
+            now = _redacted(was, redactor)
         # Not all of a message is part of its equality; one that is the same is not copied.
         if now is not was and (now != was or attrs.has(type(now))):
             changed[field.name] = now
@@ -165,6 +171,11 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
         changed = {"data": {} if "data" in changed else value.data, "text": text}
     replace = msgspec.structs.replace if is_struct else attrs.evolve
     return replace(value, **changed)
+
+
+def _redacted_state(fields: Mapping[str, object], redactor: Redactor) -> Mapping[str, object]:
+    """Redact the values of a state; the names of its fields are words of our own."""
+    return {name: redactor.redact_tree(value) for name, value in fields.items()}
 
 
 def _redacted_file(data: bytes, redactor: Redactor) -> bytes:
