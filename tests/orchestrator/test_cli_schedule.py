@@ -70,7 +70,7 @@ from orchestrator.backends import journals_at
 from orchestrator.kernel.journal.journals import open_journal
 from orchestrator.composition import open_orchestrator
 from orchestrator.schedule import Scheduler
-from orchestrator.products.schedule.job_run import JOB
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.testing import CrashingJournal
 
 path, told, after = sys.argv[1:]
@@ -102,14 +102,14 @@ async def main() -> None:
             clock = lambda: 1_800_000_000 + (1 if any(scheduler.jobs()) else -0.05)
             services = orchestrator.sessions
             scheduler = Scheduler(services, agents, clock=clock)
-            kinds = {JOB: scheduler.deliver}
+            kinds = {SessionKind.JOB_RUN: scheduler.deliver}
             door = KeptDoor(services, agents, nursery, {"": push}, kinds=kinds)
             async with scheduler.open(door, None):
                 await door.resume_sessions()
                 try:
                     session = await door.find("r_1")
                 except UnknownIdError:
-                    session = door.open_conversation(agents["host"], {}, "r_1")
+                    session = door.open_conversation(agents["host"], "r_1")
                 if not (session.turns or session.mail):
                     message = UserMessage("Tea, please.")
                     door.receive(session, InboundRequest(agent=agents["host"], message=message))
