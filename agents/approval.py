@@ -74,13 +74,15 @@ class ApprovalRule:
         if not (has_type(self.tool, str) and self.tool):
             raise DefinitionError("a rule about approval names a tool, or '*' for all")
         if not (has_type(self.seconds, int, float) and 0 < self.seconds < math.inf):
-            raise self._definition_error(f"{self.seconds!r} seconds are no time to think")
+            raise self._definition_error(
+                f"seconds={self.seconds!r} must be more than 0, and finite"
+            )
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
-                raise self._definition_error(f"{name}={pattern!r} is no pattern; '*' is all")
+                raise self._definition_error(f"{name}={pattern!r} is not a pattern; '*' is all")
         if self.path is not None and not _is_workspace_pattern(self.path):
             raise self._definition_error(
-                f"no file is called {self.path!r}: say it from the workspace on, without"
+                f"no file is called {self.path!r}: write a path inside the workspace, without"
                 " '~', '.' and '..', such as 'docs/*'"
             )
 

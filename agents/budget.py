@@ -28,7 +28,7 @@ def _whole(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> N
     not_negative(instance, attribute, value)
     if value is not None and not isinstance(value, int):
         raise DefinitionError(
-            f"{type(instance).__name__}({attribute.name}={value}) is no whole number"
+            f"{type(instance).__name__}({attribute.name}={value}) is not a whole number"
         )
 
 

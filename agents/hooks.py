@@ -29,7 +29,7 @@ Changed: TypeAlias = T | None
 
 def _function(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if value is not None and not callable(value):
-        raise DefinitionError(f"Hooks({attribute.name}={value!r}) is no function")
+        raise DefinitionError(f"Hooks({attribute.name}={value!r}) is not a function")
 
 
 def _not_async(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:

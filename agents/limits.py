@@ -25,14 +25,15 @@ def _positive(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -
         raise _no_number(instance, attribute, value) from None
     if not is_time:
         raise DefinitionError(
-            f"{type(instance).__name__}({attribute.name}={value}) is no time; None is for ever"
+            f"{type(instance).__name__}({attribute.name}={value}) must be more than 0 seconds;"
+            " None is for ever"
         )
 
 
 def _no_number(
     instance: object, attribute: "attrs.Attribute[Any]", value: object
 ) -> DefinitionError:
-    return DefinitionError(f"{type(instance).__name__}({attribute.name}={value!r}) is no number")
+    return DefinitionError(f"{type(instance).__name__}({attribute.name}={value!r}) is not a number")
 
 
 @attrs.frozen(kw_only=True)

@@ -309,7 +309,7 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
         and all(has_type(it, TokenLogprob) for it in answer.logprobs)
     ):
         raise DefinitionError(
-            f"model {model.name!r} answered {answer!r}, which is no AssistantMessage of"
+            f"model {model.name!r} answered {answer!r}, which is not an AssistantMessage of"
             " text, calls, whole numbers and log probabilities of tokens"
         )
     calls = _with_own_ids(answer.calls, history) if answer.calls else answer.calls

@@ -169,10 +169,10 @@ def _refused_by_queue(
     if slots.is_paused(parent):
         return Refuse(
             f"no new tasks start here for now: a person has paused that. {slots.queued} wait, and"
-            f" no more than {ledger.rules.queue} may; none was started. Go on with what you have"
+            f" no more than {ledger.rules.queue} may; no task was started. Go on with what you have"
         )
     return Refuse(
         f"there is no free slot: {slots.in_use} tasks of this tree work now, {slots.queued} wait,"
-        f" and no more than {ledger.rules.queue} may wait; none was started. Ask for fewer,"
+        f" and no more than {ledger.rules.queue} may wait; no task was started. Ask for fewer,"
         " or again when some have ended"
     )

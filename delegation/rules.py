@@ -40,7 +40,7 @@ class Rules:
             try:
                 is_negative = number is not None and number < 0
             except TypeError:
-                raise DefinitionError(f"Rules({rule}={number!r}) is no number") from None
+                raise DefinitionError(f"Rules({rule}={number!r}) is not a number") from None
             if is_negative:
                 raise DefinitionError(f"Rules({rule}={number}) makes no sense")
         if self.depth > DEEPEST:

@@ -111,7 +111,7 @@ def job_id(name: str) -> JobId:
     """Return the id of a job by its name, or raise a `ScheduleError` if that is none."""
     if NAME.fullmatch(name) is None:
         raise ScheduleError(
-            f"{name!r} is no name for a job: up to 64 letters, digits, dots, - and _"
+            f"{name!r} is not a name for a job: up to 64 letters, digits, dots, - and _"
         )
     return JobId(name)
 
@@ -169,20 +169,21 @@ def _require_fields(text: str, schedule: str, place: ZoneInfo) -> None:
     count = len(schedule.split())
     if count != FIELDS:
         raise ScheduleError(
-            f"{text!r} is no schedule: it has {count} fields, and cron has five; write {_EXAMPLES}"
+            f"{text!r} is not a schedule: it has {count} fields, and cron has five; write"
+            f" {_EXAMPLES}"
         )
     try:
         Cron(schedule.upper(), place).next_after(0.0)
     except CronSimError as exc:
         raise ScheduleError(
-            f"{text!r} is no schedule: {str(exc).lower()}; write {_EXAMPLES}"
+            f"{text!r} is not a schedule: {str(exc).lower()}; write {_EXAMPLES}"
         ) from exc
 
 
 def duration(text: str) -> float:
     """Return the seconds of a text such as `90m` or `1h 30m`."""
     if _DURATION.fullmatch(text.strip().lower()) is None:
-        raise ScheduleError(f"{text!r} is no duration: write 30m, 2h or 1d 12h")
+        raise ScheduleError(f"{text!r} is not a duration: write 30m, 2h or 1d 12h")
     amounts = _AMOUNT.findall(text.lower())
     seconds = sum(float(number) * _UNITS[unit] for number, unit in amounts)
     if seconds > LONGEST:

@@ -101,7 +101,7 @@ async def open_orchestrator(
         journals = journals_at(journal, host=host.name)
     elif not hasattr(journal, "read_ledger"):
         raise DefinitionError(
-            f"{journal!r} is no journal: give the path of a file or a folder, ':memory:', the"
+            f"{journal!r} is not a journal: give the path of a file or a folder, ':memory:', the"
             " address of a database, or a Journal"
         )
     async with _opened(journal, journals, session) as opened:

@@ -78,8 +78,8 @@ def run_sync(
     if running := _running_library():
         package = "orchestrator" if running == "trio" else "orchestrator.asyncio"
         raise WrongLoopError(
-            f"{running} runs here, and `run_sync` would block it: take `from {package} import"
-            " open_orchestrator` and `await orchestrator.run(agent, goal)` of what that opens"
+            f"{running} runs here, and `run_sync` would block it: use `from {package} import"
+            " open_orchestrator`, and `await orchestrator.run(agent, goal)`"
         )
     return cast("Run[OutputT]", trio.run(main))
 

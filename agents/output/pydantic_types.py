@@ -178,7 +178,7 @@ def part_schema(type_: Any) -> dict[str, Any]:
     """
     if not isinstance(type_, _PartType):
         raise TypeError(
-            f"{getattr(type_, '__name__', type_)} is no type that JSON can be read as: use a"
+            f"{getattr(type_, '__name__', type_)} is not a type that JSON can be read as: use a"
             " dataclass, an attrs class, a msgspec.Struct, a TypedDict or a pydantic model"
         )
     import pydantic
@@ -242,7 +242,7 @@ def shown_part(value: object) -> Any:
 def _required_core(value: object) -> Any:
     # It would write other types in a form that is not read back as the same value.
     if not _is_pydantic(type(value)):
-        raise TypeError(f"{type(value).__name__} is no type that JSON can be made of")
+        raise TypeError(f"{type(value).__name__} is not a type that JSON can be made of")
     return sys.modules["pydantic_core"]
 
 

@@ -243,7 +243,7 @@ def _require_readable(name: str, input_type: Any) -> None:
         output_schema(input_type)
     except DefinitionError as exc:
         raise DefinitionError(
-            f"agent {name!r} takes what JSON cannot carry: {exc.__cause__}"
+            f"agent {name!r} has an input that JSON cannot carry: {exc.__cause__}"
         ) from exc
 
 

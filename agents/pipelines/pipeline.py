@@ -168,7 +168,7 @@ def in_sequence(first: Agent[Any, InputT], then: Agent[OutputT, Any]) -> Pipelin
     """Return two agents as one: the second gets the answer of the first."""
     if not is_agent(then):
         raise DefinitionError(
-            f"{then!r} cannot come after {first.name!r}: it is no agent; make one of a"
+            f"{then!r} cannot come after {first.name!r}: it is not an agent; make one of a"
             " function with @agent"
         )
     if problem := join_problem(first.output, input_of(then)):

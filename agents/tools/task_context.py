@@ -43,7 +43,7 @@ def current_task() -> TaskContext[Any]:
         return CURRENT_TASK.get()
     except LookupError:
         raise DefinitionError(
-            "a tool with a TaskContext runs in the turn of an agent, and none does here"
+            "a tool with a TaskContext runs in the turn of an agent, and no agent runs here"
         ) from None
 
 

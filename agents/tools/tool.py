@@ -206,7 +206,7 @@ def _tool_from(
 ) -> Tool:
     if isinstance(function, type | partial) or not hasattr(function, "__name__"):
         raise DefinitionError(
-            f"{function!r} cannot be a tool, because it is no function: write one with"
+            f"{function!r} cannot be a tool, because it is not a function: write one with"
             " type hints that calls it"
         )
     name = name if name is not None else function.__name__
@@ -275,7 +275,7 @@ def _require_valid(
             " give the function another name, or @tool(name=...)"
         )
     if timeout is not None and not (has_type(timeout, int, float) and timeout > 0):
-        raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is no time")
+        raise DefinitionError(f"tool {name!r}: its timeout of {timeout!r} s is not a time")
     if machine is not None and machine not in get_args(MachineUse):
         known = ", ".join(map(repr, get_args(MachineUse)))
         raise DefinitionError(f"tool {name!r}: machine={machine!r} must be one of {known}")

@@ -215,7 +215,7 @@ def _assignments(arguments: DelegateTask, most: float, default: str) -> Sequence
     if len(assignments) > most:
         raise ToolError(
             f"one call may ask for {most} tasks at most, and this one asks"
-            f" for {len(assignments)}; none was started"
+            f" for {len(assignments)}; no task was started"
         )
     return assignments
 
@@ -262,7 +262,7 @@ def _require_order(assignments: Sequence[Assignment]) -> None:
             count = "no task" if needed not in labels else "more than one task"
             raise ToolError(
                 f"depends_on names {needed!r}, and {count} of this call has that label;"
-                " none was started"
+                " no task was started"
             )
     order = TopologicalSorter(
         {
@@ -275,4 +275,4 @@ def _require_order(assignments: Sequence[Assignment]) -> None:
     except CycleError as exc:
         cycle: list[int] = exc.args[1]
         names = " -> ".join(labels[index] for index in reversed(cycle))
-        raise ToolError(f"these tasks wait for each other: {names}; none was started") from exc
+        raise ToolError(f"these tasks wait for each other: {names}; no task was started") from exc

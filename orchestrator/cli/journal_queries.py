@@ -209,7 +209,7 @@ def _find(journals: Journals, prefix: str) -> ListedSession:
         if it.id == prefix:
             return it
     if len(found.sessions) > 1:
-        raise CommandError(f"{len(found.sessions)} runs begin with {prefix!r}; say more of it")
+        raise CommandError(f"{len(found.sessions)} runs start with {prefix!r}; give more of the id")
     return found.sessions[0]
 
 

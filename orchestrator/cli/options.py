@@ -125,7 +125,7 @@ def with_instructions(agent: Agent[Any], instructions: str | None) -> Agent[Any]
         return agent
     if isinstance(agent, Pipeline) or not isinstance(agent.instructions, str):
         raise CommandError(
-            f"--instructions: those of {agent.name} are no text that could be added to"
+            f"--instructions: {agent.name} has no text that instructions could be added to"
         )
     texts = filter(None, (agent.instructions, instructions))
     return attrs.evolve(agent, instructions="\n\n".join(texts))
@@ -174,14 +174,14 @@ def require_writable(file: Path, journals: Journals) -> None:
     """Refuse an output file that cannot be written or is a journal, before any work is done."""
     if file.is_dir():
         raise CommandError(
-            f"{file} is a directory; say a file with -o, such as {file / 'run.html'}"
+            f"{file} is a directory; name a file with -o, such as {file / 'run.html'}"
         )
     if not file.parent.exists():
         raise CommandError(f"there is no directory {file.parent} to write {file.name} to")
     for name in journals.names() if file.exists() else ():
         journal = journals.store(name).file
         if journal is not None and journal.exists() and file.samefile(journal):
-            raise CommandError(f"{file} is the journal itself; say another file with -o")
+            raise CommandError(f"{file} is the journal itself; name another file with -o")
 
 
 def write_file(file: Path, text: str, *, private: bool = False, chosen: bool = True) -> None:

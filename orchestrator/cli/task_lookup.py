@@ -40,7 +40,7 @@ def task_in(tree: Tree, name: str) -> TaskId:
         return tree.root
     found = [] if not name else [task for task in tree if task.startswith(name)]
     if len(found) > 1:
-        raise CommandError(f"{len(found)} tasks begin with {name!r}; say more of it")
+        raise CommandError(f"{len(found)} tasks start with {name!r}; give more of the id")
     if not found:
         raise CommandError(
             f"run {tree.root} has no task {name!r};{_guess(tree, name)} see: orchestrator tree"

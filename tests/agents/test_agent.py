@@ -140,7 +140,7 @@ def test_an_invalid_limit_is_refused(limits: dict[str, Any]) -> None:
     ],
 )
 def test_a_limit_must_be_a_number(define: Callable[..., object], name: str) -> None:
-    with pytest.raises(DefinitionError, match=rf"\({name}='x'\) is no number"):
+    with pytest.raises(DefinitionError, match=rf"\({name}='x'\) is not a number"):
         define(**{name: "x"})
 
 

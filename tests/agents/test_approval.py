@@ -388,14 +388,14 @@ def test_a_file_rule_ignores_calls_without_a_path() -> None:
     [
         (lambda: confirm(""), "names a tool"),
         (lambda: confirm(7), "names a tool"),  # type: ignore[arg-type]
-        (lambda: confirm("x", seconds=0), "0 seconds are no time to think"),
-        (lambda: confirm("x", seconds=-1), "no time to think"),
-        (lambda: confirm("x", seconds=math.nan), "nan seconds"),
-        (lambda: confirm("x", seconds=math.inf), "inf seconds"),
-        (lambda: confirm("x", seconds="9"), "'9' seconds"),  # type: ignore[arg-type]
-        (lambda: deny("x", command=""), "command='' is no pattern; '\\*' is all"),
+        (lambda: confirm("x", seconds=0), "seconds=0 must be more than 0"),
+        (lambda: confirm("x", seconds=-1), "seconds=-1 must be more than 0"),
+        (lambda: confirm("x", seconds=math.nan), "seconds=nan must be"),
+        (lambda: confirm("x", seconds=math.inf), "seconds=inf must be"),
+        (lambda: confirm("x", seconds="9"), "seconds='9' must be"),  # type: ignore[arg-type]
+        (lambda: deny("x", command=""), "command='' is not a pattern; '\\*' is all"),
         (lambda: deny("x", command=["rm"]), "command=\\['rm'\\]"),  # type: ignore[arg-type]
-        (lambda: deny("x", path=" "), "path=' ' is no pattern"),
+        (lambda: deny("x", path=" "), "path=' ' is not a pattern"),
         (lambda: deny("x", path="./docs/*"), "no file is called './docs/\\*'"),
         (lambda: deny("x", path="docs/../*"), "without '~', '.' and '..'"),
         (lambda: deny("x", path="~/.ssh/*"), "no file is called"),

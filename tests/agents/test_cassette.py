@@ -389,9 +389,9 @@ async def test_an_empty_cassette_is_an_error(file: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b'{"request"', "line 2 is no exchange"),
-        (b'{"request": {}, "answer": 1}', "line 2 is no exchange"),
-        (b'"\xff"', "line 2 is no exchange"),
+        (b'{"request"', "line 2 is not an exchange"),
+        (b'{"request": {}, "answer": 1}', "line 2 is not an exchange"),
+        (b'"\xff"', "line 2 is not an exchange"),
         (b'{"request": {}}', "line 2 has no answer and no error"),
     ],
 )

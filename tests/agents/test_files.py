@@ -145,7 +145,7 @@ async def test_a_binary_file_is_refused_with_its_kind(
 
     output = await worker.refused(read_file, path="data")
 
-    assert output == f"data is no text that can be read here: it is {kind}"
+    assert output == f"data is not a text that can be read here: it is {kind}"
 
 
 async def test_no_page_of_a_private_key_is_read(tmp_path: Path, worker: Worker) -> None:

@@ -279,7 +279,7 @@ def test_a_local_model_refuses_a_missing_or_invalid_file(tmp_path: Path) -> None
 
     with pytest.raises(DefinitionError, match=r"there is no file nobody.gguf; after"):
         local_model("nobody.gguf")
-    with pytest.raises(DefinitionError, match=r"notes.txt is no GGUF file"):
+    with pytest.raises(DefinitionError, match=r"notes.txt is not a GGUF file"):
         local_model(str(text))
 
 

@@ -258,7 +258,7 @@ def test_functions_that_cannot_be_agents_are_refused() -> None:
         (silent, "has no return type"),
         (untyped, "'goal' has no type hint"),
         (variadic, "cannot be passed by name"),
-        (foreign, "takes what JSON cannot carry"),
+        (foreign, "has an input that JSON cannot carry"),
         (unwritable, "cannot be the output"),
         (MODEL, "async function"),
     ]
@@ -322,7 +322,7 @@ def test_a_sequence_has_the_input_of_its_first_and_the_output_of_its_last_agent(
 def test_only_an_agent_may_follow_in_a_sequence() -> None:
     not_an_agent: Any = len
 
-    with pytest.raises(DefinitionError, match="it is no agent"):
+    with pytest.raises(DefinitionError, match="it is not an agent"):
         Agent("a", model=MODEL) >> not_an_agent
 
 

@@ -495,7 +495,7 @@ class TestNotStarted:
     async def test_a_command_with_an_impossible_character_is_refused(
         self, commands: Commands, character: str
     ) -> None:
-        with pytest.raises(ToolError, match="holds a character that none can hold"):
+        with pytest.raises(ToolError, match="contains a character that is not allowed"):
             await commands.result(f"echo {character}")
 
     async def test_too_many_open_files_are_a_tool_error(self, commands: Commands) -> None:

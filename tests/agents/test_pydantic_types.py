@@ -287,7 +287,7 @@ def test_a_pipeline_takes_and_gives_types_of_pydantic() -> None:
 def test_a_type_that_no_library_reads_is_refused_in_a_sentence() -> None:
     class Opaque: ...
 
-    with pytest.raises(DefinitionError, match="Opaque is no type that JSON can be"):
+    with pytest.raises(DefinitionError, match="Opaque is not a type that JSON can be"):
         Agent("a", model="m", output=Opaque)
 
     @attrs.frozen

@@ -696,7 +696,7 @@ class Looking:
 @pytest.mark.parametrize("make", [tool, tool(name="look")])
 def test_a_value_that_is_not_a_function_is_refused(make: Any, not_a_function: object) -> None:
     """It has no type hints of its own, or no name."""
-    with pytest.raises(DefinitionError, match="is no function: write one"):
+    with pytest.raises(DefinitionError, match="is not a function: write one"):
         make(not_a_function)
 
 

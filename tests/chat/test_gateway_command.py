@@ -27,7 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("options", "complaint"),
     [
         ([], "say where people are: --telegram"),
-        (["--telegram", "--allow", "7"], "--allow 7 is no person: write PLATFORM:"),
+        (["--telegram", "--allow", "7"], "--allow 7 is not a person: write PLATFORM:"),
         (["--telegram", "--settings", "none.toml"], "none.toml cannot be read: No such"),
         (["--telegram", "--journal", "folder/"], "folder/"),
         (
@@ -50,7 +50,7 @@ def test_an_invalid_telegram_webhook_is_reported(
 ) -> None:
     url = "bot.example.org/telegram"
     assert run_command(["gateway", str(file), "--telegram-webhook", url]) == 2
-    assert "is no https:// address" in capsys.readouterr().err
+    assert "is not an https:// address" in capsys.readouterr().err
     monkeypatch.setenv("TELEGRAM_WEBHOOK_SECRET", "with a blank")
     url = f"https://{url}"
     assert run_command(["gateway", str(file), "--telegram-webhook", url]) == 2
@@ -125,8 +125,8 @@ def test_a_missing_slack_setting_is_reported(
     ("token", "complaint"),
     [
         (" ", "DISCORD_BOT_TOKEN is not set: https://discord.com/developers"),
-        ("a token", "DISCORD_BOT_TOKEN is no token of a bot"),
-        ("ü", "DISCORD_BOT_TOKEN is no token of a bot"),
+        ("a token", "DISCORD_BOT_TOKEN is not the token of a bot"),
+        ("ü", "DISCORD_BOT_TOKEN is not the token of a bot"),
     ],
 )
 def test_a_missing_discord_setting_is_reported(

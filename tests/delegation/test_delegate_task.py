@@ -387,7 +387,7 @@ async def test_a_batch_of_exactly_the_limit_is_allowed(memory: Memory) -> None:
         ),
         pytest.param(
             {"tasks": [{"goal": "a", "label": "a", "depends_on": ["a"]}]},
-            "these tasks wait for each other: a -> a; none was started",
+            "these tasks wait for each other: a -> a; no task was started",
             id="a task that needs itself",
         ),
         pytest.param(

@@ -248,7 +248,7 @@ def test_a_batch_is_admitted_whole_or_refused(
     verdict = decide(batch, ledger)
     assert isinstance(verdict, Refuse) is not is_let_in
     if isinstance(verdict, Refuse):
-        assert "none was started" in verdict.reason
+        assert "no task was started" in verdict.reason
 
 
 @pytest.mark.parametrize("rules", [Rules(live_tasks=1, queue=2)])

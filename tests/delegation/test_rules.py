@@ -21,7 +21,7 @@ def test_a_negative_rule_is_refused(limit: str) -> None:
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_limit_is_a_number(limit: str) -> None:
     wrong: dict[str, Any] = {limit: "x"}
-    with pytest.raises(DefinitionError, match=rf"Rules\({limit}='x'\) is no number"):
+    with pytest.raises(DefinitionError, match=rf"Rules\({limit}='x'\) is not a number"):
         Rules(**wrong)
 
 

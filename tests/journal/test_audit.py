@@ -160,7 +160,7 @@ def test_an_invalid_audit_head_is_refused(
     journal: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     assert run_command(["audit", "--anchor", text, "--journal", str(journal)]) == 2
-    assert "is no head of an audit" in capsys.readouterr().err
+    assert "is not the head of an audit" in capsys.readouterr().err
 
 
 def test_the_audit_is_shown_as_a_table_as_json_and_as_lines(

@@ -104,7 +104,7 @@ print(*sys.modules)
         (lambda: McpCommand("a", []), "a program and its arguments"),
         (lambda: McpCommand("a", "npx server"), "must be a list of texts"),
         (lambda: McpCommand("a", ["x"], env={"A B": "1"}), "name of a variable"),
-        (lambda: McpCommand("a", ["x"], timeout=0), "is no time"),
+        (lambda: McpCommand("a", ["x"], timeout=0), "is not a time"),
         (lambda: McpUrl("a", "ftp://x"), "must begin with https"),
         (lambda: McpUrl("a", "http://u:secret@x/"), "has a password in it"),
         (lambda: McpUrl("a", "http://x/", headers={"a:b": "c"}), "name of a header"),

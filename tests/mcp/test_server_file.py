@@ -63,7 +63,7 @@ def test_the_file_that_users_have_is_read(tmp_path: Path) -> None:
         ({"a": {"type": "sse", "url": "http://x"}}, "streamable HTTP"),
         ({"a": {"command": 5}}, "a program and its arguments"),
         ({"a": {"command": "x", "args": ["${TOKEN}"]}}, "values of 'env'"),
-        ({"a": {"url": "http://x", "timeout": "long"}}, "is no time"),
+        ({"a": {"url": "http://x", "timeout": "long"}}, "is not a time"),
         ({"a b": {"command": "x"}, "a.b": {"command": "y"}}, "two servers"),
     ],
 )

@@ -111,7 +111,7 @@ async def test_a_server_without_its_login_is_marked(shell: Shell) -> None:
     [
         ("mcp test nope", "there are: gone, tracker"),
         ("mcp login gone", "is a command"),
-        ("mcp login tracker --port 99999", "is no port"),
+        ("mcp login tracker --port 99999", "is not a port"),
         ("mcp login ws://tracker.example.org", "must begin with https://"),
         ("mcp list --file none.json", "cannot be read"),
     ],

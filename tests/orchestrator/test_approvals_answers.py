@@ -196,7 +196,7 @@ async def test_an_answer_to_an_unknown_question_is_refused() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         with pytest.raises(UnknownIdError, match="no approval 'a_0' to answer"):
             await orchestrator.answer("a_0", "once")
-        with pytest.raises(ValueError, match=r"'yes' is no answer; there are: once, task"):
+        with pytest.raises(ValueError, match=r"'yes' is not an answer; there are: once, task"):
             await orchestrator.answer("a_0", "yes")
 
 

@@ -248,5 +248,5 @@ async def test_a_session_at_rest_can_be_closed_while_others_are_forgotten(
 
 @pytest.mark.parametrize("patience", ["quiet", "stalled", "stalled_in_tool"])
 def test_a_patience_of_zero_is_refused(patience: str) -> None:
-    with pytest.raises(ValueError, match="is no time; None is for ever"):
+    with pytest.raises(ValueError, match="must be more than 0 seconds; None is for ever"):
         Patience(**{patience: 0})

@@ -577,8 +577,8 @@ ANY: Any = orchestrator
     ("define", "problem"),
     [
         (lambda a: ANY.map_each(a, limit=0), "map_each: limit is 0; it must be 1 or more"),
-        (lambda a: ANY.map_each(a, limit="5"), "which is no number"),
-        (lambda _: ANY.map_each(len), "is no agent"),
+        (lambda a: ANY.map_each(a, limit="5"), "which is not a number"),
+        (lambda _: ANY.map_each(len), "is not an agent"),
         (lambda _: ANY.parallel(), "parallel needs 1 agent at least"),
         (ANY.race, "race needs 2 agents at least"),
         (lambda a: ANY.parallel(a, a).quorum(3), "asks 2 agents only"),
@@ -597,11 +597,11 @@ ANY: Any = orchestrator
         (lambda a: ANY.refine(ANY.map_each(a), until=len), "must take text"),
         (lambda a: ANY.route("a", {"a": a}), "neither a function nor an agent"),
         (lambda _: ANY.route(len, {}), "route needs 1 agent at least"),
-        (lambda _: ANY.route(len, {"a": "b"}), "is no agent"),
+        (lambda _: ANY.route(len, {"a": "b"}), "is not an agent"),
         (lambda a: ANY.map_reduce(a, a, at_once=1), "at_once is 1; it must be 2 or more"),
         (
             lambda a: ANY.map_reduce(a, Agent("m", model=a.model, output=int), at_once=2),
-            "must give what 'echo' gives",
+            "must have the output type of 'echo'",
         ),
     ],
 )

@@ -398,7 +398,7 @@ async def test_a_watcher_notices_that_the_process_has_left(tmp_path: Path) -> No
         (b'{"do": "cancel", "task": "../../etc"}\n', "there is no task"),
         (b'{"do": "steer", "task": "t_none", "text": "x"}\n', "there is no task"),
         (b'{"do": "answer", "approval": "a", "answer": "once"}\n', "no approval 'a'"),
-        (b'{"do": "answer", "approval": "a", "answer": "maybe"}\n', "is no answer"),
+        (b'{"do": "answer", "approval": "a", "answer": "maybe"}\n', "is not an answer"),
         (b'{"do": "subscribe", "after": "all"}\n', "Expected `int`"),
         (b'{"do":"steer","task":"' + b"x" * LONGEST_LINE + b'"}\n', "65536 bytes"),
         (b"[" * 60_000 + b"\n", ""),

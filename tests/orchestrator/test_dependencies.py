@@ -364,7 +364,7 @@ async def test_a_batch_with_impossible_dependencies_starts_no_task(
     reply, tree = await finish(batch(*tasks, background=background), model)
 
     assert problem in reply
-    assert "none was started" in reply
+    assert "no task was started" in reply
     assert (len(tree), model.briefs) == (1, {})
 
 

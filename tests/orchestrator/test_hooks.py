@@ -196,7 +196,7 @@ def test_an_invalid_hook_is_refused() -> None:
     async def change_later(*_: object) -> None:
         await trio.lowlevel.checkpoint()
 
-    with pytest.raises(DefinitionError, match=r"Hooks\(after_tool=5\) is no function"):
+    with pytest.raises(DefinitionError, match=r"Hooks\(after_tool=5\) is not a function"):
         Hooks(after_tool=5)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="must not be async"):
         Hooks(after_model=change_later)  # type: ignore[arg-type]

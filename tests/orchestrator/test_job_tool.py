@@ -209,14 +209,14 @@ async def test_jobs_are_listed_changed_and_removed_in_their_own_session_alone() 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"name": "a b"}, "no name for a job"),
-        ({"name": ""}, "no name for a job"),
+        ({"name": "a b"}, "not a name for a job"),
+        ({"name": ""}, "not a name for a job"),
         ({"schedule": "* * * *"}, "4 fields"),
-        ({"schedule": "whenever"}, "no schedule"),
+        ({"schedule": "whenever"}, "not a schedule"),
         ({"schedule": "every 10s"}, "too often"),
         ({"schedule": "in 10s"}, "too soon: a minute is the least"),
-        ({"schedule": "in a while"}, "no duration"),
-        ({"schedule": "in"}, "no duration"),
+        ({"schedule": "in a while"}, "not a duration"),
+        ({"schedule": "in"}, "not a duration"),
         ({"schedule": "in 99999999999w"}, "ten years are the most"),
         ({"schedule": "every 1000000000000000000000w"}, "ten years are the most"),
         ({"schedule": "2020-01-01T00:00"}, "is over"),
@@ -267,7 +267,7 @@ async def test_a_job_without_a_reachable_target_is_refused() -> None:
     alone = Harness()
     await alone.run(agent, "Go.")
     [answer] = job_answers(alone)
-    assert "no process begins jobs here" in answer
+    assert "no process starts jobs here" in answer
     assert harness.facts(JobSet) == alone.facts(JobSet) == []
 
 

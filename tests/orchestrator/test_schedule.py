@@ -188,7 +188,7 @@ async def test_an_edit_during_a_run_drops_the_old_schedule() -> None:
         scheduler.edit("writer", JobEdit(schedule="30 10 * * *", zone="UTC"))
         with pytest.raises(DefinitionError, match="which is for jobs of a session"):
             scheduler.edit("writer", JobEdit(deliver=("origin",)))
-        with pytest.raises(DefinitionError, match="no duration"):
+        with pytest.raises(DefinitionError, match="not a duration"):
             scheduler.edit("writer", JobEdit(catch_up="soon"))
         with pytest.raises(UnknownIdError, match="there is no job"):
             scheduler.edit("reader", JobEdit(goal="Read."))
@@ -307,8 +307,8 @@ async def test_a_job_without_its_model_is_skipped_and_others_start() -> None:
         (brief("* * * *"), "job 'writer': .* 4 fields"),
         (brief("in 30m"), "with every start of the program"),
         (brief(zone="Mars"), "no time zone"),
-        (brief(catch_up="soon"), "no duration"),
-        (brief(name="a b"), "is no name for a job"),
+        (brief(catch_up="soon"), "not a duration"),
+        (brief(name="a b"), "is not a name for a job"),
         (brief(deliver="pigeon:7"), r"'pigeon:7', which is unknown; .* file:"),
         (brief(deliver="file:"), "which is unknown"),
         (brief(deliver="origin"), "which is for jobs of a session"),

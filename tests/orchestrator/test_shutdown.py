@@ -119,7 +119,7 @@ async def test_a_draining_orchestrator_starts_no_new_work() -> None:
         async with orchestrator.open_session(agent) as session:
             assert await orchestrator.drain(0)
 
-            with pytest.raises(ClosedError, match="is stopping and begins nothing new"):
+            with pytest.raises(ClosedError, match="is stopping and starts no new work"):
                 await session.ask("go")
             with pytest.raises(ClosedError, match="is stopping"):
                 await orchestrator.run(agent, "go")

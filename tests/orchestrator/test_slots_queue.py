@@ -29,7 +29,7 @@ async def test_without_a_queue_a_task_without_a_slot_is_refused_and_the_model_co
     finished = await run_under(agent, live_children=2, queue=0)
 
     assert "there is no free slot" in read[0]
-    assert "none was started" in read[0]
+    assert "no task was started" in read[0]
     assert finished.output == "end"
     assert finished.tree.counts() == {"succeeded": 3}
     assert sorted(counter.goals) == goals(2)

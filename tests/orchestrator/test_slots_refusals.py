@@ -67,7 +67,7 @@ async def test_too_many_in_one_call_are_refused_as_a_whole() -> None:
     finished = await run_under(agent, children_per_call=3)
 
     assert read == [
-        "one call may ask for 3 tasks at most, and this one asks for 4; none was started"
+        "one call may ask for 3 tasks at most, and this one asks for 4; no task was started"
     ]
     assert finished.tree.counts() == {"succeeded": 4}
     assert sorted(counter.goals) == goals(3)

@@ -104,13 +104,13 @@ async def test_a_value_that_is_not_an_agent_is_refused_with_a_sentence() -> None
                 partial(opened.fork, wrong, "r_1", task="/greeter"),
             ]
             for call in calls:
-                with pytest.raises(DefinitionError, match="is no agent"):
+                with pytest.raises(DefinitionError, match="is not an agent"):
                     await call()
 
 
 async def test_a_value_that_is_not_a_journal_is_refused_with_a_sentence() -> None:
     wrong: Any = 3
-    with pytest.raises(DefinitionError, match="3 is no journal"):
+    with pytest.raises(DefinitionError, match="3 is not a journal"):
         await open_orchestrator(wrong).__aenter__()
 
 

@@ -246,7 +246,7 @@ def test_the_command_writes_to_the_given_path(shell: Shell) -> None:
     ("arguments", "words"),
     [
         (["nobody"], "there is no run 'nobody'; see: orchestrator runs"),
-        (["-o", "."], "is a directory; say a file with -o"),
+        (["-o", "."], "is a directory; name a file with -o"),
         (["-o", "no/where.html"], "there is no directory no"),
         (["-o", "state/journal.db"], "is the journal itself"),
         (["-o", "/proc/run.html"], "/proc/run.html cannot be written"),

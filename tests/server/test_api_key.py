@@ -113,7 +113,7 @@ def test_is_loopback_recognizes_addresses_of_this_machine() -> None:
         (["agents_file.py", "--webhook", "ftp://user:pw@host/"], "--webhook is not a URL"),
         (["agents_file.py", "--grace", "-1"], "--grace is -1"),
         (["agents_file.py", "--body-limit", "0"], "--body-limit is 0"),
-        (["agents_file.py", "--workspace", "no_folder"], "is no folder"),
+        (["agents_file.py", "--workspace", "no_folder"], "is not a folder"),
     ],
 )
 def test_a_setup_error_is_reported_in_one_sentence(

@@ -220,7 +220,7 @@ def _arguments(call: _CallDraft) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise UnusableAnswerError(
             Failure.MALFORMED,
-            f"gave a call of {call.name!r} whose arguments are no JSON object ({exc}):"
+            f"gave a call of {call.name!r} whose arguments are not a JSON object ({exc}):"
             f" {text[:SHOWN_OF_ARGUMENTS]}",
         ) from exc
     return arguments or {}

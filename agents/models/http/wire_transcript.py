@@ -225,7 +225,7 @@ def text_of(part: Part) -> str:
     try:
         text = part.data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise unsendable(part, "its text is no UTF-8; send it in that encoding") from exc
+        raise unsendable(part, "its text is not UTF-8; send it in that encoding") from exc
     return text if text.strip() else NOTHING
 
 

@@ -266,7 +266,7 @@ def _check(name: str, path: Path) -> None:
         )
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
-            raise DefinitionError(f"model {name!r}: {path} is no GGUF file")
+            raise DefinitionError(f"model {name!r}: {path} is not a GGUF file")
 
 
 def _weights_of_smollm2() -> Path:

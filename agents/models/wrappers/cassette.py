@@ -201,7 +201,7 @@ def _read(file: Path) -> dict[bytes, deque[_Outcome]]:
         try:
             exchange = msgspec.json.decode(line, type=_Exchange)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise CassetteError(file, f"line {number} is no exchange: {exc}") from exc
+            raise CassetteError(file, f"line {number} is not an exchange: {exc}") from exc
         if (outcome := exchange.answer or exchange.error) is None:
             raise CassetteError(file, f"line {number} has no answer and no error")
         exchanges.setdefault(_key(exchange.request), deque()).append(outcome)

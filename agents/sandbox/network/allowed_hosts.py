@@ -91,7 +91,7 @@ class HostRule:
             raise DefinitionError(_problem(entry, "no name is below an address"))
         if "." not in name and port is None and not (is_address or below or host == ANY):
             raise DefinitionError(
-                _problem(entry, f"{name!r} is no alias; a name of one word needs its port")
+                _problem(entry, f"{name!r} is not an alias; a name of one word needs its port")
             )
         is_service = (port is not None or is_address) and not host.startswith(ANY)
         return cls(f"{below}{name}", port, is_service and text == entry)
@@ -163,7 +163,7 @@ class AllowedHosts:
         entries = tuple(entries)
         for entry in entries:
             if not has_type(entry, str):
-                raise DefinitionError(_problem(entry, "it is no text"))
+                raise DefinitionError(_problem(entry, "it is not text"))
         names = [name for entry in entries for name in ALIASES.get(entry, (entry,))]
         return cls(tuple(dict.fromkeys(map(HostRule.parse, names))))
 
@@ -190,13 +190,13 @@ def split_port(text: str) -> tuple[str, int | None]:
     """
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None:
-        raise ValueError("it is no host, and no host:port")
+        raise ValueError("it is not a host or host:port")
     host = found["address"] or found["host"]
     if found["port"] is None:
         return host, None
     port = int(found["port"])
     if not 0 < port < 65536:
-        raise ValueError(f"{port} is no port")
+        raise ValueError(f"{port} is not a port")
     return host, port
 
 
@@ -211,7 +211,7 @@ def normal_host(host: str) -> str:
     name = host if host.isascii() else host.encode("idna").decode()
     name = name.lower().removesuffix(".")
     if len(name) > _MAX_NAME or _NAME.fullmatch(name) is None:
-        raise ValueError(f"{host!r} is no name of a host")
+        raise ValueError(f"{host!r} is not the name of a host")
     return name
 
 

@@ -207,8 +207,8 @@ class NetworkProxy:
         if not permitted:
             raise _Refused(
                 HTTPStatus.FORBIDDEN,
-                f"{target.host} leads to {found[0]}, which is no address of the internet, but of"
-                " this machine or its network. The agent may be allowed to reach it by"
+                f"{target.host} leads to {found[0]}, which is not an address of the internet, but"
+                " of this machine or its network. The agent may be allowed to reach it by"
                 f' Sandbox(network=[..., "{target}"])',
                 reason=f"{target} leads to a private address",
             )

@@ -75,7 +75,7 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) 
         with entry.open_file() as (descriptor, status):
             if (kind := binary_kind(read_head(descriptor))) is not None:
                 raise ToolError(
-                    f"{escape_unprintable(entry.path)} is no text that can be read here: it"
+                    f"{escape_unprintable(entry.path)} is not a text that can be read here: it"
                     f" is {kind} of {status.st_size:,} bytes"
                 )
             contents = FileReader(descriptor, status)

@@ -209,7 +209,7 @@ def _compile(pattern: str) -> Callable[[str], bool]:
         ).is_valid
     except (jsonschema_rs.ValidationError, ValueError) as exc:
         raise ToolError(
-            f"{escape_unprintable(pattern)!r} is no regular expression that can be used"
+            f"{escape_unprintable(pattern)!r} is not a regular expression that can be used"
             " here: it has no look-around and no back-references, is not very long when its"
             " repetitions are written out, and has a backslash before each ( [ {"
             " that stands for itself"

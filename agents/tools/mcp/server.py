@@ -87,7 +87,7 @@ class _McpServer:
         for field in ("timeout", "connect_timeout"):
             seconds = getattr(self, field)
             if not (has_type(seconds, int, float) and seconds > 0):
-                raise self.error(f"its {field} of {seconds!r} s is no time")
+                raise self.error(f"its {field} of {seconds!r} s is not a time")
         for field in ("roots", "sampling", "elicitation"):
             if not has_type(getattr(self, field), bool):
                 raise self.error(f"its {field} must be True or False")
@@ -129,7 +129,7 @@ class McpCommand(_McpServer):
         if not self.command or not all(has_type(it, str) for it in self.command):
             raise self.error("its command must be a program and its arguments")
         if not self.command[0].strip() or any("\0" in it for it in self.command):
-            raise self.error("its command has no program, or a character that none can")
+            raise self.error("its command has no program, or contains NUL")
         for name, value in self.env.items():
             if not has_type(name, str) or not _VARIABLE_NAME.fullmatch(name):
                 raise self.error(f"{name!r} cannot be the name of a variable")

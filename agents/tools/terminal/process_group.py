@@ -459,8 +459,8 @@ def _start_errors(command: str, cwd: Path) -> Generator[None]:
         raise ToolError(_start_error(exc, command, cwd)) from exc
     except ValueError as exc:
         raise ToolError(
-            "the command was not started: it, its folder or its environment holds a character"
-            f" that none can hold ({exc})"
+            "the command was not started: it, its folder or its environment contains a"
+            f" character that is not allowed ({exc})"
         ) from exc
 
 

@@ -179,7 +179,7 @@ def read_rules(file: Path | None, allow: Sequence[str]) -> "GatewaySettings":
 
     for user in allow:
         if not all(user.partition(":")):
-            raise CommandError(f"--allow {user} is no person: write PLATFORM:USER_ID")
+            raise CommandError(f"--allow {user} is not a person: write PLATFORM:USER_ID")
     found = GatewaySettings() if file is None else read_settings(file)
     return msgspec.structs.replace(found, allow=(*found.allow, *allow))
 
@@ -236,7 +236,7 @@ def telegram_platform(
     webhook = None
     if webhook_url is not None:
         if not webhook_url.startswith("https://"):
-            raise CommandError("--telegram-webhook is no https:// address")
+            raise CommandError("--telegram-webhook is not an https:// address")
         secret = environ.get(TELEGRAM_SECRET) or token_urlsafe(32)
         if re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret) is None:
             raise CommandError(
@@ -257,7 +257,7 @@ def discord_platform(
     advice = "https://discord.com/developers/applications has one for each bot"
     token = secret_of(environ, DISCORD_TOKEN, advice)
     if re.fullmatch(r"[\w.+/=-]+", token, re.ASCII) is None:
-        raise CommandError(f"{DISCORD_TOKEN} is no token of a bot: {advice}")
+        raise CommandError(f"{DISCORD_TOKEN} is not the token of a bot: {advice}")
     return open_discord(
         token,
         session_file=journal.with_name(f"{journal.name}{DISCORD_SUFFIX}"),

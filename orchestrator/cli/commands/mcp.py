@@ -56,7 +56,7 @@ def speak(
         workspace: The folder that tools work in; by default this one.
     """
     if workspace is not None and not workspace.is_dir():
-        raise CommandError(f"--workspace {workspace} is no folder")
+        raise CommandError(f"--workspace {workspace} is not a folder")
     try:
         # Imported late: the SDK is an extra, and slow to import.
         from orchestrator.products.mcp.server.local_caller import open_local_caller

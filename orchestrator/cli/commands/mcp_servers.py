@@ -79,7 +79,7 @@ def login(
             registering it.
     """
     if not 0 <= port < 65_536:
-        raise CommandError(f"--port {port} is no port: 1 to 65535, or 0 for any")
+        raise CommandError(f"--port {port} is not a port: 1 to 65535, or 0 for any")
     target = _url_of(server, file)
     _require_sdk()
     # Imported late: the SDK is an extra, and slow to import.
@@ -305,7 +305,7 @@ def _server(name: str, file: str | None) -> McpServer:
     if "://" in name:
         if not name.startswith(("https://", "http://")):
             raise CommandError(
-                f"{name} is no address of a server: it must begin with https:// or http://"
+                f"{name} is not the address of a server: it must begin with https:// or http://"
             )
         return McpUrl("server", name)
     servers = _servers(file)

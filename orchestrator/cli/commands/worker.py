@@ -89,7 +89,7 @@ def worker(
     if not 0.5 <= lease < float("inf"):
         raise CommandError(f"--lease is {lease}; it must be half a second or more")
     if workspace is not None and not workspace.is_dir():
-        raise CommandError(f"--workspace {workspace} is no folder")
+        raise CommandError(f"--workspace {workspace} is not a folder")
     agents = load_agents(file)
     catalogue = AgentCatalogue(agents)
     place = _place_in(catalogue, place, file)

@@ -164,4 +164,4 @@ class ServeOptions:
         if not 0 <= self.grace < math.inf:
             raise CommandError(f"--grace is {self.grace}; it must be 0 or more")
         if self.workspace is not None and not self.workspace.is_dir():
-            raise CommandError(f"--workspace {self.workspace} is no folder")
+            raise CommandError(f"--workspace {self.workspace} is not a folder")

@@ -126,7 +126,7 @@ class OtherJournals:
             raise UnknownIdError(
                 f"the interrupted run {found.id!r} of the same agent and goal is in another"
                 f" journal, {found.journal}: open_orchestrator(..., session={found.id!r})"
-                " opens that one, and `run` goes on with it"
+                " opens that journal, and `run` continues the run"
             )
 
     def _find_beside(self, key: DurableKey) -> ListedSession | None:

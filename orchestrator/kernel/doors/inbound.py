@@ -72,8 +72,8 @@ def require_agent(value: object) -> None:
     """Raise unless a value is an agent."""
     if not is_agent(value):
         raise DefinitionError(
-            f"a {type(value).__name__} is no agent: give an Agent(...), or make one of a function"
-            " with @agent"
+            f"a {type(value).__name__} is not an agent: give an Agent(...), or make one of a"
+            " function with @agent"
         )
 
 

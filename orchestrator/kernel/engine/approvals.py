@@ -392,7 +392,7 @@ def answer_question(
         verdict = ApprovalVerdict(answer)
     except ValueError:
         known = ", ".join(ApprovalVerdict)
-        raise ValueError(f"{answer!r} is no answer; there are: {known}") from None
+        raise ValueError(f"{answer!r} is not an answer; there are: {known}") from None
     asks = {ask.id: ask for ask in open_questions(book, session)}
     if (ask := asks.get(ApprovalId(id_))) is None:
         raise UnknownIdError(

@@ -71,8 +71,8 @@ class ParentQuestions:
             raise ToolError(f"your parent cannot be asked any more: {exc}") from exc
         if isinstance(agent, Pipeline):
             raise ToolError(
-                f"your parent {parent.path} is a program, which answers no questions: go on"
-                " with what your goal says"
+                f"your parent {parent.path} is a program, which answers no questions:"
+                " continue with your goal"
             )
         return agent
 

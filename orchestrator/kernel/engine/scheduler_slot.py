@@ -76,7 +76,7 @@ class SchedulerSlot:
         """Return the jobs of the session of an agent, or raise a `ToolError`."""
         if self.current is None:
             raise ToolError(
-                "no process begins jobs here, so none can be set: `orchestrator serve`, `schedule`"
-                " and `gateway` do; say so, and do not promise anything"
+                "no process starts jobs here, so no job can be set: `orchestrator serve`,"
+                " `schedule` and `gateway` do; say so, and do not promise anything"
             )
         return self.current.jobs_of(task, origin, resumed)

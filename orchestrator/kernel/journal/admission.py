@@ -69,7 +69,7 @@ class Admission:
     def require_running(self) -> None:
         """Refuse a run, a message or a session after `stop`."""
         if self.is_stopping:
-            raise ClosedError(f"{STOPPING} and begins nothing new; open it again to go on")
+            raise ClosedError(f"{STOPPING} and starts no new work; open it again to continue")
 
     async def wait_running(self, task: TaskId | None = None) -> None:
         """Return at once, or never after `stop`.

@@ -118,7 +118,7 @@ class AuditHead:
         seq, _, digest = text.strip().partition(":")
         is_digest = len(digest) == 64 and set(digest) <= set("0123456789abcdef")
         if not (seq.isascii() and seq.isdecimal() and len(seq) < 19 and is_digest):
-            raise ValueError(f"{text!r} is no head of an audit: it is SEQ:HASH")
+            raise ValueError(f"{text!r} is not the head of an audit: write SEQ:HASH")
         return cls(int(seq), digest)
 
     def next_row(self, at: float, event: AuditEvent) -> "AuditRow":

@@ -65,7 +65,7 @@ def decode_row(row: Row, find_string: FindString, allowance: Callable[[], Allowa
     require_whole(row)
     seq, at, session, kind, version, body, _, _ = row
     if not abs(at) < MAX_SECONDS:
-        raise UnreadableFactError(f"entry {seq} is damaged: {at!r} is no time; {WHAT_TO_DO}")
+        raise UnreadableFactError(f"entry {seq} is damaged: {at!r} is not a time; {WHAT_TO_DO}")
     try:
         if MARK_BYTES in body:
             body = allowance().restore(body, partial(_whole_string, find_string, kind))

@@ -43,9 +43,8 @@ def current_pipeline_run(verb: str) -> "PipelineRun":
     run = _CURRENT_RUN.get()
     if run is None:
         raise DefinitionError(
-            f"{verb}() delegates for a pipeline that runs, and none does here: call it"
-            " in a function that @agent has made an agent, and run that with"
-            " orchestrator.run(...)"
+            f"{verb}() needs a running pipeline: call it in a function with @agent, and run"
+            " that agent with orchestrator.run(...)"
         )
     require_trio()
     return run

@@ -211,7 +211,7 @@ class PipelineRun:
         await trio.lowlevel.checkpoint()
         if not is_agent(agent):
             raise DefinitionError(
-                f"{agent!r} cannot be delegated to: it is no agent; make one of a function"
+                f"{agent!r} cannot be delegated to: it is not an agent; make one of a function"
                 " with @agent"
             )
         goal = well_formed(agent.as_goal(value))

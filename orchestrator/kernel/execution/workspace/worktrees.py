@@ -118,8 +118,8 @@ class Worktrees:
                 refs = await _read_refs(at, ref, note)
             if exists and note not in refs:
                 raise WorktreeError(
-                    f"the base of the worktree {path} is not known, for the ref {note} is gone;"
-                    f" look whether there is work in it, and remove it: git worktree remove {path}"
+                    f"the base of the worktree {path} is unknown, because the ref {note} is gone;"
+                    f" check the worktree for work, and remove it: git worktree remove {path}"
                 )
             if exists:
                 found = await _described(source, path, refs[note])
@@ -300,7 +300,7 @@ def _open_folder(path: Path, *, make: bool) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise WorktreeError(f"{path} is no folder for a worktree: {exc}; move it away") from exc
+        raise WorktreeError(f"{path} is not a folder for a worktree: {exc}; move it away") from exc
 
 
 def _remove_if_empty(path: Path) -> None:

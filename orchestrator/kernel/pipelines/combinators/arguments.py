@@ -11,7 +11,7 @@ def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
     for agent in agents:
         if not isinstance(agent, Agent):
             raise DefinitionError(
-                f"{what}: {agent!r} is no agent; make one of a function with @agent"
+                f"{what}: {agent!r} is not an agent; make one of a function with @agent"
             )
     if len(agents) < least:
         raise DefinitionError(f"{what} needs {least} agent{'s' * (least != 1)} at least")
@@ -20,7 +20,7 @@ def require_agents(what: str, agents: Sequence[object], *, least: int) -> None:
 def require_number(what: str, number: object, *, least: float) -> None:
     """Raise `DefinitionError` if an argument is not a number, or is too small."""
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise DefinitionError(f"{what} is {number!r}, which is no number")
+        raise DefinitionError(f"{what} is {number!r}, which is not a number")
     # Written so that it is also false of NaN.
     if not number >= least:
         raise DefinitionError(f"{what} is {number}; it must be {least} or more")

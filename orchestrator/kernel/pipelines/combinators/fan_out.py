@@ -246,8 +246,8 @@ def map_reduce(
         require_number("map_reduce: at_once", at_once, least=2)
         if each.output != merge.output:
             raise DefinitionError(
-                f"map_reduce: with at_once, {merge.name!r} must give what {each.name!r}"
-                " gives, since that is merged again"
+                f"map_reduce: with at_once, {merge.name!r} must have the output type of"
+                f" {each.name!r}, because its outputs are merged again"
             )
     mapped = map_each(each, limit=limit)
 
