@@ -139,7 +139,7 @@ async def test_notices_during_a_drain_are_delivered_at_the_next_start() -> None:
             await session.ask("look")
             assert await orchestrator.drain(10)
             assert trio.current_time() == pytest.approx(3)
-            with pytest.raises(ClosedError, match="open it again to go on"):
+            with pytest.raises(ClosedError, match="open it again to continue"):
                 await session.wait_idle()
     assert len(facts(journal.entries, TurnStarted)) == 1
 
