@@ -673,9 +673,9 @@ async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None
         async with open_orchestrator(":memory:") as another:
             return (await another.run(meddler, topic)).outcome.error
 
-    assert "delegates for a pipeline" in (await run_once(brief)).outcome.error
+    assert "needs a running pipeline" in (await run_once(brief)).outcome.error
     meddler = attrs.evolve(meddler, model=ScriptedModel([ToolCall("meddle"), "done"]))
-    assert "delegates for a pipeline" in (await run_once(nested)).output
+    assert "needs a running pipeline" in (await run_once(nested)).output
 
 
 async def test_an_ended_pipeline_cannot_delegate() -> None:
