@@ -648,9 +648,9 @@ async def test_two_agents_of_one_name_differ_by_their_instructions() -> None:
 
 
 async def test_delegating_elsewhere_is_refused_with_a_sentence() -> None:
-    with pytest.raises(DefinitionError, match=r"delegate\(\) delegates for"):
+    with pytest.raises(DefinitionError, match=r"delegate\(\) needs a running pipeline"):
         await delegate(echo(), "go")
-    with pytest.raises(DefinitionError, match=r"detach\(\) delegates for"):
+    with pytest.raises(DefinitionError, match=r"detach\(\) needs a running pipeline"):
         await detach(echo(), "go")
 
 
