@@ -226,7 +226,7 @@ class TestForeground:
             ({"command": "echo", "watch_patterns": ["a"]}, "for background=true"),
             ({"command": "echo", "shell": "zsh"}, "shell"),
             ({"command": "echo \0"}, "character that is not allowed"),
-            ({"command": "echo \0", "background": True}, "that none can hold"),
+            ({"command": "echo \0", "background": True}, "that is not allowed"),
             ({"command": "x" * 3_000_000}, "more than the system takes"),
         ],
     )
