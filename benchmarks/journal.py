@@ -14,7 +14,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import attrs
 import trio
 from msgspec.structs import replace
 
@@ -213,7 +212,7 @@ def renamed(line: Line, name: SessionId, number: int) -> Line:
     event = entry.event
     if isinstance(event, TurnStarted):
         moved = tuple(seq + number - entry.seq for seq in event.mail)
-        encoded = encode(attrs.evolve(event, mail=moved))
+        encoded = encode(replace(event, mail=moved))
     body = encoded.body.replace(entry.session.encode(), name.encode())
     body = body.replace(b'"t_', f'"t_{name}_'.encode())
     return (

@@ -11,14 +11,14 @@ line, went out of sight of the machine that took the journal over, and ended; a 
 host of the network. The first task of a session that touches the machine opens its workspace, which
 ties the session to it.
 
-The facts that every task has are structs: they are cheap, and never part of a cycle.
+A fact is a struct. The facts that every task has are not tracked by the garbage collector: they
+are never part of a cycle.
 """
 
 import enum
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-import attrs
 import msgspec
 
 from orchestrator.agents import (
@@ -54,8 +54,16 @@ GivenSettings: TypeAlias = Mapping[str, Any] | msgspec.UnsetType
 """The settings of a model call that were given, by name; most calls have none."""
 
 
-@attrs.frozen
-class JournalOpened:
+def _empty() -> Mapping[str, str]:
+    # A struct would copy an empty dictionary for each fact.
+    return EMPTY
+
+
+def _no_states() -> StoredStates:
+    return NO_STATES
+
+
+class JournalOpened(msgspec.Struct, frozen=True):
     """An orchestrator took the journal over: all that ran before is interrupted."""
 
     version: str
@@ -63,11 +71,9 @@ class JournalOpened:
     """The machine that it runs on."""
 
 
-@attrs.frozen
-class SessionOpened:
+class SessionOpened(msgspec.Struct, frozen=True):
     session: SessionId
     agent: str
-    kind: SessionKind = attrs.field(default=SessionKind.PROGRAM, kw_only=True)
     budget: Budget | None = None
     """What its whole tree may use."""
     grants: tuple[Grant, ...] = ()
@@ -80,30 +86,28 @@ class SessionOpened:
     """The conversation before it was opened."""
     owner: str = ""
     """Whose it is, where it came by a door with several owners; "" is the operator's."""
-    metadata: Mapping[str, str] = EMPTY
+    metadata: Mapping[str, str] = msgspec.field(default_factory=_empty)
     """The notes that its client keeps with it."""
-    states: StoredStates = NO_STATES
+    states: StoredStates = msgspec.field(default_factory=_no_states)
     """The states that products keep in it, by their names."""
+    kind: SessionKind = SessionKind.PROGRAM
 
 
-@attrs.frozen
-class KindChanged:
+class KindChanged(msgspec.Struct, frozen=True):
     """A session of a program became one of another kind: a server goes on with it."""
 
     session: SessionId
     kind: SessionKind
 
 
-@attrs.frozen
-class MetadataChanged:
+class MetadataChanged(msgspec.Struct, frozen=True):
     """The client of a session has replaced the notes that it keeps with it."""
 
     session: SessionId
     metadata: Mapping[str, str]
 
 
-@attrs.frozen
-class StateChanged:
+class StateChanged(msgspec.Struct, frozen=True):
     """A product has changed its state in a session. `change_state` makes this fact."""
 
     session: SessionId
@@ -114,21 +118,18 @@ class StateChanged:
     entry that is None is removed."""
 
 
-@attrs.frozen
-class DoorOpened:
+class DoorOpened(msgspec.Struct, frozen=True):
     """A door was attached to a session: replies can be delivered."""
 
     session: SessionId
     capability: DeliveryCapability
 
 
-@attrs.frozen
-class DoorClosed:
+class DoorClosed(msgspec.Struct, frozen=True):
     session: SessionId
 
 
-@attrs.frozen
-class SessionClosed:
+class SessionClosed(msgspec.Struct, frozen=True):
     """The client has closed a session for good: its unread mail is dropped."""
 
     session: SessionId
@@ -138,8 +139,7 @@ class SessionClosed:
     """It is not listed any more. A closed session can be closed again to be deleted."""
 
 
-@attrs.frozen
-class MessageReceived:
+class MessageReceived(msgspec.Struct, frozen=True):
     """A session received a message from its client: mail."""
 
     session: SessionId
@@ -147,7 +147,7 @@ class MessageReceived:
     parts: tuple[Part, ...] = ()
     id: MessageId = NO_ID
     """Its id in the transcript; the fold names a message without one by the number of the fact."""
-    context: Mapping[str, str] = EMPTY
+    context: Mapping[str, str] = msgspec.field(default_factory=_empty)
     """The variables of `orchestrator.delegation.session_context`, by their short names."""
     grants: tuple[Grant, ...] = ()
     """The budgets around the call that sent it: they pay for the turn that reads it."""
@@ -161,8 +161,7 @@ class MessageReceived:
     """How its sender wants the answers of the session from then on."""
 
 
-@attrs.frozen
-class TurnStarted:
+class TurnStarted(msgspec.Struct, frozen=True):
     """A session started a turn, and has read the mail with this fact."""
 
     session: SessionId
@@ -174,8 +173,7 @@ class TurnStarted:
     """How many characters of notices its agent can read at once, where that is known."""
 
 
-@attrs.frozen
-class TurnResumed:
+class TurnResumed(msgspec.Struct, frozen=True):
     """A turn that a crash interrupted was resumed, with the door of now.
 
     Or one that runs begins anew, because the worker that had the state of its tools is gone.
@@ -190,23 +188,20 @@ class TurnResumed:
     """For how many seconds it was interrupted, if its budgets do not count them."""
 
 
-@attrs.frozen
-class TurnEnded:
+class TurnEnded(msgspec.Struct, frozen=True):
     session: SessionId
     turn: int
     outcome: Outcome
 
 
-@attrs.frozen
-class ReplyDelivered:
+class ReplyDelivered(msgspec.Struct, frozen=True):
     """A door delivered the reply of a turn."""
 
     session: SessionId
     turn: int
 
 
-@attrs.frozen
-class DeliveryFailed:
+class DeliveryFailed(msgspec.Struct, frozen=True):
     """A door could not deliver the reply of a turn."""
 
     session: SessionId
@@ -215,8 +210,7 @@ class DeliveryFailed:
     error: str
 
 
-@attrs.frozen
-class ReplyPartDelivered:
+class ReplyPartDelivered(msgspec.Struct, frozen=True):
     """A door delivered a part of a reply: one of several messages, or to one of several places."""
 
     session: SessionId
@@ -227,8 +221,7 @@ class ReplyPartDelivered:
     """The id of the message at its chat."""
 
 
-@attrs.frozen
-class JobSet:
+class JobSet(msgspec.Struct, frozen=True):
     """A job was set, or set anew: from then on its times count."""
 
     session: SessionId
@@ -240,8 +233,7 @@ class JobSet:
     """The call of the agent that set it: repeated after a crash, it sets the job once."""
 
 
-@attrs.frozen
-class JobPaused:
+class JobPaused(msgspec.Struct, frozen=True):
     """A job was paused, or goes on. What would have been due meanwhile is not caught up."""
 
     session: SessionId
@@ -250,16 +242,14 @@ class JobPaused:
     at: float
 
 
-@attrs.frozen
-class JobRemoved:
+class JobRemoved(msgspec.Struct, frozen=True):
     """A job was removed. What runs of it ends in peace."""
 
     session: SessionId
     job: JobId
 
 
-@attrs.frozen
-class JobOccurred:
+class JobOccurred(msgspec.Struct, frozen=True):
     """A time of a job has come: a run began, or none, and why."""
 
     session: SessionId
@@ -335,8 +325,7 @@ class ModelFailure(enum.StrEnum):
     """A call for a question to the parent, whatever became of it: the answer of the tool says."""
 
 
-@attrs.frozen
-class ModelFailed:
+class ModelFailed(msgspec.Struct, frozen=True):
     """A model call gave no answer. Its usage is booked all the same."""
 
     task: TaskId
@@ -353,16 +342,14 @@ class ModelFailed:
     """The model that is called instead, after an attempt; "" is the same one again."""
 
 
-@attrs.frozen
-class ToolAnswered:
+class ToolAnswered(msgspec.Struct, frozen=True):
     task: TaskId
     message: ToolMessage
     mail: tuple[int, ...] = ()
     """The mail that the answer contains, and that is read with this fact."""
 
 
-@attrs.frozen
-class CallPlaced:
+class CallPlaced(msgspec.Struct, frozen=True):
     """A call waits for a worker at a place, or a worker has begun to run it there.
 
     The second is durable before the worker begins: a call without it has never run. Of an agent
@@ -395,8 +382,7 @@ class SteeringOrigin(enum.StrEnum):
     """A person or a program."""
 
 
-@attrs.frozen
-class Steered:
+class Steered(msgspec.Struct, frozen=True):
     """A message was sent to a task while it runs."""
 
     task: TaskId
@@ -407,32 +393,28 @@ class Steered:
     origin: SteeringOrigin = SteeringOrigin.OUTSIDE
 
 
-@attrs.frozen
-class SteeringSeen:
+class SteeringSeen(msgspec.Struct, frozen=True):
     """A task has read steering messages, before its next model call."""
 
     task: TaskId
     ids: tuple[MessageId, ...]
 
 
-@attrs.frozen
-class QuietChanged:
+class QuietChanged(msgspec.Struct, frozen=True):
     """A task shows no sign of life for a while, or shows one again."""
 
     task: TaskId
     quiet: bool
 
 
-@attrs.frozen
-class StartsPaused:
+class StartsPaused(msgspec.Struct, frozen=True):
     """No new task below this one starts any more, or they start again."""
 
     task: TaskId
     paused: bool
 
 
-@attrs.frozen
-class ApprovalAsked:
+class ApprovalAsked(msgspec.Struct, frozen=True):
     """A tool call waits for the approval of a person."""
 
     task: TaskId
@@ -448,8 +430,7 @@ class ApprovalAsked:
     """Why it is asked about, if no rule of the agent says so."""
 
 
-@attrs.frozen
-class ApprovalAnswered:
+class ApprovalAnswered(msgspec.Struct, frozen=True):
     """A person approved or denied a call, or the deadline denied it."""
 
     task: TaskId
@@ -459,8 +440,7 @@ class ApprovalAnswered:
     by: str = ""
 
 
-@attrs.frozen
-class ProcessStarted:
+class ProcessStarted(msgspec.Struct, frozen=True):
     """A task started a background command. Its processes carry the id as a tag."""
 
     task: TaskId
@@ -471,8 +451,7 @@ class ProcessStarted:
     """The machine that it runs on."""
 
 
-@attrs.frozen
-class ProcessMatched:
+class ProcessMatched(msgspec.Struct, frozen=True):
     """A background command printed lines that its task watches for: mail."""
 
     task: TaskId
@@ -482,8 +461,7 @@ class ProcessMatched:
     """How many watched lines before these came too quickly, and are left out."""
 
 
-@attrs.frozen
-class ProcessUnreachable:
+class ProcessUnreachable(msgspec.Struct, frozen=True):
     """The journal was taken over on another machine, which cannot see a command of the first.
 
     Whether it still runs is not known. It is mail if its task asked for a notice. A process on the
@@ -496,8 +474,7 @@ class ProcessUnreachable:
     """The machine that took the journal over."""
 
 
-@attrs.frozen
-class ProcessEnded:
+class ProcessEnded(msgspec.Struct, frozen=True):
     """A background command ended. It is mail if its task asked for a notice."""
 
     task: TaskId
@@ -509,8 +486,7 @@ class ProcessEnded:
     left_out: int = 0
 
 
-@attrs.frozen
-class WorkspaceOpened:
+class WorkspaceOpened(msgspec.Struct, frozen=True):
     """A task opened the workspace of its session, the first one that can touch the machine."""
 
     task: TaskId
@@ -519,8 +495,7 @@ class WorkspaceOpened:
     path: str
 
 
-@attrs.frozen
-class NetworkRequested:
+class NetworkRequested(msgspec.Struct, frozen=True):
     """A command asked its proxy for a host, and this request is over."""
 
     task: TaskId
@@ -533,8 +508,7 @@ class NetworkRequested:
     """How many bytes came back."""
 
 
-@attrs.frozen
-class CancelRequested:
+class CancelRequested(msgspec.Struct, frozen=True):
     """The cancellation of a task and its descendants was requested."""
 
     task: TaskId

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator import MemoryJournal, Session, UnknownIdError, open_orchestrator
 from orchestrator.agents import Agent, allow, confirm, deny
@@ -194,7 +195,7 @@ def aged(journal: MemoryJournal, seconds: float) -> MemoryJournal:
     def before(entry: Entry) -> Entry:
         event = entry.event
         if isinstance(event, ApprovalAsked):
-            event = attrs.evolve(event, deadline=event.deadline - seconds)
+            event = replace(event, deadline=event.deadline - seconds)
         return msgspec.structs.replace(entry, at=entry.at - seconds, event=event)
 
     return MemoryJournal(map(before, journal.entries))

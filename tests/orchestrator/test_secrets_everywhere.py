@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -722,7 +721,7 @@ def test_secrets_in_states_and_metadata_are_redacted() -> None:
     event, _ = redactor.encode(opened)
 
     cleaned = {"guest": kept, "drinks": {"1": {"name": kept}}, "table": 7}
-    assert event == attrs.evolve(opened, states={"order": cleaned}, metadata={"note": kept})
+    assert event == replace(opened, states={"order": cleaned}, metadata={"note": kept})
     change, encoded = redactor.encode(StateChanged(session, "order", states["order"]))
     assert change == StateChanged(session, "order", cleaned)
     assert encoded == encode(change)

@@ -408,7 +408,7 @@ async def test_usage_that_does_not_add_up_and_a_budget_that_is_passed_are_found(
         (Budget(tokens=2), "tokens of 2"),
         (Budget(depth=0), "is too deep for"),
     ):
-        tight = replace(entries[at], event=attrs.evolve(opened, budget=budget))
+        tight = replace(entries[at], event=replace(opened, budget=budget))
         laws = laws_of([*entries[:at], tight, *entries[at + 1 :]])
         assert any(problem in law for law in laws), problem
 

@@ -143,21 +143,21 @@ def _redacted_items(items: tuple[object, ...], redactor: Redactor) -> tuple[obje
 def _redacted_fields(value: Any, redactor: Redactor) -> object:
     is_struct = hasattr(value, "__struct_fields__")
     kind = value.__class__
-    fields = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind)
+    names = kind.__struct_fields__ if is_struct else [it.name for it in attrs.fields(kind)]
     changed: dict[str, object] = {}
-    for field in fields:
-        was = getattr(value, field.name)
-        if field.name in UNREDACTED_FIELDS:
+    for name in names:
+        if name in UNREDACTED_FIELDS:
             continue
-        if field.name == "states":
-            now: object = {name: _redacted_state(it, redactor) for name, it in was.items()}
-        elif field.name == "changes":
+        was = getattr(value, name)
+        if name == "states":
+            now: object = {key: _redacted_state(it, redactor) for key, it in was.items()}
+        elif name == "changes":
             now = _redacted_state(was, redactor)
         else:
             now = _redacted(was, redactor)
         # Not all of a message is part of its equality; one that is the same is not copied.
         if now is not was and (now != was or attrs.has(type(now))):
-            changed[field.name] = now
+            changed[name] = now
     if kind is AssistantMessage and value.logprobs:
         texts = spelled_texts(value.logprobs)
         if changed or any(redactor.redact(text) != text for text in texts):

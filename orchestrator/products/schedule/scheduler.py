@@ -20,8 +20,8 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn, assert_never
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, CallId, DefinitionError, raising_one_error
 from orchestrator.delegation import (
@@ -356,7 +356,7 @@ class Scheduler:
                 why = str(exc)
         if why:
             fact = self._occurred(job, found.at, missed=found.missed)
-            self._post(attrs.evolve(fact, skipped=why))
+            self._post(replace(fact, skipped=why))
 
     def _reason_to_skip(self, job: JobRecord, *, is_too_late: bool) -> str:
         if is_too_late:

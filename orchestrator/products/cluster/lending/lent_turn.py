@@ -7,8 +7,8 @@ fact for each call. A worker that is gone takes the state of the tools with it: 
 
 from typing import Final
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     CallId,
@@ -127,7 +127,7 @@ class LentTurn(Lent):
         return not self.given
 
     def fact(self, wants: str) -> CallPlaced:
-        return attrs.evolve(super().fact(wants), turn=True)
+        return replace(super().fact(wants), turn=True)
 
     def wait_again(self, *, is_shown: bool = False) -> None:
         super().wait_again(is_shown=is_shown)

@@ -7,7 +7,7 @@ its consequences: the causes of each kept fact are kept too.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord
 from orchestrator.delegation.events import (
@@ -97,7 +97,7 @@ def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[Entry]:
             # The open calls of a turn are answered when the next turn starts.
             end = record.outcomes.get((event.task, call.turn))
             if end is None or end.seq > until:
-                yield Entry(entry.seq, entry.at, entry.session, attrs.evolve(event, mail=()))
+                yield Entry(entry.seq, entry.at, entry.session, replace(event, mail=()))
 
 
 class _Retry:

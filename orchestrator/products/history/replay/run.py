@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final, assert_never
 
-import attrs
 import trio
 import trio.testing
 from msgspec.structs import replace
@@ -161,7 +160,7 @@ class _RecordedTimes:
             if recorded is not None and recorded.reason is event.reason:
                 # The recorded usage was an estimate, perhaps made by other rules than today's.
                 usage, charged = recorded.usage, recorded.charged
-                event = attrs.evolve(event, usage=usage, charged=charged)
+                event = replace(event, usage=usage, charged=charged)
         return event, self.now if at is None else at
 
     def note_position(self, entry: Entry, encoded: Encoded) -> None:
@@ -342,7 +341,7 @@ class _Replayer:
                 agent = self._agent
                 self._registry.register_session(id_, agent)
                 self._book.post(
-                    attrs.evolve(
+                    replace(
                         event, agent=agent.name, budget=agent.budget, forked_from="", attended=False
                     )
                 )

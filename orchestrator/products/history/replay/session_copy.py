@@ -110,7 +110,7 @@ class _SessionCopy:
         known = {grant.id for grant in opened.grants}
         granted = current_grants(self._facts.journal_identity)
         around = tuple(it for it in granted if it.id not in known)
-        opened = attrs.evolve(
+        opened = replace(
             opened,
             agent=agent.name,
             budget=agent.budget,
@@ -119,7 +119,7 @@ class _SessionCopy:
             attended=False,
         )
         if kept_open is not None:
-            opened = attrs.evolve(
+            opened = replace(
                 opened,
                 owner=kept_open.owner,
                 kind=kept_open.kind,
@@ -132,7 +132,7 @@ class _SessionCopy:
             match entry.event:
                 case TurnStarted() as event if kept_open and event.turn == open_turn:
                     capability = kept_open.capability
-                    self._copy(entry.seq, attrs.evolve(event, capability=capability))
+                    self._copy(entry.seq, replace(event, capability=capability))
                 case event:
                     self._copy(entry.seq, event)
         for process in list(self._records.sessions[self._id].processes.values()):
@@ -146,10 +146,10 @@ class _SessionCopy:
                 free = attrs.evolve(message, usage=Usage())
                 event = replace(event, message=free, copied=True)
             case ModelFailed():
-                event = attrs.evolve(event, usage=Usage(), charged=Usage())
+                event = replace(event, usage=Usage(), charged=Usage())
             case TurnStarted() | ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
-                event = attrs.evolve(event, mail=mail)
+                event = replace(event, mail=mail)
             # A restart after a crash, which the fork does not have.
             case TaskStarted(task) if tasks[task].is_running:
                 return
@@ -170,7 +170,7 @@ class _SessionCopy:
         if isinstance(event, SessionOpened | MessageReceived):
             # The key of a client pays for the run that it began, but not for a fork.
             own = tuple(it for it in event.grants if not it.is_standing)
-            event = attrs.evolve(event, grants=own)
+            event = replace(event, grants=own)
         encoded = encode(event)
         if isinstance(event, TaskRequested):
             self._id_map[event.request.id.encode()] = random_task_id().encode()
