@@ -770,7 +770,7 @@ async def a_locked_one_without_its_folder(repo: Path, trees: Worktrees) -> None:
         (a_branch_in_use, "is checked out in .*elsewhere already; remove that worktree"),
         (a_branch_of_somebody, "there is a branch orchestrator/t1 already.*rename it"),
         (a_branch_in_the_way, "'refs/heads/orchestrator' exists; cannot create"),
-        (a_lost_note, "the base of the worktree .* is not known"),
+        (a_lost_note, "the base of the worktree .* is unknown"),
         (a_locked_one_without_its_folder, "is locked and its folder is not there"),
     ],
 )
