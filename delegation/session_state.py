@@ -20,6 +20,8 @@ StoredStates: TypeAlias = Mapping[str, StateFields]
 Entries: TypeAlias = Mapping[str, T | None]
 """A field of a state that is changed entry by entry: None removes an entry."""
 NO_STATES: Final[StoredStates] = {}
+NO_ENTRIES: Final[Mapping[str, Any]] = {}
+"""The default of a field of entries. msgspec leaves it out, and copies it for each state."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,6 +63,6 @@ def merge_changes(fields: StateFields, changes: StateFields) -> StateFields:
     merged = {**fields, **changes}
     for name, change in changes.items():
         if isinstance(change, dict):
-            entries = {**fields.get(name, {}), **change}
+            entries: dict[str, Any] = {**fields.get(name, {}), **change}
             merged[name] = {key: entry for key, entry in entries.items() if entry is not None}
     return merged

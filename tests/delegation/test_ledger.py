@@ -60,7 +60,13 @@ from orchestrator.delegation.events import (
     change_state,
 )
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.delegation.session_state import NO_STATES, Entries, SessionState, store_states
+from orchestrator.delegation.session_state import (
+    NO_ENTRIES,
+    NO_STATES,
+    Entries,
+    SessionState,
+    store_states,
+)
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -599,7 +605,7 @@ class OrderState(SessionState, frozen=True):
     NAME: ClassVar[str] = "order"
     table: int = 0
     guest: str = ""
-    drinks: Entries[Drink] = msgspec.field(default_factory=dict)
+    drinks: Entries[Drink] = NO_ENTRIES
 
 
 def test_a_session_without_state_has_the_default_one(ledger: Ledger, tell: Tell) -> None:

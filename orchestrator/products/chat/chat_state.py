@@ -6,7 +6,7 @@ import msgspec
 
 from orchestrator.agents import MessageId
 from orchestrator.delegation import SessionId
-from orchestrator.delegation.session_state import Entries, SessionState
+from orchestrator.delegation.session_state import NO_ENTRIES, Entries, SessionState
 
 
 class ButtonsMessage(msgspec.Struct, frozen=True):
@@ -31,10 +31,10 @@ class ChatState(SessionState, frozen=True):
     """The texts that others sent to its people since its agent last read them."""
     personality: str = ""
     """The personality that its people have chosen."""
-    answered: Entries[str] = msgspec.field(default_factory=dict[str, str | None])
+    answered: Entries[str] = NO_ENTRIES
     """The question that each of the last commands has answered, by the message of the command, so
     that a command that is repeated after a crash does not answer the next question."""
-    asked: Entries[ButtonsMessage] = msgspec.field(default_factory=dict[str, ButtonsMessage | None])
+    asked: Entries[ButtonsMessage] = NO_ENTRIES
     """The messages with buttons, by the question."""
     sending: str = ""
     """The turn and the part of a reply that is sent next."""

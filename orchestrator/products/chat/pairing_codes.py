@@ -8,12 +8,11 @@ The state of one session of the journal records the paired people, so they survi
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-import msgspec
 import trio
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import change_state
-from orchestrator.delegation.session_state import Entries, SessionState
+from orchestrator.delegation.session_state import NO_ENTRIES, Entries, SessionState
 from orchestrator.ports.journals import Facts
 from orchestrator.ports.reads import ReadApi
 from orchestrator.ports.sessions import KeptDoor
@@ -31,7 +30,7 @@ class PairedState(SessionState, frozen=True):
     """The people who were paired."""
 
     NAME: ClassVar[str] = "paired"
-    users: Entries[str] = msgspec.field(default_factory=dict[str, str | None])
+    users: Entries[str] = NO_ENTRIES
     """Their names, by `PLATFORM:USER`."""
 
 

@@ -18,7 +18,7 @@ import trio
 from orchestrator.agents.redaction.long_texts import search_ahead, texts_in
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.delegation.session_state import Entries, SessionState
+from orchestrator.delegation.session_state import NO_ENTRIES, Entries, SessionState
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.api.lookup import find_run
@@ -43,7 +43,7 @@ class ConversationState(SessionState, frozen=True):
     """The items of a conversation, and the response that is under way in it."""
 
     NAME: ClassVar[str] = "conversation"
-    items: Entries[dict[str, Any]] = msgspec.field(default_factory=dict[str, dict[str, Any] | None])
+    items: Entries[dict[str, Any]] = NO_ENTRIES
     """The items, by their numbers."""
     next: int = 0
     """The number of the next item: no number is used twice."""

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-import msgspec
-
 from orchestrator.agents import MessageId
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.delegation.session_state import SessionState
+from orchestrator.delegation.session_state import NO_ENTRIES, SessionState
 from orchestrator.products.server.openai.answer_format import PlainText
 from orchestrator.products.server.openai.responses.bodies import (
     ConversationRef,
@@ -17,6 +15,7 @@ from orchestrator.products.server.openai.responses.bodies import (
     TextConfig,
 )
 
+NO_TOOLS: Final[list[ResponseTool]] = []
 ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
 
 
@@ -34,9 +33,9 @@ class ResponseState(SessionState, frozen=True):
     instructions: str | None = None
     system_instructions: str = ""
     """The system and developer messages of its conversation."""
-    tools: list[ResponseTool] = msgspec.field(default_factory=list[ResponseTool])
+    tools: list[ResponseTool] = NO_TOOLS
     tool_choice: str | dict[str, Any] = "auto"
-    settings: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    settings: Mapping[str, Any] = NO_ENTRIES
     """The model settings that the agent applies."""
     text: TextConfig | None = None
     """The format of the answer; None is plain text."""
@@ -96,7 +95,7 @@ def state_of_request(
         system_instructions=system_instructions,
         tools=body.tools or [],
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
-        settings=dict(settings),
+        settings=settings,
         text=None if is_plain else text,
         message=message,
         summary=summary_of(body),
