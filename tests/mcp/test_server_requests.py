@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Budget, ToolCall
 from orchestrator.delegation.events import CallPlaced, ModelFailed, ModelFailure, ToolAnswered
 from orchestrator.testing import Harness
@@ -48,7 +48,8 @@ async def test_a_server_request_that_was_not_declared_is_refused(method: str) ->
 
 
 async def test_a_server_gets_the_workspace_as_its_root(tmp_path: Path) -> None:
-    model = await use(hostile(roots=True), calls=[ask("roots/list")], workspace=tmp_path)
+    machine = Machine(workspace=tmp_path)
+    model = await use(hostile(roots=True), calls=[ask("roots/list")], machine=machine)
 
     [root] = json.loads(model.answers[0].text)["roots"]
     assert root["uri"] == tmp_path.as_uri()

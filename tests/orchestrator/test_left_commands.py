@@ -33,14 +33,13 @@ import os, sys
 
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from tests.orchestrator.commands_kit import talking
 
 async def main():
     journal, home = sys.argv[1:]
-    async with open_orchestrator(
-        journal, workspace=home, host="host-a", sandbox="none"
-    ) as orchestrator:
+    machine = Machine(workspace=home, host="host-a", sandbox="none")
+    async with open_orchestrator(journal, machine=machine) as orchestrator:
         async with talking(orchestrator) as talk:
             manual = await talk.begin()
             # The second one stays in the foreground: its call is broken off.
