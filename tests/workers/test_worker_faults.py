@@ -551,7 +551,7 @@ async def test_a_closing_writer_has_acknowledged_its_recorded_ends() -> None:
         await trio.sleep(2 * LEASE)
         (seen,) = await places.exchange.presence.workers()
 
-    assert seen.beat.runs == frozenset()
+    assert seen.beat.executions == frozenset()
 
 
 def test_a_replay_and_a_simulation_send_no_dispatch() -> None:
