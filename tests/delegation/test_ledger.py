@@ -596,6 +596,12 @@ def test_a_session_of_a_program_becomes_one_of_another_kind_once(
         tell(KindChanged(S, SessionKind.RUN))
 
 
+def test_only_jobs_and_records_are_sessions_without_an_agent() -> None:
+    without = {it for it in SessionKind if not it.is_run}
+
+    assert without == {SessionKind.JOB, SessionKind.RECORD}
+
+
 class Drink(msgspec.Struct, frozen=True):
     name: str
     hot: bool = True
