@@ -116,7 +116,7 @@ def test_an_idle_session_without_shared_use_is_registered_too() -> None:
 
 
 def test_an_unreadable_shared_use_is_refused() -> None:
-    with pytest.raises(UnreadableFactError, match="what session a has used"):
+    with pytest.raises(UnreadableFactError, match="the usage of session a"):
         register_idle_session(Ledger(), A, '[{"grant": 1}]')
 
 

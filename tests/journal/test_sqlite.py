@@ -255,7 +255,7 @@ async def test_a_damaged_list_of_use_is_reported_in_one_error(tmp_path: Path) ->
         await orchestrator.run(editor(), "go")
     rewrite(path, "UPDATE sessions SET used = '[nonsense'")
 
-    with pytest.raises(JournalError, match="what session r_"):
+    with pytest.raises(JournalError, match="the usage of session r_"):
         async with open_orchestrator(path):
             pass
 

@@ -173,7 +173,7 @@ def test_a_wall_permits_writes_and_commands_by_default(
 
 
 def test_a_tool_is_marked_with_a_word_that_is_known() -> None:
-    with pytest.raises(DefinitionError, match="'network' is none of"):
+    with pytest.raises(DefinitionError, match="'network' must be one of"):
         tool(machine="network")(reboot.run)  # type: ignore[call-overload]
 
 

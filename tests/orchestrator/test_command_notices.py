@@ -696,7 +696,7 @@ class TestWhileNobodyTalks:
 
     async def resumed(self, talk: Talk, started: dict[str, Any]) -> None:
         await talk.manual.receive()
-        with pytest.raises(RefusedError, match="restarted is gone"):
+        with pytest.raises(RefusedError, match="before a restart of the orchestrator are gone"):
             await talk.manual.look("poll", started)
         talk.manual.end()
         await talk.session.replies.receive()

@@ -33,6 +33,11 @@ FORBIDDEN_MODULES: Final = frozenset(
     }
 )
 """The modules that open sessions, connect doors, begin turns and post facts."""
+PORTS: Final = "orchestrator.ports."
+FORBIDDEN_PORTS: Final = frozenset(
+    {"Bookkeeper", "Deliveries", "open_engine", "open_session", "run_once"}
+)
+"""The names of the ports that do the same."""
 NAMES: Final = frozenset(
     {
         "KeptDoor",
@@ -59,6 +64,7 @@ NAMES: Final = frozenset(
 VERBS: Final = {
     "inbound": {"open_inbound_session", "post_message"},
     "book": {"admit", "post", "record"},
+    "facts": {"admit", "post", "record"},
     "delegator": {"delegate", "run_child", "run_joined"},
     "ledger": {"fold"},
     "orchestrator": {"fork", "open_session", "run"},
@@ -119,7 +125,7 @@ def _breaches(node: ast.AST, facts: set[str], *, is_compared: bool) -> Iterator[
             _last_name(receiver), ()
         ):
             yield f"calls {_last_name(receiver)}.{verb}"
-        case ast.Attribute(attr="services" | "_services" as name):
+        case ast.Attribute(attr="_engine" as name):
             yield f"uses {name}"
         case ast.Name(id=name) | ast.Attribute(attr=name) if (
             # A comparison grants nothing.
@@ -135,7 +141,10 @@ def _forbidden_imports(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     module = node.module if isinstance(node, ast.ImportFrom) else None
     for forbidden in FORBIDDEN_MODULES & {*names, module}:
         yield f"imports {forbidden}"
-    if module == INBOUND:
+    is_port = (module or "").startswith(PORTS)
+    for name in names & FORBIDDEN_PORTS if is_port else ():
+        yield f"imports {name}"
+    if module == INBOUND or is_port:
         for name in names & VERBS["inbound"]:
             yield f"imports {name}"
 

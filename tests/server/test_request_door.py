@@ -109,13 +109,14 @@ async def handle(call):
             "call.book.append(Told('r_1', ''))",
             "makes the fact Told",
         ),
-        ("", "call.journal.orchestrator.facts.post(call.fact)", "calls book.post"),
+        ("", "call.journal.orchestrator.facts.post(call.fact)", "calls facts.post"),
         (
             "",
             "turns = call.journal.orchestrator.sessions.turns; turns.begin(None, None)",
             "calls turns.begin",
         ),
-        ("", "seq = call.journal.orchestrator._engine.book.ledger.last_seq", "uses services"),
+        ("", "seq = call.journal.orchestrator._engine.book.ledger.last_seq", "uses _engine"),
+        ("from orchestrator.ports.journals import Bookkeeper", "del call", "imports Bookkeeper"),
         (
             "from orchestrator.kernel.journal.bookkeeper import Bookkeeper",
             "del call",
