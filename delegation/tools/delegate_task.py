@@ -22,7 +22,6 @@ from orchestrator.agents import (
     UserMessage,
     arguments_schema,
     read_arguments,
-    require_schema,
 )
 from orchestrator.delegation.earlier_message import EarlierMessage
 from orchestrator.delegation.ledger.records import TaskRecord
@@ -225,6 +224,9 @@ def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
         known = ", ".join(names) or "copies of yourself only: leave it out"
         raise ToolError(f"agent is {assignment.agent!r}; it must be one of: {known}")
     if assignment.output_schema is not None:
+        # Imported late: most goals ask for no schema.
+        from orchestrator.agents import require_schema
+
         try:
             require_schema(assignment.output_schema)
         except DefinitionError as exc:
