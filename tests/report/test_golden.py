@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from orchestrator.delegation import Encoded, Ledger, SessionRecord, TaskId, Tree, decode
+from orchestrator.delegation import Encoded, Ledger, SessionRecord, Status, TaskId, Tree, decode
 from orchestrator.delegation.events import Entry, ProcessFact, WorkFact
 from orchestrator.delegation.tree.collapse import collapse_tree
 from orchestrator.delegation.tree.tally import STATUSES
@@ -107,6 +107,16 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
     ]
 
 
+def forget_slots(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> None:
+    """Call a task that waits for a slot after a crash queued, as the ledger does.
+
+    The viewer knows no slots, and calls it interrupted until it starts again.
+    """
+    for shown, known in zip(there, here, strict=True):
+        if shown["status"] == "interrupted" and known["status"] is Status.QUEUED:
+            shown["status"] = Status.QUEUED
+
+
 def assert_same_follows(page: Page, text: str, ledger: Ledger, now: float) -> None:
     """Compare what follows from a tree at a moment: its critical path, and its progress."""
     trees = {id_: session.tree for id_, session in ledger.sessions.items()}
@@ -198,7 +208,10 @@ def test_both_folds_agree_for_every_order_of_facts(page: Page) -> None:
         here = {id_: tasks_of(session) for id_, session in ledger.sessions.items()}
         text = "\n".join(lines(entries))
 
-        assert call(page, REDUCE, text) == here
+        there = call(page, REDUCE, text)
+        for session, tasks in here.items():
+            forget_slots(there[session], tasks)
+        assert there == here
         assert_same_follows(page, text, ledger, entries[-1].at)
 
 
