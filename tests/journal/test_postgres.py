@@ -489,7 +489,7 @@ async def test_an_outage_does_not_block_a_shutdown(
     monkeypatch.setattr(write_queue, "FLUSH_SECONDS", 0.2)
     with own_server.new_database() as database:
         with (  # noqa: PT012
-            pytest.raises(JournalError, match="did not take what was left"),
+            pytest.raises(JournalError, match="did not take the remaining entries"),
             trio.fail_after(30),
         ):
             async with store_at(f"{database}&journal=one").open_writer() as journal:
