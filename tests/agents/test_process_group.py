@@ -321,7 +321,7 @@ class TestEnding:
             patched.setattr(os, "killpg", lambda *_: None)
             patched.setattr(signal, "pidfd_send_signal", lambda *_: None)
             patched.setattr(running_module, "KERNEL_SECONDS", 0.1)
-            async with commands.run("echo ready; sleep 1000", grace=0.1) as process:
+            async with commands.run("echo ready; exec sleep 1000", grace=0.1) as process:
                 await commands.line()
 
         assert process.is_stuck
