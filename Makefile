@@ -81,12 +81,10 @@ HOUSE_TESTS = $(filter-out $(OF_FILES:%=tests/orchestrator/test_%.py), \
     $(wildcard tests/orchestrator/test_*.py))
 
 .PHONY: unit
-unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests; the quick ones with branch coverage
+unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch coverage
 	@$(BIN)/coverage erase
-	@# Coverage doubles the CPU time, so only the quick tests are measured. `worksteal` splits files where
-	@# a core has nothing left to do.
-	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal -m 'not slow'
-	@$(BIN)/pytest -q -n auto --dist worksteal -m slow
+	@# `worksteal` splits files where a core has nothing left to do.
+	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
 	@$(BIN)/pytest -q -n auto --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 95

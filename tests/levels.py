@@ -1,7 +1,7 @@
 """The tests that `make quick` leaves out: browsers, databases, server processes and long proofs.
 
-`make quick` runs in four minutes on two cores and measures no coverage. `make test` runs all tests,
-and measures coverage of the quick tests. A test is slow by its file, or by `@pytest.mark.slow`.
+`make quick` measures no coverage. `make test` runs all tests and measures it. A test is slow by its
+file, or by `@pytest.mark.slow`.
 """
 
 from pathlib import Path

@@ -42,6 +42,7 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from orchestrator.delegation.ledger.task_state import Ended, Interrupted, Queued
 from orchestrator.delegation.snapshot import (
     LAYOUT,
     MIN_FACTS,
@@ -52,7 +53,12 @@ from orchestrator.delegation.snapshot import (
 )
 from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.delegation.snapshot.restore import adopt_session, restore_snapshot
-from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
+from orchestrator.delegation.snapshot.stored_state import (
+    decode_state,
+    encode_state,
+    state_code,
+    state_of_code,
+)
 from tests.delegation.fact_strategies import Facts
 
 Tell: TypeAlias = Callable[..., None]
@@ -309,3 +315,10 @@ def test_a_change_of_the_fold_raises_the_layout_of_snapshots() -> None:
     assert (LAYOUT, digest.hexdigest()[:16]) == FOLD, (
         "the fold has changed: if it gives another state, raise LAYOUT; then write both down here"
     )
+
+
+def test_a_stored_task_keeps_its_dependencies() -> None:
+    ended = Ended(Outcome(Ending.SUCCEEDED, "42"))
+    for state in (Queued(frozenset({TaskId("t1")})), Interrupted(frozenset({TaskId("t1")}))):
+        assert state_of_code(state_code(state), state.dependencies, ended) == state
+    assert state_of_code(state_code(ended), (), ended) is ended

@@ -223,5 +223,5 @@ def test_the_entries_of_one_run_are_read_alone(tmp_path: Path) -> None:
     found = read_run(journals, first)
     assert found.id == first
     assert {entry.session for entry in found.entries} == {first}
-    with pytest.raises(CommandError, match="2 runs begin with 'r_'"):
+    with pytest.raises(CommandError, match="2 runs start with 'r_'"):
         read_run(journals, "r_")

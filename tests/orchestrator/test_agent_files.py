@@ -568,7 +568,11 @@ def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             7,
             "job 'a': 'every 1s' is too often",
         ),
-        ("schedule:\n  a b: {when: every 2h, goal: x, agent: editor}", 7, "no name for a job"),
+        (
+            "schedule:\n  a b: {when: every 2h, goal: x, agent: editor}",
+            7,
+            "is not a name for a job",
+        ),
     ],
 )
 def test_a_mistake_in_a_job_is_reported_with_its_line(

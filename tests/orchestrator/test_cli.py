@@ -264,7 +264,7 @@ def test_an_unknown_or_ambiguous_run_is_a_usage_error(shell: Shell) -> None:
     shell.run("demo", "--seconds", "0.01")
 
     assert "there is no run 'r_none'" in shell.error("tree", "r_none")
-    assert "2 runs begin with 'r_'" in shell.error("tree", "r_")
+    assert "2 runs start with 'r_'" in shell.error("tree", "r_")
 
 
 def test_two_processes_cannot_write_one_journal(shell: Shell) -> None:
@@ -434,7 +434,7 @@ def test_files_and_instructions_go_with_the_goal_of_a_run(shell: Shell) -> None:
         (("reader", "--attach", "nowhere.txt"), "No such file"),
         (("reader", "--attach", "empty"), "cannot be empty"),
         (("line", "--attach", "Makefile"), "is a pipeline, which takes no files"),
-        (("made", "--instructions", "x"), "no text that could be added to"),
+        (("made", "--instructions", "x"), "no text that instructions could be added to"),
     ):
         name, *options = words
         assert problem in shell.error("run", f"{file}:{name}", "go", *options)
