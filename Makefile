@@ -87,7 +87,7 @@ unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch covera
 	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
 	@$(BIN)/pytest -q -n auto --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
 	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --fail-under 95
+	@$(BIN)/coverage report --fail-under 94
 	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
 
 .PHONY: wheel

@@ -243,3 +243,12 @@ def test_drawing_a_frame_visits_only_the_shown_rows(wide: bool) -> None:
 
     assert grows_at_most(4, change, small=few, large=many)
     assert collapse_tree(many, rows=30).tasks > 19_700
+
+
+def test_groups_that_do_not_fit_are_counted_without_the_shown_ones() -> None:
+    tree = team([("s", f"agent{agent}", DONE) for agent in range(3) for _ in range(9)])
+
+    collapsed = collapse_tree(tree, rows=3)
+
+    assert len(collapsed.rows) <= 3
+    assert collapsed.hidden + sum(row.kind is RowKind.TASK for row in collapsed.rows) == len(tree)

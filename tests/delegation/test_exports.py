@@ -142,6 +142,7 @@ def test_any_words_make_the_round_trip_in_json_and_are_well_formed_in_xml(words:
     assert json.loads(tree.to_json())["nodes"][0]["goal"] == words
     ET.fromstring(tree.to_graphml())
     ET.fromstring(tree.to_svg())
+    assert tree._repr_svg_() == tree.to_svg()
 
 
 @pytest.mark.parametrize("words", HOSTILE)

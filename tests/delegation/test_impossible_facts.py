@@ -341,3 +341,16 @@ def test_a_task_starts_afresh_only_after_its_children_have_ended(
     assert refuses(TaskStarted(A, afresh=True))
     tell(TaskSettled(B, DONE), TaskStarted(A, afresh=True))
     tell(TaskSettled(A, DONE), TurnResumed(S, 1, PUSH, afresh=True))
+
+
+def test_a_task_awaits_a_worker_until_one_runs_its_call(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A))
+    assert ledger.tasks[A].awaits_worker == ""
+    tell(CallPlaced(A, CallId("c"), "gpu", 1))
+    assert ledger.tasks[A].awaits_worker == "gpu"
+    tell(CallPlaced(A, CallId("c"), "gpu", 1, "w", "run"))
+    tell(CallPlaced(A, CallId("d"), "gpu", 2, turn=True))
+    assert ledger.tasks[A].awaits_worker == "", "its turn has no open call"
