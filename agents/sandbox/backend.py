@@ -82,7 +82,7 @@ class TaskSandbox:
     """What no command writes, not even in the workspace: the code that the orchestrator runs.
     The paths are real."""
     visible: tuple[Path, ...] = ()
-    """What a command reads besides, also in a temporary folder or a hidden one. The paths are
+    """Further paths that a command reads, also in a temporary or hidden folder. The paths are
     real."""
     home: Path | None = None
     """The real path of the user's home, where programs look for start-up files."""
@@ -139,7 +139,7 @@ class TaskSandbox:
 
     @property
     def shown(self) -> list[Path]:
-        """What is visible by its own right: it is there, no link, and cannot be written."""
+        """The visible paths that exist, are no links, and cannot be written."""
         return [
             path
             for path in self.visible

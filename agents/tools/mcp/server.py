@@ -115,9 +115,9 @@ class McpCommand(_McpServer):
     """The folder it starts in, a relative one being inside the workspace; by default an empty one
     of its own."""
     write: tuple[Path, ...] = attrs.field(default=(), kw_only=True, converter=_writable)
-    """What it may write besides its own folder and temporary files; `["."]` is the workspace."""
+    """The writable paths besides its own folder and temporary files; `["."]` is the workspace."""
     read: tuple[Path, ...] | None = attrs.field(default=None, kw_only=True, converter=_readable)
-    """What it may read besides that, the workspace and the system's own folders; None is
+    """The paths that it may read besides those, the workspace and the system's folders; None is
     everything but credentials and the state of the orchestrator."""
     network: bool | tuple[str, ...] = attrs.field(default=False, kw_only=True, converter=_network)
     """True is all of it, False none; a list names the hosts that can be reached, by a proxy."""
