@@ -149,7 +149,7 @@ def postgres_seconds(server: PostgresServer) -> float:
     return sum(seconds_of(it) for it in (server.pid, *map(int, children.split())))
 
 
-def measure_lent_work(queues: tuple[str, ...] = ("absurd", "dbos")) -> Mapping[str, LentWork]:
+def measure_lent_work(queues: tuple[str, ...] = ("absurd",)) -> Mapping[str, LentWork]:
     """Measure each queue on a Postgres of its own that flushes to the disk."""
     found: dict[str, LentWork] = {}
     with open_postgres(fsync=True) as server:
@@ -165,7 +165,7 @@ if __name__ == "__main__":
         case [address, name, number]:
             trio.run(work, address, name, int(number))
         case names:
-            for key, it in measure_lent_work(tuple(names) or ("absurd", "dbos")).items():
+            for key, it in measure_lent_work(tuple(names) or ("absurd",)).items():
                 print(
                     f"{key}: writer {it.writer:.2f} ms, worker {it.worker:.2f} ms,"
                     f" Postgres {it.postgres:.2f} ms, all {it.total:.2f} ms;"

@@ -81,5 +81,5 @@ class Workers:
     """The places whose tools run in this process. By default the places in ORCHESTRATOR_HERE,
     separated by commas."""
     queue: "str | Callable[[], AbstractAsyncContextManager[Any]] | None" = None
-    """The work queue, where the journal is in Postgres: `"absurd"`, `"dbos"`, or a function that
-    connects to another one. By default the value of ORCHESTRATOR_QUEUE, else `"absurd"`."""
+    """The work queue, where the journal is in Postgres: `"absurd"`, or a function that connects to
+    another one. By default the value of ORCHESTRATOR_QUEUE, else `"absurd"`."""

@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 LEASE: Final = 1.0
 JOURNAL: Final = "shard-1"
 WORKER: Final = WorkerId("w-here")
-IN_DATABASES: Final = ("absurd", "documented", "dbos")
+IN_DATABASES: Final = ("absurd", "documented")
 
 
 class Leaf:

@@ -198,9 +198,7 @@ class Places:
                 self.exchange = await opened.enter_async_context(
                     open_exchange(self._url, queue=self._queue)
                 )
-            # DBOS is one for a process.
-            most = 0 if self.here else 1 if self._queue == "dbos" else workers
-            async with self.working(min(workers, most)):
+            async with self.working(0 if self.here else workers):
                 yield
 
     @asynccontextmanager
@@ -211,9 +209,7 @@ class Places:
         if self._url:
             address = f"{self._url}&journal=tests"
             async with open_orchestrator(
-                address,
-                environ=environ or {},
-                workers=Workers(queue=self.open_exchange if self._queue == "dbos" else self._queue),
+                address, environ=environ or {}, workers=Workers(queue=self._queue)
             ) as orchestrator:
                 with orchestrator._engine.book.subscribers.subscribe(
                     lambda entry, _: self._posted.append(entry)

@@ -1,7 +1,5 @@
 """A turn of an agent with a place is the same wherever it runs: all of it on one machine."""
 
-import gc
-import warnings
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -33,22 +31,12 @@ def places(request: pytest.FixtureRequest) -> Places:
     return Places(here=request.param == "here")
 
 
-@pytest.fixture(
-    params=[
-        *IN_MEMORY,
-        pytest.param("absurd", marks=pytest.mark.realtime),
-        pytest.param("dbos", marks=pytest.mark.realtime),
-    ]
-)
+@pytest.fixture(params=[*IN_MEMORY, pytest.param("absurd", marks=pytest.mark.realtime)])
 def every_place(request: pytest.FixtureRequest) -> Generator[Places]:
     if request.param in IN_MEMORY:
         yield Places(here=request.param == "here")
         return
     yield Places(url=request.getfixturevalue("postgres"), queue=request.param)
-    with warnings.catch_warnings():
-        # What DBOS leaves behind is collected here, or the warning comes in another test.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 class Counters:

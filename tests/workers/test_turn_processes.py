@@ -59,16 +59,14 @@ def steps_in(text: str) -> list[tuple[int, int]]:
     return [(int(pid), int(n)) for pid, n in re.findall(r"^(\d+):(\d)$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("queue", ["absurd", "dbos"])
 async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
-    workers: WorkerProcesses, tmp_path: Path, queue: str
+    workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    workers.queue = queue
     workers.start(team=TEAM, slots=1, lease=6)
     workers.start(team=TEAM, slots=1, lease=6)
     gate = Gate(tmp_path / "gate")
     ended, runs = trio.open_memory_channel[Run[str]](1)
-    async with writing(workers.url, queue) as orchestrator, trio.open_nursery() as nursery:
+    async with writing(workers.url) as orchestrator, trio.open_nursery() as nursery:
 
         async def run(agent: Agent) -> None:
             await ended.send(await orchestrator.run(agent, str(gate.path)))
@@ -112,12 +110,10 @@ async def test_a_worker_that_is_killed_or_stopped_takes_the_turn_with_it(
     assert all(has_ended(int(pid)) for pid in background), "they end with their turn"
 
 
-@pytest.mark.parametrize("queue", ["absurd", "dbos"])
 async def test_the_next_writer_goes_on_with_a_turn_at_its_live_worker(
-    workers: WorkerProcesses, tmp_path: Path, queue: str
+    workers: WorkerProcesses, tmp_path: Path
 ) -> None:
     """Kill -9 of the writer in the second step: the third one finds the state of the first."""
-    workers.queue = queue
     # No worker is lost here, however busy the machine is.
     workers.start(team=TEAM, lease=30)
     workers.start(team=TEAM, lease=30)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import Orchestrator, Workers, open_orchestrator
+from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
@@ -37,7 +37,6 @@ class WorkerProcesses:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
-        self.queue = "absurd"
         self.folder = folder
         self.effects = folder / "effects"
         self.points = folder / "points"
@@ -52,7 +51,6 @@ class WorkerProcesses:
             "POINTS": str(self.points),
             "ORCHESTRATOR_HOME": str(self.folder),
             "ORCHESTRATOR_JOURNAL": self.url,
-            "ORCHESTRATOR_QUEUE": self.queue,
             "PYTHONPATH": str(ROOT),
         }
 
@@ -119,9 +117,9 @@ def time_limit() -> Generator[None]:
 
 
 @asynccontextmanager
-async def writing(url: str, queue: str = "absurd") -> AsyncGenerator[Orchestrator]:
+async def writing(url: str) -> AsyncGenerator[Orchestrator]:
     address = f"{url}&journal=tests"
-    async with open_orchestrator(address, environ={}, workers=Workers(queue=queue)) as orchestrator:
+    async with open_orchestrator(address, environ={}) as orchestrator:
         yield orchestrator
 
 
@@ -265,12 +263,8 @@ async def test_workers_are_killed_at_named_points(workers: WorkerProcesses) -> N
     assert len(workers_named) >= 3, "others have gone on"
 
 
-@pytest.mark.parametrize("queue", ["absurd", "dbos"])
-async def test_the_next_writer_adopts_the_calls_of_live_workers(
-    workers: WorkerProcesses, queue: str
-) -> None:
+async def test_the_next_writer_adopts_the_calls_of_live_workers(workers: WorkerProcesses) -> None:
     """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
-    workers.queue = queue
     # No worker is lost here, however busy the machine is.
     workers.start(lease=30)
     workers.start(lease=30)

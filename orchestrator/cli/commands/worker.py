@@ -49,7 +49,7 @@ DatabaseOption = Annotated[
 QueueOption = Annotated[
     str,
     Parameter(
-        help="The queue that hands out work: absurd, or dbos. Writers must use the same.",
+        help="The queue that hands out work: absurd, or module:function. Writers use the same.",
         env_var=QUEUE_VARIABLE,
     ),
 ]

@@ -1,8 +1,6 @@
 """Every work queue, by name: the contract holds for each."""
 
-import gc
 import os
-import warnings
 from collections.abc import Generator
 
 import pytest
@@ -14,22 +12,11 @@ from tests.workers.kit import IN_DATABASES, Leaf
 LONG = bool(os.environ.get("LONG_PROOFS"))
 
 
-@pytest.fixture(autouse=True)
-def no_connection_left_behind(request: pytest.FixtureRequest) -> Generator[None]:
-    """Collect what DBOS leaves behind here, or the warning comes in a test of something else."""
-    yield
-    if "dbos" in request.node.name:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
-
-
 @pytest.fixture(scope="session")
 def template(postgres_server: PostgresServer) -> str:
-    """A database in which every work queue is installed: the migrations of DBOS take a second."""
+    """A database in which Absurd is installed."""
     with postgres_server.new_database() as url:
-        for name in ("absurd", "dbos"):
-            trio.run(install, Leaf(name, url))
+        trio.run(install, Leaf("absurd", url))
         postgres_server.execute(
             f"create database leaves template {url.rpartition('/')[2].partition('?')[0]}"
         )
@@ -65,7 +52,7 @@ def mail_leaf(request: pytest.FixtureRequest) -> Leaf:
 
 
 # The documented one is killed in the long proofs only: each of these takes four processes.
-@pytest.fixture(params=IN_DATABASES if LONG else ["absurd", "dbos"])
+@pytest.fixture(params=IN_DATABASES if LONG else ["absurd"])
 def stored_leaf(request: pytest.FixtureRequest, installed: str) -> Leaf:
     """A work queue of each kind that several processes share."""
     return Leaf(request.param, installed)
@@ -79,7 +66,6 @@ def own_server() -> Generator[PostgresServer]:
         yield server
 
 
-# DBOS takes ten seconds to find its database again.
 @pytest.fixture(params=IN_DATABASES if LONG else ["absurd"])
 def leaf_of_own_server(
     request: pytest.FixtureRequest, own_server: PostgresServer

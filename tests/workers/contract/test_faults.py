@@ -12,11 +12,7 @@ from orchestrator.products.cluster.work import Dispatch, Exchange, Tenure, Worke
 from tests.postgres import PostgresServer
 from tests.workers.kit import WORKER, Leaf, Receiver, dispatches, open_receiver, received
 
-pytestmark = [
-    pytest.mark.realtime,
-    # When DBOS is closed, its threads may leave a connection behind.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.realtime
 
 
 async def send_stranded(

@@ -10,11 +10,7 @@ from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.products.cluster.work import Delivery
 from tests.workers.kit import WORKER, Leaf, dispatches, received
 
-pytestmark = [
-    pytest.mark.realtime,
-    # When DBOS is closed, its threads may leave a connection behind.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.realtime
 
 MANY = 10_000 if os.environ.get("LONG_PROOFS") else 300
 

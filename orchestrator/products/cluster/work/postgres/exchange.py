@@ -1,6 +1,6 @@
 """All that a process needs to lend or to borrow over Postgres, on two connections.
 
-One executes statements, and waits through an outage; the other listens. DBOS brings its own.
+One executes statements, and waits through an outage; the other listens.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -55,7 +55,7 @@ async def open_exchange(
 
     Args:
         url: of the database.
-        queue: the work queue: `absurd`, `dbos`, or `module:function` for one of your own.
+        queue: the work queue: `absurd`, or `module:function` for one of your own.
         application: what `pg_stat_activity` shows.
         lease: for how many seconds a claim of a silent worker holds.
 
@@ -63,7 +63,7 @@ async def open_exchange(
         JournalError: the database cannot be used.
         OrchestratorError: there is no such work queue.
     """
-    open_queue = _opener(queue, url)
+    open_queue = _opener(queue)
     async with (
         open_database(url, application=application) as database,
         open_wakeups(url, application=f"{application}: wake-ups") as wakeups,
@@ -101,17 +101,13 @@ class OpenQueue(Protocol):
     ) -> AbstractAsyncContextManager[WorkQueue]: ...
 
 
-def _opener(name: str, url: str) -> OpenQueue:
+def _opener(name: str) -> OpenQueue:
     """Return what opens the queue of a name; only this queue is imported."""
     match name.partition(":"):
         case "absurd", "", "":
             from orchestrator.products.cluster.work.queues.absurd import open_absurd_queue
 
             return open_absurd_queue
-        case "dbos", "", "":
-            from orchestrator.products.cluster.work.queues.dbos import open_dbos_queue
-
-            return partial(open_dbos_queue, url)
         case module, ":", function:
             try:
                 opener: OpenQueue = getattr(import_module(module), function)
@@ -122,5 +118,5 @@ def _opener(name: str, url: str) -> OpenQueue:
             return opener
         case _:
             raise OrchestratorError(
-                f"there is no work queue {name!r}: use absurd, dbos, or module:function"
+                f"there is no work queue {name!r}: use absurd, or module:function"
             )

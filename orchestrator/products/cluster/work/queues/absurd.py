@@ -5,11 +5,13 @@ is renewed while its receiver lives; one that has run out is claimed by another 
 """
 
 import math
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 from uuid import UUID
 
@@ -22,7 +24,6 @@ from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import POLL_SECONDS, Bell, Wakeups, channel
 from orchestrator.products.cluster.work.dispatch import Dispatch, DispatchId, Tenure, WorkerId
-from orchestrator.products.cluster.work.queues.place_names import queue_name
 from orchestrator.products.cluster.work.work_queue import Delivery, WorkQueue
 
 if TYPE_CHECKING:
@@ -108,6 +109,13 @@ class _Claim:
     dispatch: Dispatch
 
 
+def _queue_name(place: str) -> str:
+    """Return the queue of a place: readable if the place is, else a digest, as a table is named so."""
+    if re.fullmatch(r"[a-z0-9_.-]{1,40}", place):
+        return f"orchestrator_{place}"
+    return f"orchestrator#{blake2b(place.encode(), digest_size=16).hexdigest()}"
+
+
 def _key(dispatch: Dispatch) -> str:
     return f"{dispatch.id}#{dispatch.attempt}"
 
@@ -126,7 +134,7 @@ class _AbsurdQueue:
         parameters = {
             "journal": writer.journal,
             "epoch": writer.epoch,
-            "queues": [queue_name(it.place) for it in dispatches],
+            "queues": [_queue_name(it.place) for it in dispatches],
             "params": [
                 msgspec.json.encode(_Params(it.id, it.attempt, it.journal)).decode()
                 for it in dispatches
@@ -144,7 +152,7 @@ class _AbsurdQueue:
             parameters = {
                 "journal": writer.journal,
                 "epoch": writer.epoch,
-                "queue": queue_name(place),
+                "queue": _queue_name(place),
                 "keys": [_key(it) for it in dispatches if it.place == place],
             }
             rows = await self._database.run(partial(_execute, _WITHDRAW, parameters))
@@ -158,7 +166,7 @@ class _AbsurdQueue:
         for place in {it.place for it in dispatches}:
             await self._create(place)
             parameters = {
-                "queue": queue_name(place),
+                "queue": _queue_name(place),
                 "keys": [_key(it) for it in dispatches if it.place == place],
             }
             rows = await self._database.run(partial(_execute, _OPEN, parameters))
@@ -185,7 +193,7 @@ class _AbsurdQueue:
 
     async def _create(self, place: str) -> None:
         if place not in self._known:
-            await self._database.run(partial(_create_queue, queue_name(place)))
+            await self._database.run(partial(_create_queue, _queue_name(place)))
             self._known.add(place)
         else:
             await trio.lowlevel.checkpoint()
@@ -208,7 +216,7 @@ class _Claims:
         self._bell = bell
         self._worker = worker
         self._place = place
-        self._queue = queue_name(place)
+        self._queue = _queue_name(place)
         self._slots = slots
         self._lease = lease
         self._held: set[UUID] = set()
