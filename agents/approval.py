@@ -210,18 +210,11 @@ def deny(
 
 
 def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule | None:
-    """Return what decides about a call where neither the agent nor one above it has rules.
+    """Return the rule for a call where neither the agent nor one above it has rules; None allows
+    it.
 
     Reads are allowed; so are writes and commands, where a wall holds them inside the sandbox of
-    their task.
-
-    Args:
-        tool: the name of the tool.
-        use: what the call does to the machine (`orchestrator.agents.tools.tool.MachineUse`).
-        is_wall: the commands of the task cannot leave its sandbox.
-
-    Returns:
-        a rule that asks; None allows the call.
+    their task (`is_wall`).
     """
     match use:
         case None | "read":

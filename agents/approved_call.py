@@ -29,12 +29,7 @@ class ApprovedCall:
     """The rules of the agent, and of all above it."""
 
     def may_open(self, path: str, real_path: str) -> bool:
-        """Return whether the call may use the file that its own path has led to.
-
-        Args:
-            path: relative to the workspace, all links resolved.
-            real_path: the absolute path of the same file.
-        """
+        """Return whether the call may use the file that its own path has led to."""
         found = attrs.evolve(self.subject, path=path, real_path=real_path)
         if found == self.subject:
             return True

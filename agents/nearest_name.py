@@ -5,13 +5,7 @@ from collections.abc import Iterable
 
 
 def nearest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name that looks most like this one, if any does.
-
-    Args:
-        name: what was written.
-        known: what could have been meant.
-        cutoff: how much of it must be alike, up to 1.
-    """
+    """Return the known name that looks most like this one, if any does; `cutoff` is at most 1."""
     by_case = {it.casefold(): it for it in known}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=cutoff)
     return by_case[near[0]] if near else None

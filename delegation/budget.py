@@ -100,10 +100,8 @@ class Reserved:
 
 
 def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
-    """Return whether a call fits beside the reservations of other calls.
-
-    Raises:
-        OverBudgetError: it does not fit, even without them.
+    """Return whether a call fits beside the reservations of other calls; raise `OverBudgetError` if
+    it does not fit, even without them.
     """
     for kind in account.kinds:
         if _problem(account, kind, reserved.amounts, quote):

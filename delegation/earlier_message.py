@@ -33,11 +33,7 @@ class EarlierMessage:
     """The reasoning of the model before the calls of an assistant's message."""
 
     def message(self, number: int) -> Message:
-        """Return it as a message of the transcript.
-
-        Args:
-            number: its index in the conversation, which makes its id.
-        """
+        """Return it as a message of the transcript; its index in the conversation makes its id."""
         id_ = MessageId(f"h_{number}")
         if self.role == "user":
             return UserMessage(self.text, self.parts, id=id_)

@@ -113,18 +113,14 @@ class SessionJobs(Protocol):
         ...
 
     async def set(self, spec: JobSpec, call: str) -> JobRecord | None:
-        """Set a job, once for each call; None if the call had set it, and it is over by now.
-
-        Raises:
-            ToolError: there are too many of them, or the session is closed.
+        """Set a job, once for each call; None if the call had set it, and it is over by now. Raise
+        `ToolError` if there are too many of them, or the session is closed.
         """
         ...
 
     async def remove(self, job: JobId, call: str) -> None:
-        """Remove a job.
-
-        Raises:
-            ToolError: there is none, and the call did not remove it before a crash.
+        """Remove a job; raise `ToolError` if there is none, and the call did not remove it before a
+        crash.
         """
         ...
 

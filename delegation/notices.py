@@ -29,12 +29,7 @@ HANDED_OFF: Final = (
 
 
 def first_message(request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()) -> str:
-    """Return the first message of a task: its goal, context, and the results of dependencies.
-
-    Args:
-        request: of the task.
-        dependencies: the name and the output of each task that it depends on.
-    """
+    """Return the first message of a task: its goal, context, and the results of dependencies."""
     text = f"{HANDED_OFF}\n\n{request.goal}" if request.is_handoff else request.goal
     if request.context:
         text += f"\n\nContext:\n{request.context}"
@@ -60,11 +55,7 @@ class TaskNotice:
     total: Usage
 
     def text(self, share: int = MAX_RESULT_CHARACTERS) -> str:
-        """Return the message that wakes the session.
-
-        Args:
-            share: how many characters of the output it may contain.
-        """
+        """Return the message that wakes the session; `share` limits the characters of output."""
         request, outcome = self.request, self.outcome
         asked = dt.datetime.fromtimestamp(self.asked_at, dt.UTC)
         label = f", {request.label!r}" if request.label else ""

@@ -120,11 +120,6 @@ def canonical_schedule(text: str, zone: str, now: float) -> str:
     """Return the stored form of a schedule, or raise a `ScheduleError` that names the problem.
 
     A relative time becomes a moment.
-
-    Args:
-        text: the text of a person or a model.
-        zone: the name of a time zone.
-        now: the time at which the job is set.
     """
     place = zone_of(zone)
     schedule = " ".join(text.split())
@@ -203,13 +198,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1024)
 def times_of(schedule: str, zone: str, since: float) -> Times:
-    """Return the times of a stored schedule.
-
-    Args:
-        schedule: as `canonical_schedule` returned it.
-        zone: the name of its time zone.
-        since: when the job was set, from which `every` counts.
-    """
+    """Return the times of a schedule from `canonical_schedule`; `every` counts from `since`."""
     if schedule.startswith("every "):
         return Every(duration(schedule[len("every ") :]), since)
     if schedule.startswith(ONCE):

@@ -47,10 +47,8 @@ def read_state(states: StoredStates, kind: type[StateT]) -> StateT:
 
 
 def as_json(value: object) -> Any:
-    """Return a value as JSON has it, as a ledger that is read from the journal has it.
-
-    Raises:
-        UnwritableFactError: JSON cannot carry it.
+    """Return a value as JSON has it, as a ledger that is read from the journal has it; raise
+    `UnwritableFactError` if JSON cannot carry it.
     """
     try:
         return msgspec.json.decode(msgspec.json.encode(value))

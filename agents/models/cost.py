@@ -12,12 +12,8 @@ def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
     """Return the usage of a call with its cost, by the price of the model.
 
     A reported cost stands. Without a price, the cost is marked as unknown. A model with a method
-    `bill` of the same signature bills by itself, as wrappers do.
-
-    Args:
-        usage: the usage of the call.
-        model: the model that was called.
-        answered_by: the name of the model that answered, if the model stands for several.
+    `bill` of the same signature bills by itself, as wrappers do. `answered_by` names the model that
+    answered, if `model` stands for several.
     """
     # Not by `isinstance`: with a protocol it is slow, and this is every call.
     bill: Callable[[Usage, str], Usage] | None = getattr(model, "bill", None)

@@ -80,12 +80,7 @@ _LOADERS: Final[Mapping[WireProtocol, Callable[[], ModelFactory]]] = {
 
 
 def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
-    """Return what of these settings a model cannot do, as far as that is known of it.
-
-    Args:
-        model: a model, its name, or the names of several that stand in for each other.
-        settings: what it is to do.
-    """
+    """Return what of these settings a model cannot do, as far as that is known of it."""
     if not isinstance(model, str):
         return known_settings_problem(model, settings)
     for name in model.split("|"):
@@ -98,11 +93,7 @@ def settings_problem(model: str | Model, settings: ModelSettings) -> str | None:
 
 
 def has_custom_tools(model: str | Model) -> bool:
-    """Return whether a model is known to keep to the grammars of custom tools.
-
-    Args:
-        model: a model, its name, or the names of several that stand in for each other.
-    """
+    """Return whether a model is known to keep to the grammars of custom tools."""
     if not isinstance(model, str):
         return knows_custom_tools(model)
     return all(name.strip().partition(":")[0] in CUSTOM_TOOL_PROVIDERS for name in model.split("|"))

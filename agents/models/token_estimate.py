@@ -35,13 +35,7 @@ def estimated_input(request: ModelRequest) -> int:
 
 
 def estimated_usage(model: Model, request: ModelRequest, *, written: int) -> Usage:
-    """Return the estimated usage of a call that no provider reports.
-
-    Args:
-        model: the model that was called.
-        request: its request.
-        written: the number of characters that it has sent.
-    """
+    """Return the estimated usage of a call that no provider reports, after `written` characters."""
     counted = known_count(model, request)
     read = estimated_input(request) if counted is None else counted
     wrote = -(-written // CHARACTERS_PER_TOKEN)

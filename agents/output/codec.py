@@ -34,11 +34,7 @@ class Codec:
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema of a value.
-
-        Raises:
-            TypeError, NameError: there is none.
-        """
+        """The JSON schema of a value. Raises `TypeError` or `NameError` if there is none."""
         schemas, parts = msgspec.json.schema_components(
             self._alternatives, ref_template=f"{REFERENCE}{{name}}", schema_hook=part_schema
         )
@@ -46,11 +42,7 @@ class Codec:
         return with_shared_definitions({**schema, "$defs": parts})
 
     def read(self, text: str) -> Any:
-        """Read JSON.
-
-        Raises:
-            ValueError: it does not fit; the arguments are its problems.
-        """
+        """Read JSON, or raise `ValueError` with its problems."""
         problems: list[str] = []
         for alternative in self._alternatives:
             try:
@@ -64,11 +56,7 @@ class Codec:
         raise ValueError(*problems)
 
     def convert(self, value: object) -> Any:
-        """Read a value that was decoded from JSON.
-
-        Raises:
-            ValueError: it does not fit; the arguments are its problems.
-        """
+        """Read a value that was decoded from JSON, or raise `ValueError` with its problems."""
         return self.read(msgspec.json.encode(value).decode())
 
     def plain(self, value: object) -> Any:
@@ -98,10 +86,8 @@ def _cached_codec(type_: Any, _: tuple[Any, ...]) -> Codec:
 
 
 def plain(value: object) -> Any:
-    """Return a value as what JSON has, the same in every process.
-
-    Raises:
-        TypeError, ValueError, RecursionError: JSON cannot carry it.
+    """Return a value as what JSON has, the same in every process; raise `TypeError` or `ValueError`
+    or `RecursionError` if JSON cannot carry it.
     """
     # Sets have no order of their own.
     return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=plain_part)

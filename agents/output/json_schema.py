@@ -62,10 +62,8 @@ def require_schema(schema: object) -> None:
 
 
 def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    """Return the problems of a final answer, a line each; none if it is JSON that fits.
-
-    Raises:
-        DefinitionError: the schema itself is wrong.
+    """Return the problems of a final answer, a line each; none if it is JSON that fits. Raise
+    `DefinitionError` if the schema itself is wrong.
     """
     plain = _plain(schema)
     validator = _validator(plain)

@@ -103,10 +103,8 @@ class _PartType(type):
 
 
 def replaced_parts(type_: Any) -> Any:
-    """Return a type with markers in place of all the types that pydantic reads.
-
-    Raises:
-        DefinitionError: an attrs class or a struct has a field that pydantic would have to read.
+    """Return a type with markers in place of all the types that pydantic reads; raise
+    `DefinitionError` if an attrs class or a struct has a field that pydantic would have to read.
     """
     if not has_pydantic_parts(type_):
         return type_
@@ -190,11 +188,7 @@ def part_schema(type_: Any) -> dict[str, Any]:
 
 
 def read_part(type_: Any, text: str | bytes) -> Any:
-    """Read JSON as the type of a marker.
-
-    Raises:
-        ValueError: it does not fit; the arguments are its problems.
-    """
+    """Read JSON as the type of a marker, or raise `ValueError` with its problems."""
     import pydantic
 
     try:
@@ -261,10 +255,8 @@ def plain_part(value: object) -> Any:
 
 
 def plain_value(type_: Any, value: object) -> Any:
-    """Return a value of a marker's type as JSON data.
-
-    Raises:
-        TypeError: the value has another type.
+    """Return a value of a marker's type as JSON data; raise `TypeError` if the value has another
+    type.
     """
     import pydantic_core
 
@@ -276,12 +268,7 @@ def plain_value(type_: Any, value: object) -> Any:
 
 
 def _in_order(plain: object, value: object) -> object:
-    """Return plain data with its sets in the same order in every process.
-
-    Args:
-        plain: the written data.
-        value: the same data with its sets. A serializer may change it.
-    """
+    """Return plain data with its sets, as `value` has them, in the same order in every process."""
     unchanged = plain
     if isinstance(plain, list):
         parts = cast("list[object]", plain)

@@ -57,13 +57,7 @@ def type_name(output_type: Any) -> str:
 
 
 def encoded(value: object, agent: str, type_: Any = Any) -> str:
-    """Return the JSON of an input or an output of an agent.
-
-    Args:
-        value: the input or output.
-        agent: the name of the agent, for the error.
-        type_: what the agent takes or promises.
-    """
+    """Return the JSON of an input or an output of an agent."""
     try:
         return msgspec.json.encode(codec_of(type_).plain(value)).decode()
     except (TypeError, ValueError, RecursionError) as exc:

@@ -152,14 +152,7 @@ def _input(
     hints: Mapping[str, Any],
     contexts: Sequence[str],
 ) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
-    """Return the input type of a function, and a program that calls it with such a value.
-
-    Args:
-        name: of the agent.
-        function: what it does.
-        hints: the types of its parameters.
-        contexts: the parameters that get the task.
-    """
+    """Return the input type of a function, and a program that calls it with such a value."""
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
         if parameter.kind not in ACCEPTED_KINDS:

@@ -18,12 +18,7 @@ DEEPEST: Final = 8
 
 
 def join_problem(output: Any, input_type: Any) -> str | None:
-    """Return why no answer of one type is an input of the other; None if some may be.
-
-    Args:
-        output: what the first agent gives.
-        input_type: what the next one takes.
-    """
+    """Return why no answer of one type is an input of the other; None if some may be."""
     # A text is taken unchanged, and any other value as JSON.
     if output == input_type or input_type in {str, Any}:
         return None

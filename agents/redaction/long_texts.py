@@ -77,12 +77,7 @@ async def search_tree_ahead(
 ) -> None:
     """Search a value of many short texts for secrets in a thread, before it is posted.
 
-    Its long texts are searched ahead by themselves, before.
-
-    Args:
-        redactor: searches, and remembers the result.
-        value: lists, mappings or records of texts; it does not change any more.
-        redact: returns the value without its secrets.
+    Its long texts are searched ahead by themselves, before. The value must not change any more.
     """
     redacted = await trio.to_thread.run_sync(
         redact, value, redactor, limiter=_limiter(_threads, SEARCHES_AT_ONCE)

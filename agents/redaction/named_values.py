@@ -334,9 +334,7 @@ def _could_be_word_of_settings(value: str) -> bool:
 def unfinished_value(text: str, name: re.Match[str]) -> int | None:
     """Return for how many characters a value may be undecided; None if it is decided.
 
-    Args:
-        text: what has come so far.
-        name: a secret name in it, up to the beginning of its value.
+    `name` is a secret name in the text, up to the beginning of its value.
     """
     begin = name.end()
     if _QUOTES.match(text, begin):

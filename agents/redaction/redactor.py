@@ -388,13 +388,7 @@ class Redactor:
 
 
 def start_of_key_lines(text: str, end: int, first: int = 0) -> int:
-    """Return the offset of the lines before another one that may be of a private key.
-
-    Args:
-        text: the text.
-        end: the offset where they end.
-        first: the offset before which nothing is looked at.
-    """
+    """Return the offset, from `first`, of the lines before `end` that may be of a private key."""
     begin = end
     # The last line may be short.
     if short := _SHORT_PEM_LINE.search(text[max(first, end - MAX_PEM_LINE) : end]):

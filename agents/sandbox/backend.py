@@ -114,10 +114,7 @@ class TaskSandbox:
 
         A command may have replaced a writable path by a link, which the kernel would follow. So a
         path inside another such folder is not named again, and a path that now leads elsewhere is
-        not named.
-
-        Args:
-            covered: folders that are covered by others. So are hidden ones.
+        not named. Folders in `covered` are covered by others, as hidden ones are.
         """
         covered = (*covered, *self.hidden)
         return [

@@ -43,9 +43,7 @@ class _DoesNotWorkError(Exception):
 
 def detect(name: str = "auto") -> Detected:
     """Try backends, the strongest first, and return the first that works. It starts processes.
-
-    Raises:
-        DefinitionError: the named one does not work here.
+    Raise `DefinitionError` if the named one does not work here.
     """
     if name == "none":
         return Detected(UNCONFINED, {})

@@ -10,12 +10,7 @@ SHELL: Final = "/bin/sh"
 
 
 def with_limits(argv: Sequence[str], sandbox: Sandbox) -> list[str]:
-    """Return a command that limits itself and then becomes the given one.
-
-    Args:
-        argv: the command.
-        sandbox: has the limits.
-    """
+    """Return a command that limits itself and then becomes the given one."""
     # As `sh`, bash counts blocks of 512 bytes, as others do; but it names this one differently.
     is_bash = Path(SHELL).resolve().name == "bash"
     limits = {"-c": 0}

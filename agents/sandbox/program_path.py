@@ -12,15 +12,9 @@ from pathlib import Path
 
 
 def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
-    """Return the absolute path of a program.
+    """Return the absolute path of a program; a relative path leads from `cwd`.
 
-    Args:
-        name: a name to look for in the PATH, or a path; a relative one leads from `cwd`.
-        environ: has the PATH.
-        cwd: the folder that the program starts in.
-
-    Raises:
-        FileNotFoundError: there is none.
+    Raise `FileNotFoundError` if there is none.
     """
     if os.sep in name:
         found = str(cwd / name)

@@ -5,13 +5,7 @@ from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallK
 
 
 def set_current_call(key: CallKey, approved: ApprovedCall | None, seconds: float | None) -> None:
-    """Set it for the rest of this trio task, which runs one call.
-
-    Args:
-        key: the name of the call.
-        approved: what was approved; None if no rule is about it.
-        seconds: what is left of the tool's timeout.
-    """
+    """Set the current call of this trio task; `approved` is None if no rule is about the call."""
     APPROVED_CALL.set(approved)
     CURRENT_CALL_KEY.set(key)
     if seconds is not None:

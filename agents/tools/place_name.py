@@ -10,12 +10,7 @@ PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 def require_place_name(place: str, whose: str) -> None:
-    """Refuse what cannot be the name of a place.
-
-    Args:
-        place: the name.
-        whose: what has it, for the error.
-    """
+    """Refuse what cannot be the name of a place."""
     if not (has_type(place, str) and PLACE_NAME.fullmatch(place)):
         raise DefinitionError(
             f"{whose}: {place!r} cannot be the name of a place: a name starts with a letter or a"

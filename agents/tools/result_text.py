@@ -154,12 +154,9 @@ def _saved_as(text: str, spill: Spill) -> Path | OSError:
 
 
 def shortened(text: str, limit: int, saved_as: Path | OSError) -> str:
-    """Return the beginning and the end of a text that is longer than the limit.
+    """Return the beginning (three quarters) and the end of a text that is longer than the limit.
 
-    Args:
-        text: the whole.
-        limit: how many characters of it are left, three quarters of them from the beginning.
-        saved_as: the file with the whole, or why there is none.
+    `saved_as` is the file with the whole text, or why there is none.
     """
     ending = limit // 4
     begin, end = limit - ending, len(text) - ending

@@ -45,12 +45,7 @@ class AskParent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def ask_parent_tool(agent: Agent[Any], ask: Callable[[str], Awaitable[str]]) -> Tool:
-    """Return the tool for one task of one agent.
-
-    Args:
-        agent: the agent of the child.
-        ask: asks the parent, and returns the answer.
-    """
+    """Return the tool for one task of one agent."""
     require_unused_name(agent, ASK_PARENT)
 
     async def run(call: ToolCall) -> str:

@@ -75,10 +75,8 @@ class Delegator(Protocol):
         """Delegate tasks, and return the text that the model reads.
 
         An assignment without an agent is for a copy of the parent's agent. A handoff is a single
-        one, which gets the conversation of the parent: the text is its output.
-
-        Raises:
-            ToolError: nothing was delegated, or a handoff has not succeeded.
+        one, which gets the conversation of the parent: the text is its output. Raise `ToolError` if
+        nothing was delegated, or a handoff has not succeeded.
         """
         ...
 
@@ -97,15 +95,7 @@ class Delegator(Protocol):
         origin: SteeringOrigin,
         seconds: float,
     ) -> Mapping[TaskId, Receipt]:
-        """Send a message to tasks, and wait for the receipts.
-
-        Args:
-            messages: the tasks, and the id of each message: the same id is sent once.
-            text: the message.
-            by: the sender as the task reads it.
-            origin: where the message comes from.
-            seconds: how long to wait for the receipts.
-        """
+        """Send a message to tasks, and wait some seconds for the receipts; an id is sent once."""
         ...
 
     async def cancel(self, tasks: Sequence[TaskId]) -> None:

@@ -47,12 +47,9 @@ def _text_length(message: Message) -> int:
 
 
 def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
-    """Return the results of tasks that have ended, in the order of their requests.
+    """Return the results of ended tasks, in the order of their requests, for the parent to read.
 
-    Args:
-        tasks: of one call.
-        session: of these tasks.
-        characters: how many characters of outputs the parent can read at once.
+    `characters` is how many characters of outputs the parent can read at once.
     """
     share = share_per_result(len(tasks), characters)
     answer: dict[str, Any] = {

@@ -156,12 +156,7 @@ class Tally:
 
 
 def glyph_counts(counts: Sequence[int], *, only: str = "!◐·✗⊘✓") -> str:
-    """Return counts as text, the most urgent first: `✗3 ✓41`.
-
-    Args:
-        counts: how many have each status, in the order of `STATUSES`.
-        only: the glyphs to include.
-    """
+    """Return counts, in the order of `STATUSES`, as text with the most urgent first: `✗3 ✓41`."""
     parts = (
         (glyph, sum(counts[STATUS_INDEX[status]] for status in statuses))
         for glyph, statuses in GLYPH_GROUPS

@@ -108,11 +108,7 @@ def _use(shared: tuple[_Shared, ...]) -> Generator[None]:
 
 @contextmanager
 def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
-    """Name the budgets that are opened inside, so that a resumed program finds them again.
-
-    Args:
-        name: names a budget; by default at random.
-    """
+    """Name the budgets that are opened inside, so that a resumed program finds them again."""
     token = _NAME_BUDGET.set(name)
     try:
         yield
@@ -121,19 +117,15 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
 
 
 def current_grants(journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller for work in a journal, the outermost first.
-
-    Raises:
-        SharedBudgetError: another journal has the account of one.
+    """Return the budgets around the caller for work in a journal, the outermost first; raise
+    `SharedBudgetError` if another journal has the account of one.
     """
     return tuple([it.granted_in(journal) for it in _SHARED.get()])
 
 
 def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller that are not among these accounts.
-
-    Raises:
-        SharedBudgetError: another journal has the account of one.
+    """Return the budgets around the caller that are not among these accounts; raise
+    `SharedBudgetError` if another journal has the account of one.
     """
     shared = _SHARED.get()
     if not shared:

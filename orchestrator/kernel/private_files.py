@@ -153,8 +153,7 @@ class PrivateFile:
     def open_lock(self, purpose: str = "") -> int:
         """Return a descriptor that can be locked; closing it releases the lock.
 
-        Args:
-            purpose: the name of the lock, if it is not for a change of the file.
+        `purpose` names the lock, if it is not for a change of the file.
         """
         folder = self.path.parent
         make_private_folder(folder)

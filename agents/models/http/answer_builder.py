@@ -95,11 +95,9 @@ class AnswerBuilder(ABC):
             self._request.tell(ReasoningDelta(text))
 
     def add_reasoning_block(self, data: dict[str, Any], position: int | None = None) -> None:
-        """Add the data that the provider wants back with the results of the calls.
+        """Add the data that the provider wants back with the results of the calls; it may grow.
 
-        Args:
-            data: in the words of the protocol; it may still grow.
-            position: its place in the message (`ReasoningBlock`); by default the end.
+        `position` is its place in the message (`ReasoningBlock`); by default the end.
         """
         if position is None:
             position = 1 + len(self._calls) if self._text or self._calls else 0
@@ -119,15 +117,7 @@ class AnswerBuilder(ABC):
         arguments: str = "",
         is_text: bool = False,
     ) -> None:
-        """Add a piece of the call with this index.
-
-        Args:
-            index: of the call, in the protocol.
-            call_id: its id, once that has come.
-            name: the tool, once that has come.
-            arguments: the next piece of them.
-            is_text: they are one text, of a custom tool.
-        """
+        """Add a piece of the call with this index; `is_text` for the text of a custom tool."""
         number = self._numbers.get(index)
         # Some servers give every call index 0, and an id of its own.
         if number is None or (call_id and self._calls[number].id not in {"", call_id}):

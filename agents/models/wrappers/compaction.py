@@ -155,14 +155,7 @@ class _CompactingModel(ModelWrapper):
         limit: int,
         refused: ModelError | None = None,
     ) -> _FittedRequest:
-        """Return the request, shortened to a number of tokens.
-
-        Args:
-            request: the request.
-            attempts: pay for a summary.
-            limit: the most tokens that it may have.
-            refused: why the provider did not take a longer one.
-        """
+        """Return the request, shortened to a limit; `refused` is why a longer one was refused."""
         await trio.lowlevel.checkpoint()
         fitted = _FittedRequest(request)
         if fitted.tokens <= limit:

@@ -31,13 +31,7 @@ class NetworkAccess:
 async def open_network(
     argv: Sequence[str], *, environ: Mapping[str, str], sandbox: TaskSandbox
 ) -> AsyncGenerator[NetworkAccess]:
-    """Open the network of a command, for the length of the block.
-
-    Args:
-        argv: the command.
-        environ: its environment.
-        sandbox: what it may touch.
-    """
+    """Open the network of a command, for the length of the block."""
     await trio.lowlevel.checkpoint()
     hosts = sandbox.sandbox.network
     if isinstance(hosts, bool):

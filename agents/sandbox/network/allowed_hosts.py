@@ -74,11 +74,7 @@ class HostRule:
 
     @classmethod
     def parse(cls, entry: str) -> Self:
-        """Read an entry that is no alias.
-
-        Raises:
-            DefinitionError: it names no host.
-        """
+        """Read an entry that is no alias; raise `DefinitionError` if it names no host."""
         text = entry.removeprefix(PUBLIC)
         try:
             host, port = split_port(text)
@@ -155,10 +151,8 @@ class AllowedHosts:
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Self:
-        """Read entries: names, names with ports, wildcards and aliases.
-
-        Raises:
-            DefinitionError: one of them names no host.
+        """Read entries: names, names with ports, wildcards and aliases. Raise `DefinitionError` if
+        one of them names no host.
         """
         entries = tuple(entries)
         for entry in entries:
@@ -183,10 +177,8 @@ class AllowedHosts:
 
 
 def split_port(text: str) -> tuple[str, int | None]:
-    """Split `host:port` or `[address]:port`; the port may be missing.
-
-    Raises:
-        ValueError: what stands for the port is none.
+    """Split `host:port` or `[address]:port`; the port may be missing. Raise `ValueError` if what
+    stands for the port is none.
     """
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None:
@@ -201,10 +193,8 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def normal_host(host: str) -> str:
-    """Return a name or an address in its canonical form for comparisons.
-
-    Raises:
-        ValueError: it is neither.
+    """Return a name or an address in its canonical form for comparisons; raise `ValueError` if it
+    is neither.
     """
     if (address := as_address(host)) is not None:
         return str(address)

@@ -49,15 +49,7 @@ async def open_proxy(
     own_loopback: bool,
     on_request: Callable[[NetworkRequest], None],
 ) -> AsyncGenerator[ProxiedStart]:
-    """Serve a proxy for one command, for the length of the block.
-
-    Args:
-        argv: the command.
-        environ: its environment, to which the variables of proxies are added.
-        allowed: the hosts that it may reach.
-        own_loopback: it is started in a network namespace of its own.
-        on_request: called with each request when it is over.
-    """
+    """Serve a proxy for one command in the block; `own_loopback` if it has a network namespace."""
     password = None if own_loopback else secrets.token_urlsafe(24)
     proxy = NetworkProxy(allowed, on_request=on_request, password=password)
     with raising_one_error():

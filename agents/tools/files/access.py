@@ -15,12 +15,7 @@ from orchestrator.agents.tools.files.dir_entry import escape_unprintable
 
 
 class FileAccess:
-    """Judges the files of one call.
-
-    Args:
-        call: the call, with its rules; None is bound by none.
-        sandbox: what its task may touch; None is bound by none.
-    """
+    """Judges the files of one call. Without a call or a sandbox, no rule or wall binds it."""
 
     def __init__(
         self, call: ApprovedCall | None = None, sandbox: TaskSandbox | None = None
@@ -32,14 +27,7 @@ class FileAccess:
         self._hidden = 0
 
     def require(self, path: str, found: str, real: str, *, writes: bool) -> None:
-        """Raise `ToolError` if the call must not use what its path has led to.
-
-        Args:
-            path: as the model wrote it.
-            found: what it has led to, relative to the workspace.
-            real: the absolute path of the same file.
-            writes: the call writes it.
-        """
+        """Raise `ToolError` if the call must not use what its path has led to."""
         if self._call is not None and not self._call.may_open(found, real):
             raise ToolError(
                 f"{escape_unprintable(path)!r} leads to {escape_unprintable(found)!r}, which the"

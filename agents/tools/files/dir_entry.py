@@ -90,12 +90,7 @@ class DirEntry:
             os.close(descriptor)
 
     def replace(self, content: bytes, old: os.stat_result | None) -> os.stat_result:
-        """Write a file atomically, and return its new status.
-
-        Args:
-            content: all of it.
-            old: the file that is replaced, whose permissions stay.
-        """
+        """Write a file atomically, and return its new status; the permissions of `old` stay."""
         # Not derived from the name of the file, which may have the maximal length.
         part = f".orchestrator-{secrets.token_hex(8)}.tmp"
         mode = 0o666 if old is None else 0o600
@@ -123,14 +118,7 @@ def open_regular_file(
 ) -> Generator[tuple[int, os.stat_result]]:
     """Open a file in a folder for reading, and return its descriptor and status.
 
-    Args:
-        name: of the file.
-        folder: what it is in.
-        path: what models read.
-        require: raises if the open file must not be used.
-
-    Raises:
-        ToolError: there is none, or it is not a regular file.
+    Raise `ToolError` if there is none, or it is not a regular file; `require` may refuse it, too.
     """
     try:
         # Checked before it is opened: opening alone has effects on some devices.

@@ -15,12 +15,7 @@ SHORTEST: Final = 4
 
 
 class HiddenLines:
-    """The hidden parts of one version of a file.
-
-    Args:
-        text: all of the file, with plain line ends.
-        redact: removes secrets from a text.
-    """
+    """The hidden parts of one version of a file, whose text has plain line ends."""
 
     def __init__(self, text: str, redact: Callable[[str], str]) -> None:
         self.shown = redact(text)
@@ -39,13 +34,7 @@ class HiddenLines:
         return at < len(self._numbers) and self._numbers[at] <= last
 
     def require_hidden_in(self, text: str, *, added: str, path: str) -> None:
-        """Refuse a change that would show a hidden part.
-
-        Args:
-            text: the file after the change.
-            added: the text that the change adds.
-            path: of the file.
-        """
+        """Refuse a change that would show a hidden part."""
         if not self._hidden:
             return
         shown = self._redact(text)

@@ -119,9 +119,7 @@ def skip_lines(newlines: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
 def split_lines(chunks: Iterable[bytes], keep: int) -> Iterator[tuple[str, int]]:
     """Yield lines without their ends, and how many bytes are cut from each.
 
-    Args:
-        chunks: the bytes.
-        keep: the maximal characters of a line; memory stays within four times as many bytes.
+    A line keeps at most `keep` characters; memory stays within four times as many bytes.
     """
     # A character has at most four bytes.
     max_bytes = 4 * keep

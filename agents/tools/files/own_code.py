@@ -29,15 +29,7 @@ _DEFINITIONS: Final[set[str]] = set()
 
 
 def require_not_own_code(real: str, path: str) -> None:
-    """Raise if a write would change what this process runs, or may import later.
-
-    Args:
-        real: the absolute path of the file.
-        path: the same as models read it.
-
-    Raises:
-        ToolError: it would.
-    """
+    """Raise `ToolError` if a write would change what this process runs, or may import later."""
     if problem := (
         _installed(real)
         or _imported(real)
@@ -74,12 +66,7 @@ def search_last(folders: Iterable[Path]) -> None:
 
 
 def protect_definitions(files: Iterable[Path], folder: Path | None = None) -> None:
-    """Have no agent write the files that agents were loaded from.
-
-    Args:
-        files: what was read.
-        folder: where a file that is added defines an agent, too.
-    """
+    """Have no agent write the files that agents were loaded from, nor add one to `folder`."""
     _DEFINITIONS.update(os.path.realpath(file) for file in files)
     if folder is not None:
         _DEFINITIONS.add(os.path.realpath(folder))

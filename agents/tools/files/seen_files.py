@@ -81,12 +81,7 @@ class _FileLock:
 
 
 class SeenFiles:
-    """The version of each file that one task has read or written.
-
-    Args:
-        registry: shared by all tasks.
-        task_path: the name of the task in messages to its siblings.
-    """
+    """The version of each file that one task has read or written."""
 
     def __init__(self, registry: FileRegistry, task_path: str) -> None:
         self.registry: Final = registry
@@ -101,13 +96,7 @@ class SeenFiles:
         self.registry.record_writer(file, self._task_path, written)
 
     def require_seen(self, file: str, found: Fingerprint, *, path: str) -> None:
-        """Raise `ToolError` if the task has not read the current version.
-
-        Args:
-            file: its real path.
-            found: the current version.
-            path: the path that the model used.
-        """
+        """Raise `ToolError` if the task has not read the current version."""
         seen = self._seen.get(file)
         if seen is None:
             raise ToolError(

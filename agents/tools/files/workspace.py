@@ -43,10 +43,7 @@ RULE: Final = (
 class Workspace:
     """A folder, and the resolution of paths in it.
 
-    Args:
-        folder: the workspace.
-        top: a folder above it, from which no link leads to it; None trusts the way to it.
-        access: what the call that uses it may do with its files.
+    `top` is a folder above it, from which no link leads to it; None trusts the way to it.
     """
 
     def __init__(
@@ -170,14 +167,7 @@ class Workspace:
         *,
         make: bool,
     ) -> int:
-        """Open the next folder on the way of a path.
-
-        Args:
-            path: as the model wrote it.
-            found: the names from the workspace to where the path leads.
-            open_folders: the workspace, and the folders of the first of these names.
-            make: make it if it is missing.
-        """
+        """Open the next folder on the way of a path, after the names in `found`."""
         name, folder = found[len(open_folders) - 1], open_folders[-1][1]
         here = "/".join(found[: len(open_folders)])
         try:
@@ -205,13 +195,7 @@ def current_workspace() -> Workspace:
 def resolve_folder(folder: Path, *, top: Path, path: str) -> Path:
     """Return the real path of a folder in a workspace, which need not exist.
 
-    Args:
-        folder: the workspace.
-        top: a folder above it, from which no link leads to it.
-        path: the way from the workspace on.
-
-    Raises:
-        ToolError: it leads out of the workspace.
+    No link leads from `top` to the workspace. Raise `ToolError` if the path leads out of it.
     """
     try:
         with Workspace(folder, top=top).find(path) as entry:

@@ -29,10 +29,8 @@ MOST_BLOCKS: Final = 1_000
 
 
 def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
-    """Return the arguments of a call that fit the schema of its tool.
-
-    Raises:
-        ToolError: they do not.
+    """Return the arguments of a call that fit the schema of its tool; raise `ToolError` if they do
+    not.
     """
     arguments = dict(call.arguments)
     problems = schema_problems(listed.parameters, _as_json(arguments))
@@ -66,15 +64,8 @@ async def short_enough(read: Callable[[], ToolResult]) -> ToolResult:
 def read_result(
     tool: str, result: Mapping[str, Any], output: Mapping[str, Any] | None = None
 ) -> ToolResult:
-    """Return the result of a call.
-
-    Args:
-        tool: the name of the tool, as the model calls it.
-        result: a `CallToolResult`, in JSON.
-        output: the schema that the server has promised of it.
-
-    Raises:
-        ToolError: the server says that the call failed, or the answer breaks its promise.
+    """Return the result of a call; raise `ToolError` if the server says that the call failed, or
+    the answer breaks its promise.
     """
     texts, parts = read_blocks(result.get("content"))
     structured = result.get("structuredContent")

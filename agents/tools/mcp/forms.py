@@ -14,12 +14,7 @@ from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 
 
 def filled_form(form: Mapping[str, Any], reason: str) -> Mapping[str, Any] | None:
-    """Return the form that a person has filled in, or None if it does not fit.
-
-    Args:
-        form: a JSON schema of an object.
-        reason: the text of the person's answer.
-    """
+    """Return the form that a person has filled in, or None if it does not fit."""
     content = _given(reason) or _assumed(form)
     try:
         problems = schema_problems(form, json.dumps(content))

@@ -82,12 +82,7 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listing:
-    """Return the tools of a server that its agent gets.
-
-    Args:
-        server: its name and its filter.
-        tools: as they came, in JSON. Any of them may be wrong.
-    """
+    """Return the tools of a server that its agent gets; any of the listed ones may be wrong."""
     listed: dict[str, ListedTool] = {}
     problems: list[str] = []
     for tool in tools:

@@ -198,12 +198,7 @@ McpServer: TypeAlias = McpCommand | McpUrl
 
 
 def secrets_of(server: McpServer, environ: Mapping[str, str]) -> list[str]:
-    """Return the values of a server that no text may contain.
-
-    Args:
-        server: as it is written.
-        environ: has the variables that it names. Those in headers are secret, whatever their names.
-    """
+    """Return the values of a server that no text may contain; all variables in headers are."""
     # Imported late: an agent is defined more often than it is run.
     from orchestrator.agents.redaction.redactor import secret_values
 

@@ -88,12 +88,8 @@ class McpServers:
 def server_from(name: str, config: Mapping[str, Any]) -> McpServer:
     """Return the server that a piece of configuration describes.
 
-    Args:
-        name: its name in the file. Characters that no tool may have become hyphens.
-        config: `command`, `args`, `env`, or `url`, `headers`; and settings of ours.
-
-    Raises:
-        DefinitionError: it describes none.
+    Characters in its name that no tool may have become hyphens. Raise `DefinitionError` if it
+    describes none.
     """
     plain = _NO_NAME.sub("-", name.strip()).strip("-")
     kind = config.get("type", config.get("transport"))

@@ -70,13 +70,8 @@ class BackgroundCommands(Protocol):
     async def start(
         self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
     ) -> BackgroundCommand:
-        """Start a command, and return when it runs.
-
-        Args:
-            command: a line of shell.
-            workdir: the folder it starts in.
-            notify: notify the session when it has ended.
-            watch: notify the session of lines that contain one of these.
+        """Start a command, and return when it runs; lines with a word of `watch` notify the
+        session.
         """
         ...
 
@@ -103,15 +98,9 @@ class BackgroundCommands(Protocol):
     def unread(
         self, command: BackgroundCommand, *, hold_back: int, context: int
     ) -> tuple[str, str]:
-        """Return the output since the last call, after some of the output before it.
+        """Return `context` characters of earlier output, and the output since the last call.
 
-        Args:
-            command: the command.
-            hold_back: how many characters of the end to leave for the next call.
-            context: how many characters of the output before.
-
-        Returns:
-            the output before, and the new output.
+        The last `hold_back` characters are left for the next call.
         """
         ...
 

@@ -144,12 +144,7 @@ class OutputBuffer:
         return len(last) if found is None else found.start()
 
     def lines(self, offset: int | None = None, limit: int = LINES) -> LogView:
-        """Return some lines, and which they are.
-
-        Args:
-            offset: the number of the first, counted from 0; None is the last ones.
-            limit: at most so many.
-        """
+        """Return some lines, and which they are; the last ones if `offset` is None."""
         total = self._new_lines + self._is_line_open
         begin = total - limit if offset is None else min(offset, total)
         begin = max(begin, 0)

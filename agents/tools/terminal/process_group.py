@@ -242,10 +242,8 @@ class RunningCommand:
         self._until_end_requested.cancel()
 
     async def write(self, text: str) -> None:
-        """Write to its stdin, and wait until all is in the pipe.
-
-        Raises:
-            ToolError: it does not read.
+        """Write to its stdin, and wait until all is in the pipe; raise `ToolError` if it does not
+        read.
         """
         stdin = self._stdin()
         try:

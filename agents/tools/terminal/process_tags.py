@@ -69,8 +69,7 @@ def tagged_processes(*tags: str) -> dict[str, list[int]]:
 def read_tags(pid: int) -> list[str] | None:
     """Return the tags in the environment of a process. None: it is in the middle of an exec.
 
-    Raises:
-        OSError: its environment cannot be read. It has ended, or is of another user.
+    Raise `OSError` if it has ended, or is of another user.
     """
     environ = _environ_of(pid)
     if not environ and _is_in_exec(pid):
@@ -129,10 +128,8 @@ def signal_tagged(
 def open_pidfd(pid: int) -> int | None:
     """Return a descriptor of a process that becomes readable when the process has ended.
 
-    None means that there is none: not on this system, or too many are open.
-
-    Raises:
-        ProcessLookupError: there is no such process.
+    None means that there is none: not on this system, or too many are open. Raise
+    `ProcessLookupError` if there is no such process.
     """
     if not hasattr(os, "pidfd_open"):
         return None

@@ -61,10 +61,8 @@ class ControlClient:
         self.is_closed = False
 
     async def request(self, request: ControlRequest) -> dict[str, Any]:
-        """Send a request, and return its response.
-
-        Raises:
-            RefusedError: the request was refused; the error says why.
+        """Send a request, and return its response; raise `RefusedError` if the request was refused;
+        the error says why.
         """
         await trio.lowlevel.checkpoint()
         self._last_id += 1

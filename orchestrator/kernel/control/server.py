@@ -267,9 +267,7 @@ class _Audit:
     def record(self, event: AuditEvent, *, is_recorded_later: bool) -> Generator[None]:
         """Record an action before its first fact, and count it if it fails.
 
-        Args:
-            event: the action.
-            is_recorded_later: the deletion itself records the action, if it deletes anything.
+        A deletion records itself, if it deletes anything (`is_recorded_later`).
         """
         if not is_recorded_later:
             self.writer.audit(event)

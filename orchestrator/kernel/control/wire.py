@@ -69,10 +69,8 @@ class LineReader:
         self._is_skipping = False
 
     async def read(self) -> bytes | None:
-        """Return the next line, or None at the end.
-
-        Raises:
-            TooLongError: the line was too long; the next one may be fine.
+        """Return the next line, or None at the end; raise `TooLongError` if the line was too long;
+        the next one may be fine.
         """
         await trio.lowlevel.checkpoint()
         while True:

@@ -19,13 +19,7 @@ class ApprovalQuestions(trio.abc.ReceiveChannel[ApprovalQuestion]):
     def __init__(
         self, sessions: Sessions, session: SessionId | None, *, is_closed: Callable[[], bool]
     ) -> None:
-        """Receive questions.
-
-        Args:
-            sessions: the sessions of the orchestrator.
-            session: the session that asks; None is all sessions and runs.
-            is_closed: returns whether no more questions will come.
-        """
+        """Receive the questions of a session; None is all sessions and runs."""
         self._sessions = sessions
         self._session = session
         self._is_closed = is_closed
@@ -64,16 +58,7 @@ async def answer_question(
 ) -> None:
     """Post the answer to an approval question, and return when it is durable.
 
-    Args:
-        sessions: the sessions of the orchestrator.
-        approval: the id of the question.
-        answer: one of the values of `ApprovalVerdict`.
-        reason: the reason that the agent reads.
-        by: the name of the person who answers.
-        session: the session that the question must belong to.
-
-    Raises:
-        UnknownIdError: the question is not open, or is another session's.
+    Raise `UnknownIdError` if the question is not open, or is another session's.
     """
     sessions.answer_question(approval, answer, reason=reason, by=by, session=session)
     await sessions.facts.wait_durable()

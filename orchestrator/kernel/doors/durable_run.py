@@ -74,15 +74,7 @@ class DurableRuns:
     ) -> Run[Any]:
         """Continue an interrupted run of the same agent and goal, or start one.
 
-        Args:
-            agent: the agent to run.
-            goal: the goal.
-            parts: images and files that go with the goal.
-            attended: a person answers approval questions.
-            deps: the values that the program gives to its tools and instructions.
-
-        Raises:
-            UnknownIdError: an interrupted one is in a journal that no process writes.
+        Raise `UnknownIdError` if an interrupted one is in a journal that no process writes.
         """
         sessions = self._sessions
         request = await inbound_run(sessions, agent, goal, parts, attended=attended, deps=deps)
@@ -134,10 +126,8 @@ class OtherJournals:
         return self.find_interrupted(key) if len(self._journals.names()) > 1 else None
 
     def find_interrupted(self, key: DurableKey) -> ListedSession | None:
-        """Return an interrupted run, if there is one.
-
-        Raises:
-            JournalError: no readable journal has one, and a journal cannot be read.
+        """Return an interrupted run, if there is one; raise `JournalError` if no readable journal
+        has one, and a journal cannot be read.
         """
         for name, runs in self._journals.waiting().items():
             for run in runs:

@@ -90,14 +90,7 @@ def open_inbound_session(
     *,
     pushed: bool = False,
 ) -> SessionRecord:
-    """Open a session for a request, and post its message.
-
-    Args:
-        sessions: opens the session.
-        request: the request.
-        id_: the session's id, where the caller has chosen it.
-        pushed: its replies go to a webhook.
-    """
+    """Open a session for a request, and post its message; a webhook may get its replies."""
     session = open_new_session(
         sessions,
         with_client_tools(request.agent, request.tools),
@@ -191,10 +184,8 @@ def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
 
 
 def with_language_model(agent: Agent[Any], name: str) -> Agent[Any]:
-    """Return an agent with another model than its own, unless the name is empty.
-
-    Raises:
-        DefinitionError: the agent cannot have it.
+    """Return an agent with another model than its own, unless the name is empty; raise
+    `DefinitionError` if the agent cannot have it.
     """
     if not name:
         return agent
@@ -208,11 +199,7 @@ def post_message(
 ) -> int:
     """Post the message of a request to a session, and return the sequence number of the fact.
 
-    Args:
-        sessions: the sessions of the orchestrator.
-        request: the message.
-        id_: the session.
-        grants: the budgets that pay for the turn that reads it, besides the session's own.
+    `grants` are the budgets that pay for its turn, besides the session's own.
     """
     message = UserMessage("") if request.message is None else request.message
     sessions.facts.post(

@@ -128,11 +128,7 @@ async def reopen_session(sessions: Sessions, agent: Agent[Any], id_: SessionId) 
 
 
 def require_files_here(sessions: Sessions, session: SessionRecord) -> None:
-    """Refuse to continue a session whose workspace is on another machine.
-
-    Raises:
-        SessionOpenError: the workspace is on another machine.
-    """
+    """Raise `SessionOpenError` if the workspace of a session is on another machine."""
     if why := elsewhere(session, sessions.machine.settings.host):
         raise SessionOpenError(f"session {session.id!r} cannot go on here: {why}")
 
@@ -167,12 +163,7 @@ async def close_session(
 ) -> None:
     """End a session for good: cancel its running tasks, and drop its unread mail.
 
-    Returns when that is durable.
-
-    Args:
-        sessions: the sessions of the orchestrator.
-        session: the session.
-        deleted: no client may find it any more.
+    Returns when that is durable. No client may find a deleted session any more.
     """
     if not session.closed or (deleted and not session.deleted):
         sessions.facts.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))

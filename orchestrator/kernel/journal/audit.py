@@ -110,11 +110,7 @@ class AuditHead:
 
     @classmethod
     def parse(cls, text: str) -> "AuditHead":
-        """Return the head of a text as `str` gives it.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Return the head of a text as `str` gives it; raise `ValueError` if it is none."""
         seq, _, digest = text.strip().partition(":")
         is_digest = len(digest) == 64 and set(digest) <= set("0123456789abcdef")
         if not (seq.isascii() and seq.isdecimal() and len(seq) < 19 and is_digest):
@@ -185,11 +181,7 @@ class AuditLog:
     """The last row, which is recorded beside the rows."""
 
     def find_break(self, *, anchor: AuditHead | None = None) -> AuditBreak | None:
-        """Return where the chain breaks; None if it is whole.
-
-        Args:
-            anchor: a head that was kept elsewhere: the chain must contain it.
-        """
+        """Return where the chain breaks; None if it is whole, and contains the anchor."""
         last, is_vouched = self.pruned, self.pruned == AuditHead()
         for row in self.rows:
             if problem := _problem(last, row, anchor):
@@ -223,13 +215,7 @@ def expired_head(log: AuditLog, rows: Iterable[AuditRow], before: float) -> Audi
 
 
 def checkpoint(event: AuditEvent, last: AuditHead, count: int) -> AuditEvent:
-    """Return the event that stands for deleted rows.
-
-    Args:
-        event: who deletes them.
-        last: the last one of them.
-        count: how many there are.
-    """
+    """Return the event that stands for deleted rows."""
     return attrs.evolve(event, action=CHECKPOINT, target=str(last), count=count)
 
 

@@ -90,11 +90,9 @@ def compare_session(
 def compare_ends(
     damages: dict[str, Damage], listed: Mapping[str, int | None]
 ) -> Mapping[str, Damage]:
-    """Return the sessions with damage, after a look at the list of last entries.
+    """Return the sessions with damage, after a look at the last entry of each.
 
-    Args:
-        damages: what was found in the entries of each session, or of none.
-        listed: the last entry of each; None of one that is being deleted.
+    `listed` has None for a session that is being deleted.
     """
     for session in {**listed, **damages}:
         damage = damages.setdefault(session, Damage())
@@ -116,12 +114,7 @@ def report_totals(totals: Totals) -> Iterator[Finding]:
 
 
 def report_strings(referenced: Iterable[str], stored: Mapping[str, bool]) -> Iterator[Finding]:
-    """Yield which long strings are missing, damaged or spare.
-
-    Args:
-        referenced: the names in the entries.
-        stored: whether each string is unchanged, by name.
-    """
+    """Yield which long strings are missing, damaged or spare; `stored` says which are unchanged."""
     names = {*referenced}
     problems = [f"string {name} is missing" for name in sorted(names - stored.keys())]
     problems += [f"string {name} was changed" for name, is_whole in stored.items() if not is_whole]
@@ -145,13 +138,7 @@ def check_snapshots(
     entries: Callable[[SessionId], Sequence[Entry]],
     name: object,
 ) -> Iterator[Finding]:
-    """Fold the entries of each snapshot again, and compare.
-
-    Args:
-        snapshots: all of them.
-        entries: returns those of a session.
-        name: the journal, for errors.
-    """
+    """Fold the entries of each snapshot again, and compare."""
     problems: list[str] = []
     count = others = 0
     for snapshot, checksum in snapshots:

@@ -169,8 +169,7 @@ class FactFeed:
     async def next(self, *, is_over: Callable[[], bool] = lambda: False) -> Sequence[FactLine]:
         """Wait for unread facts, and return some of them: none if there will be no more.
 
-        Args:
-            is_over: whether the session posts no more facts; only its own facts change that.
+        Only facts of the session itself change the answer of `is_over`.
         """
         await self._load()
         while not (facts := self._buffered()):

@@ -39,12 +39,7 @@ class GroupCommit(Generic[RowT]):
     def __init__(
         self, commit: Callable[[Sequence[RowT]], None], *, in_thread: RunInThread | None = None
     ) -> None:
-        """Write rows.
-
-        Args:
-            commit: writes some of them; blocking.
-            in_thread: runs that in a thread; by default as trio does.
-        """
+        """Write rows with `commit`, which blocks, in a thread."""
         self._commit = commit
         self._in_thread = in_thread or trio.to_thread.run_sync
         self.turn = trio.Lock()
@@ -62,13 +57,7 @@ class GroupCommit(Generic[RowT]):
         self._committed = trio.lowlevel.ParkingLot()
 
     def append(self, seq: int, row: RowT, *, urgent: bool = False) -> None:
-        """Take the next row.
-
-        Args:
-            seq: its number.
-            row: handed to the next commit.
-            urgent: that commit begins as soon as it can, whether a task waits for it or not.
-        """
+        """Take the next row; if `urgent`, its commit begins whether a task waits for it or not."""
         self._numbered.appended = seq
         self.append_unnumbered(row)
         if urgent:

@@ -13,13 +13,9 @@ class LeftCommands(Protocol):
     """The commands of one journal that were left on other machines, as its writer sees them."""
 
     async def ask(self, commands: Mapping[str, str]) -> None:
-        """Ask for the end of commands on their machines.
+        """Ask for the end of commands on their machines, by the tags that their processes carry.
 
-        Args:
-            commands: the machine of each, by the tag that its processes carry.
-
-        Raises:
-            JournalInUseError: the journal has another writer by now.
+        Raise `JournalInUseError` if the journal has another writer by now.
         """
         ...
 

@@ -28,9 +28,7 @@ def digest(payload: bytes) -> str:
 def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
     """Return the JSON of a fact with references in place of its long strings.
 
-    Args:
-        body: the JSON of a fact.
-        payloads: receives the extracted strings, as JSON has them, by digest.
+    `payloads` receives the strings, as JSON has them, by digest.
     """
     if len(body) <= MAX_INLINE_CHARACTERS:
         return body

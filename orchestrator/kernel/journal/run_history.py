@@ -82,11 +82,8 @@ def read_history(
 ) -> RunHistory:
     """Read the history of a run.
 
-    Args:
-        run: its id.
-        entries: all of its entries.
-        has_writer: a process writes the journal; without one, running tasks are interrupted.
-        wants_transcript: tells by its status at the end whether a task's transcript is wanted.
+    Without a writer, running tasks are interrupted. `wants_transcript` judges the last status of a
+    task.
     """
     builder = _HistoryBuilder(run)
     for entry in entries:

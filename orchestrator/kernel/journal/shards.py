@@ -31,12 +31,6 @@ def is_shard(name: str) -> bool:
 
 
 def fair_share(shards: int, servers: int, rank: int) -> int:
-    """Return how many shards a server holds when each has its share.
-
-    Args:
-        shards: how many there are.
-        servers: how many servers are alive.
-        rank: the position of this one among them, from 0.
-    """
+    """Return how many shards a server of this rank, from 0, holds when each has its share."""
     share, rest = divmod(shards, servers)
     return share + (rank < rest)

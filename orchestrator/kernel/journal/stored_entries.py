@@ -55,13 +55,7 @@ class Allowance:
 
 
 def decode_row(row: Row, find_string: FindString, allowance: Callable[[], Allowance]) -> Entry:
-    """Return the entry of a row.
-
-    Args:
-        row: the row.
-        find_string: finds its long strings.
-        allowance: returns how much they may come to.
-    """
+    """Return the entry of a row."""
     require_whole(row)
     seq, at, session, kind, version, body, _, _ = row
     if not abs(at) < MAX_SECONDS:
@@ -99,13 +93,7 @@ def require_whole(row: Row) -> None:
 
 
 def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
-    """Refuse the entries of one session, or of none, if one is missing among them.
-
-    Args:
-        rows: those of them after a number, in order.
-        after: that number.
-        last: the number of the last entry that there is.
-    """
+    """Refuse the entries of a session, or of none, if one between `after` and `last` is missing."""
     seq = after
     for row in rows:
         previous = row[6]
@@ -123,14 +111,9 @@ def require_chain(rows: Sequence[Row], after: int, last: int) -> None:
 def require_chains(
     session: SessionId, rows: Sequence[Row], after: int, *, last: int, last_of_none: int
 ) -> None:
-    """Refuse a session with an entry that is missing or cannot be found.
+    """Refuse a session with an entry after `after` that is missing or cannot be found.
 
-    Args:
-        session: the session.
-        rows: its entries after a number and those of no session among them, in order.
-        after: that number.
-        last: the last entry of the session.
-        last_of_none: the last entry of no session.
+    The rows include entries of no session, the last of which is `last_of_none`.
     """
     own = [row for row in rows if row[2] == session]
     none = [row for row in rows if not row[2]]

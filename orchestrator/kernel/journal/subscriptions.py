@@ -34,9 +34,7 @@ class FactSubscribers:
     ) -> Generator[None]:
         """Call `receive` with every fact that is posted, as long as the block lasts.
 
-        Args:
-            receive: takes each fact, and neither waits nor posts.
-            session: the only session whose facts are received; by default those of all.
+        `receive` neither waits nor posts. By default it gets the facts of all sessions.
         """
         receivers = self._to_all if session is None else self._to_session.setdefault(session, [])
         receivers.append(receive)
@@ -87,10 +85,9 @@ class FactQueue:
         await self._arrived.wait()
 
     def take(self, *, until: int | None = None) -> list[tuple[Entry, Encoded]]:
-        """Return the facts that were not taken yet, each with its stored form.
+        """Return the facts up to a number that were not taken yet, each with its stored form.
 
-        Args:
-            until: the number of the last one; by default all there are, durable or not.
+        By default these are all there are, durable or not.
         """
         taken: list[tuple[Entry, Encoded]] = []
         while self._new and (until is None or self._new[0][0].seq <= until):

@@ -46,13 +46,7 @@ OPENED: Final = 3
 def read_task_transcript(
     session: SessionId, task: TaskId, entries: Sequence[Entry]
 ) -> TaskTranscript | None:
-    """Return the transcript of a task; None if only the facts of the whole run tell it.
-
-    Args:
-        session: the run.
-        task: one that has ended, and no root.
-        entries: all facts of the run that name the task.
-    """
+    """Return the transcript of an ended task, not a root; None if only the whole run tells it."""
     ledger = Ledger()
     try:
         for entry in _own_entries(session, task, entries):

@@ -34,12 +34,6 @@ class WriteQueue:
     """Takes what is to be written, and says when it is durable."""
 
     def __init__(self, commit: Commit, *, in_thread: RunInThread | None = None) -> None:
-        """Write with a function.
-
-        Args:
-            commit: writes what has been appended.
-            in_thread: runs it in a thread; by default as trio does.
-        """
         self._commit = commit
         self.snapshots = SnapshotQueue()
         self.group = GroupCommit[FactRow | AuditedEvent](self._commit_batch, in_thread=in_thread)
@@ -69,16 +63,9 @@ class WriteQueue:
         write_snapshots: Callable[[Sequence[StoredSnapshot]], Awaitable[None]],
         beside: Sequence[RunUntil] = (),
     ) -> AsyncGenerator[None]:
-        """Commit as long as the block lasts; then write what is left.
+        """Commit as long as the block lasts, and run `beside`; then write what is left.
 
-        Args:
-            where: the journal in errors.
-            medium: what is written to, in errors.
-            write_snapshots: writes those that no commit has taken.
-            beside: what else runs as long as the block lasts.
-
-        Raises:
-            JournalError: something was not written.
+        Raise `JournalError` if something was not written.
         """
         # All are shielded: a task that is cancelled from outside still posts how it ended.
         scopes: list[trio.CancelScope] = []

@@ -165,13 +165,7 @@ def fan_out_failure(
 def combined_failure(
     path: str, outcomes: Mapping[str, Outcome], errors: Mapping[str, BaseException | None]
 ) -> TaskFailedError:
-    """Return the error of a pipeline that cannot do without its failed children.
-
-    Args:
-        path: the path of the pipeline.
-        outcomes: the outcomes of the children, by path.
-        errors: the errors that their agents raised, by path.
-    """
+    """Return the error of a pipeline that cannot do without its failed children."""
     failed = {path: ended for path, ended in outcomes.items() if not ended.succeeded}
     # A budget that is used up decides: it is used up for all children.
     over_budget = [it for it in failed.values() if it.ending is Ending.OVER_BUDGET]

@@ -35,11 +35,7 @@ def outside_pipeline() -> Generator[None]:
 
 
 def current_pipeline_run(verb: str) -> "PipelineRun":
-    """Return the pipeline that runs here.
-
-    Args:
-        verb: the function that needs it, for the error.
-    """
+    """Return the pipeline that runs here."""
     run = _CURRENT_RUN.get()
     if run is None:
         raise DefinitionError(

@@ -82,10 +82,8 @@ class ChildGroup:
         self._successes = 0
 
     async def run(self, *, needed: int | None) -> None:
-        """Run the children, and return when enough have ended; the others are cancelled.
-
-        Args:
-            needed: the number that must succeed; None waits for the end of all.
+        """Run the children until `needed` have succeeded, and cancel the others; None waits for
+        all.
         """
         if needed is not None and needed > len(self._requests):
             raise InputError(

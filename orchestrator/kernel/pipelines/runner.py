@@ -91,12 +91,7 @@ class PipelineRun:
     async def run(
         self, pipeline: Pipeline[Any, Any], schema: Mapping[str, Any] | None = None
     ) -> str:
-        """Run the program to its end, and return its answer.
-
-        Args:
-            pipeline: the program.
-            schema: the JSON schema that the client of its session wants the answer to fit.
-        """
+        """Run the program to its end, and return its answer."""
         wanted = self._record.requested_schema or schema
         try:
             given = pipeline.parse_goal(self._goal(pipeline))

@@ -83,14 +83,7 @@ def build_team(
     model: str | Model | None = None,
     services: Collection[str] | None = None,
 ) -> BuiltTeam:
-    """Return the agents of a team.
-
-    Args:
-        team: what its files say.
-        tools: those that files can name besides the ones that ship.
-        model: the model of agents that name none.
-        services: what can be before the colon in the name of a model, if that is known.
-    """
+    """Return the agents of a team."""
     entries: dict[str, AgentEntry] = {}
     for entry in team.entries:
         name = entry.name.as_text("a name")

@@ -28,13 +28,7 @@ class JobEntry:
 def read_schedule(
     schedule: Located | None, agents: Mapping[str, object], lead: str | None
 ) -> tuple[JobEntry, ...]:
-    """Return the jobs of a team file.
-
-    Args:
-        schedule: the value of its key.
-        agents: the agents of the file.
-        lead: the one that the others work for, which has the jobs that name none.
-    """
+    """Return the jobs of a team file; jobs without an agent belong to the lead."""
     if schedule is None:
         return ()
     only = next(iter(agents)) if len(agents) == 1 else None

@@ -43,11 +43,6 @@ class ToolNames:
     """Finds tools by the names that files give them."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        """Find tools.
-
-        Args:
-            tools: those of the program, besides those that ship.
-        """
         # Imported late: a program that loads no file needs none of them.
         from orchestrator.agents.tools.files import FILES
         from orchestrator.agents.tools.terminal import process, terminal

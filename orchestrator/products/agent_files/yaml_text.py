@@ -50,13 +50,7 @@ HINTS: Final = {
 
 
 def read_yaml(text: str, file: Path, first_line: int = 1) -> Located:
-    """Return the one document of a text.
-
-    Args:
-        text: the YAML.
-        file: the file that it is in, for errors.
-        first_line: the line of the file in which it begins.
-    """
+    """Return the one document of a text."""
     return _Document(text, file, first_line).read()
 
 

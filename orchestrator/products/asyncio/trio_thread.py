@@ -153,10 +153,8 @@ class TrioThread(Generic[HeldT]):
         return result.unwrap()
 
     def read(self, function: Callable[[], ValueT]) -> ValueT:
-        """Call a short function in the thread that reads state, and block until it returns.
-
-        Raises:
-            ClosedError: the thread has ended.
+        """Call a short function in the thread that reads state, and block until it returns; raise
+        `ClosedError` if the thread has ended.
         """
         done: Future[ValueT] = Future()
 
@@ -289,11 +287,7 @@ class Held(Generic[HeldT]):
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running asyncio loop.
-
-    Raises:
-        WrongLoopError: trio runs here, or no loop at all.
-    """
+    """Return the running asyncio loop; raise `WrongLoopError` if trio runs here, or no loop."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -53,12 +53,7 @@ class Rates:
         self._times: dict[str, deque[float]] = {}
 
     def take(self, user: str, most: int | None) -> float:
-        """Count a message, and return the seconds that its sender must wait; 0 if it is accepted.
-
-        Args:
-            user: the person.
-            most: the most messages in any minute; None for no limit.
-        """
+        """Count a message, and return the seconds for which its sender must wait, or 0."""
         if most is None:
             return 0.0
         now = self._clock()

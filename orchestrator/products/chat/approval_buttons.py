@@ -112,10 +112,8 @@ class ApprovalButtons:
         by: str,
         reason: str = "",
     ) -> None:
-        """Answer a question of a session, and return when the answer is durable.
-
-        Raises:
-            UnknownIdError: the question is no longer open.
+        """Answer a question of a session, and return when the answer is durable; raise
+        `UnknownIdError` if the question is no longer open.
         """
         await answer_question(
             self._sessions, approval, verdict, by=by, reason=reason, session=session.id

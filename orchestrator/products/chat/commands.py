@@ -59,14 +59,7 @@ class Call:
 def parse_command(
     message: IncomingMessage, user: str, id_: MessageId, *, prefix: str
 ) -> Call | None:
-    """Return the command in a message, if there is one.
-
-    Args:
-        message: the message.
-        user: its sender, as `PLATFORM:USER`.
-        id_: the id under which it is posted.
-        prefix: the sign before a command.
-    """
+    """Return the command in a message of a `PLATFORM:USER`, if there is one."""
     text = message.text.strip()
     # A slash also works, if the platform lets it through.
     if not text.startswith((prefix, "/")):

@@ -70,11 +70,8 @@ class Conversations:
         """Open the next session of an address, and return the previous one, which the caller
         closes.
 
-        A session that is also linked to another address continues there.
-
-        Args:
-            address: the address.
-            by: the message that asks for it; a repeated message has no further effect.
+        A session that is also linked to another address continues there. A repeated message has no
+        further effect.
         """
         before = await self.find(address)
         newest = await self._load(address.session(self._number(address)))

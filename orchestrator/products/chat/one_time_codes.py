@@ -16,12 +16,7 @@ class OneTimeCodes(Generic[T]):
     """The valid codes, and the value of each."""
 
     def __init__(self, clock: Callable[[], float], *, most: int) -> None:
-        """Start without codes.
-
-        Args:
-            clock: returns the time of day.
-            most: the most valid codes at a time; a further code makes the oldest invalid.
-        """
+        """Start without codes; one code above `most` makes the oldest invalid."""
         self._clock = clock
         self._most = most
         self._codes: dict[str, tuple[float, T]] = {}

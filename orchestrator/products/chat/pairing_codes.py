@@ -65,13 +65,7 @@ class PairingCodes:
         return user in self._paired
 
     async def pair(self, user: str, code: str, name: str) -> bool:
-        """Pair a person who shows a valid code, and return whether the code was valid.
-
-        Args:
-            user: the person, as `PLATFORM:USER`.
-            code: the code that they show.
-            name: the name of the person.
-        """
+        """Pair a person who shows a valid code, and return whether the code was valid."""
         await trio.lowlevel.checkpoint()
         now = self._clock()
         if not self._may_try(user, now):

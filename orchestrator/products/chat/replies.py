@@ -60,10 +60,8 @@ class Replies:
         """The unreachable chats, with the reason."""
 
     def platform(self, address: ChatAddress) -> Platform:
-        """Return the platform of an address.
-
-        Raises:
-            ChatError: this gateway does not have the platform.
+        """Return the platform of an address; raise `ChatError` if this gateway does not have the
+        platform.
         """
         if address.platform not in self._platforms:
             raise ChatError(f"{address} is on a platform that this gateway has not")
@@ -92,15 +90,8 @@ class Replies:
         """Send a text, record its parts as facts of a reply, and return the id of the first
         message.
 
-        Args:
-            reply: the reply.
-            address: the address of the chat.
-            text: the text, in Markdown.
-            anchor: the message to reply to.
-            of: the name of a delivery, if the reply has several.
-
-        Raises:
-            GoneError: no message reaches the chat.
+        `of` names a delivery, if the reply has several. Raise `GoneError` if no message reaches the
+        chat.
         """
         await trio.lowlevel.checkpoint()
         platform = self.platform(address)

@@ -14,12 +14,6 @@ class Troubles:
     """Reports each trouble once, until it is over."""
 
     def __init__(self, inbox: Inbox, name: str) -> None:
-        """Start without troubles.
-
-        Args:
-            inbox: receives the reports.
-            name: the name of the platform.
-        """
         self._inbox = inbox
         self._name = name
         self._last = ""

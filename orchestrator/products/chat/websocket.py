@@ -40,14 +40,9 @@ class SocketLostError(ChatError):
 async def open_websocket(
     url: str, *, largest: int = LARGEST_MESSAGE
 ) -> AsyncGenerator[WebSocketConnection]:
-    """Connect to a URL for the duration of the block.
+    """Connect to a URL for the block; a message has at most `largest` characters.
 
-    Args:
-        url: `ws://…` or `wss://…`.
-        largest: the most characters of a message.
-
-    Raises:
-        SocketLostError: the connection could not be opened, or was lost in the block.
+    Raise `SocketLostError` if the connection could not be opened, or was lost in the block.
     """
     try:
         with raising_one_error():

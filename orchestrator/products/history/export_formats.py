@@ -73,11 +73,7 @@ def html_report(
 ) -> tuple[str, int]:
     """Return the report of a run without transcripts, and its number of tasks.
 
-    Args:
-        run: the id of the run.
-        entries: all entries of the run.
-        has_writer: whether a process writes the run's journal; without one, no task runs.
-        tracebacks: whether to show the tracebacks of failed tools and functions.
+    Without a process that writes its journal, no task of the run is running.
     """
     # Imported late: only reports need it.
     from orchestrator.products.history.report import Transcripts, build_report

@@ -14,11 +14,6 @@ class StandInServers(NoServers):
     """Offer a stand-in for every server tool that a run may call (`ToolServers`)."""
 
     def __init__(self, names: Callable[[str], Iterable[str]]) -> None:
-        """Set up without a connection.
-
-        Args:
-            names: returns the tool names that start with the name of a server.
-        """
         self._names = names
 
     @asynccontextmanager

@@ -41,18 +41,7 @@ class AgentJobs:
         is_reachable: bool,
         resumed: Container[CallId],
     ) -> None:
-        """Manage the jobs of a session.
-
-        Args:
-            scheduler: begins the jobs.
-            facts: loads the session that keeps the jobs.
-            read: has the records of the jobs.
-            session: the session.
-            prefix: the prefix of the ids of its calls.
-            zone: the time zone of this machine.
-            is_reachable: whether the session can receive results after its turn has ended.
-            resumed: the calls that a crash has interrupted.
-        """
+        """Manage the jobs of a session; `resumed` are the calls that a crash has interrupted."""
         self._scheduler = scheduler
         self._facts = facts
         self._read = read

@@ -53,14 +53,8 @@ class Job:
         return JobId(self.name or self.agent.name)
 
     def spec(self, *, zone: str, now: float) -> JobSpec:
-        """Return the description of the job for the journal.
-
-        Args:
-            zone: the zone of a job that names none.
-            now: the time at which the job is set.
-
-        Raises:
-            DefinitionError: the job is invalid.
+        """Return the description of the job for the journal; raise `DefinitionError` if the job is
+        invalid.
         """
         if self.schedule.strip().lower().startswith("in "):
             raise DefinitionError(
@@ -148,10 +142,8 @@ def no_origin(job: JobId) -> DefinitionError:
 
 
 def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
-    """Return the job with the change of a person.
-
-    Raises:
-        DefinitionError: the change is not possible.
+    """Return the job with the change of a person; raise `DefinitionError` if the change is not
+    possible.
     """
     zone = spec.zone if edit.zone is None else edit.zone
     goal = spec.goal if edit.goal is None else well_formed(edit.goal.strip())

@@ -40,15 +40,7 @@ def run_request(
     owner: str,
     states: tuple[SessionState, ...] = (),
 ) -> InboundRequest:
-    """Return the request that begins the run of a job.
-
-    Args:
-        job: the job.
-        at: the time at which the run is due.
-        agent: the agent of the job.
-        owner: the owner of the run.
-        states: the states that other products keep in the run.
-    """
+    """Return the request that begins the run of a job."""
     spec = job.spec
     return InboundRequest(
         agent=agent,

@@ -11,12 +11,7 @@ FOLDER: Final = "zoneinfo/"
 
 
 def local_zone(environ: Mapping[str, str], link: Path = LINK) -> str:
-    """Return the zone in the variable TZ, else the zone of the machine, else UTC.
-
-    Args:
-        environ: the environment.
-        link: the file that names the zone of the machine.
-    """
+    """Return the zone in the variable TZ, else the zone of the machine, else UTC."""
     named = environ.get("TZ", "").removeprefix(":")
     try:
         _, _, linked = str(link.resolve()).rpartition(FOLDER)

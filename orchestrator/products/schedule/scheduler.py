@@ -188,20 +188,16 @@ class Scheduler:
             yield from session.jobs.values()
 
     def find(self, job: str) -> JobRecord:
-        """Return a job by its name.
-
-        Raises:
-            UnknownIdError: no job has this name, or jobs of several sessions have it.
+        """Return a job by its name; raise `UnknownIdError` if no job has this name, or jobs of
+        several sessions have it.
         """
         return find_job(self.jobs(), job)
 
     async def declare(self, jobs: Sequence[Job]) -> None:
         """Set the jobs of a program, and remove the jobs that it no longer declares.
 
-        An unchanged job keeps its state: paused, or due since the last process ended.
-
-        Raises:
-            DefinitionError: a job is invalid; then no job is set.
+        An unchanged job keeps its state: paused, or due since the last process ended. Raise
+        `DefinitionError` if a job is invalid; then no job is set.
         """
         await trio.lowlevel.checkpoint()
         now = self._clock()
@@ -234,13 +230,7 @@ class Scheduler:
             self._post(JobSet(session_of(spec.id), spec, now))
 
     def set(self, session: SessionId, spec: JobSpec, *, call: str = "") -> JobRecord:
-        """Set a job in a session, or replace it.
-
-        Args:
-            session: the session that keeps the job.
-            spec: the job.
-            call: the tool call of the agent that sets it.
-        """
+        """Set a job in a session, or replace it."""
         self._require_targets(spec)
         self._post(JobSet(session, spec, self._clock(), call))
         return self._read.records.sessions[session].jobs[spec.id]
@@ -274,12 +264,8 @@ class Scheduler:
     ) -> SessionId:
         """Begin a run of a job outside its schedule, and return its session.
 
-        Args:
-            job: the job.
-            states: states that name the payer of the run; by default the states from the job.
-
-        Raises:
-            UnpaidError: the payer cannot pay for the run.
+        `states` name the payer of the run, by default as the job does. Raise `UnpaidError` if the
+        payer cannot pay for it.
         """
         if states is not None:
             return self._begin(job, self._clock(), by_hand=True, states=states)
@@ -288,10 +274,8 @@ class Scheduler:
             return self._begin(job, self._clock(), by_hand=True)
 
     def act(self, job: str, action: JobAction) -> str:
-        """Apply an action to a job, and return the run that it began, if any.
-
-        Raises:
-            UnknownIdError: there is no such job.
+        """Apply an action to a job, and return the run that it began, if any; raise
+        `UnknownIdError` if there is no such job.
         """
         record = self.find(job)
         match action:
@@ -430,14 +414,7 @@ def require_jobs(
     environ: Mapping[str, str] = os.environ,
     now: float,
 ) -> None:
-    """Raise a `DefinitionError` if a job is invalid, before anything is opened.
-
-    Args:
-        jobs: the jobs of a program.
-        targets: the kinds of targets, besides files.
-        environ: the environment, which may name the time zone.
-        now: the time of day.
-    """
+    """Raise a `DefinitionError` if a job is invalid, before anything is opened."""
     kinds = {FILE: write_file, **targets}
     for id_, job in require_names(jobs).items():
         spec = job.spec(zone=local_zone(environ), now=now)
@@ -447,10 +424,8 @@ def require_jobs(
 
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
-    """Return the job with a name.
-
-    Raises:
-        UnknownIdError: no job has this name, or jobs of several sessions have it.
+    """Return the job with a name; raise `UnknownIdError` if no job has this name, or jobs of
+    several sessions have it.
     """
     found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
     # An agent may give its job the name of a program's job; the full name finds the latter.

@@ -70,16 +70,9 @@ class UndeliveredError(OrchestratorError):
 def require_targets(
     job: JobId, targets: Iterable[str], kinds: Mapping[str, Target], *, knows_all: bool = True
 ) -> None:
-    """Raise unless replies can be delivered to all targets of a job.
+    """Raise `DefinitionError` unless replies can be delivered to all targets of a job.
 
-    Args:
-        job: the job.
-        targets: the targets of the job.
-        kinds: the known kinds of targets, by the word before the colon.
-        knows_all: whether the process that begins the jobs has no other kinds.
-
-    Raises:
-        DefinitionError: a target has an unknown kind, or an invalid address.
+    `knows_all`: the process that begins the jobs has no other kinds.
     """
     for target in targets:
         kind, _, address = target.partition(":")
@@ -102,13 +95,9 @@ class Targets:
     def __init__(
         self, facts: Facts, read: ReadApi, kinds: Mapping[str, Target], *, knows_all: bool = True
     ) -> None:
-        """Deliver to targets.
+        """Deliver to kinds of targets, by the word before the colon.
 
-        Args:
-            facts: posts the deliveries.
-            read: has the records of sessions.
-            kinds: the known kinds of targets, by the word before the colon.
-            knows_all: whether the process that begins the jobs has no other kinds.
+        `knows_all`: the process that begins the jobs has no other kinds.
         """
         self._facts = facts
         self._read = read
@@ -120,10 +109,8 @@ class Targets:
         require_targets(job, targets, self._kinds, knows_all=self._knows_all)
 
     async def deliver(self, delivery: Delivery, targets: Iterable[str]) -> None:
-        """Deliver a reply to all targets that have not received it.
-
-        Raises:
-            UndeliveredError: some targets failed.
+        """Deliver a reply to all targets that have not received it; raise `UndeliveredError` if
+        some targets failed.
         """
         await trio.lowlevel.checkpoint()
         failed: list[str] = []

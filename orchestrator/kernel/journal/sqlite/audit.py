@@ -76,13 +76,10 @@ def _read_heads(connection: sqlite3.Connection) -> tuple[AuditHead, AuditHead]:
 def prune_audit(
     connection: sqlite3.Connection, path: Path, before: float, audit: AuditedEvent
 ) -> int:
-    """Delete the rows before a time, and add a checkpoint that names the last of them.
+    """Delete the rows before a time, add a checkpoint after the last of them, and return their
+    number.
 
-    Returns:
-        the number of deleted rows.
-
-    Raises:
-        JournalError: the chain is broken, so the rest of it must stay.
+    Raise `JournalError` if the chain is broken, so the rest of it must stay.
     """
     log = read_audit(connection)
     if (broken := log.find_break()) is not None:

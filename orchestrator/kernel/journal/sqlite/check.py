@@ -67,10 +67,8 @@ Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
 
 
 def check_journal(path: Path) -> Iterator[Finding]:
-    """Yield the findings of all checks, as the journal is at one moment.
-
-    Raises:
-        JournalError: there is no such file.
+    """Yield the findings of all checks, as the journal is at one moment; raise `JournalError` if
+    there is no such file.
     """
     yield from _files(path)
     try:

@@ -30,8 +30,7 @@ COLUMNS: Final = "seq, at, session, kind, version, CAST(body AS BLOB), previous,
 def write_entries(connection: sqlite3.Connection, batch: Iterable[FactRow]) -> Collection[str]:
     """Write entries, their long strings, and the sessions that they make idle or active.
 
-    Returns:
-        the names of the long strings.
+    Return the names of the long strings.
     """
     rows: list[tuple[int, float, str, str, int, str, int, int]] = []
     payloads: dict[str, str] = {}
@@ -107,9 +106,7 @@ def read_contents(
 ) -> JournalContents:
     """Return the contents for a writer: the entries of active sessions, the usage of idle ones.
 
-    Args:
-        connection: the file, which `require_complete` has found complete.
-        apart: the active sessions that are read from their snapshots instead.
+    Active sessions in `apart` are read from their snapshots instead.
     """
     sessions = _read_sessions(connection)
     active = {
@@ -175,13 +172,7 @@ def file_allowance(connection: sqlite3.Connection) -> Allowance:
 
 
 def from_row(connection: sqlite3.Connection, row: Row, allowance: Allowance | None = None) -> Entry:
-    """Return the entry of a row.
-
-    Args:
-        connection: the file.
-        row: the row.
-        allowance: shared by all rows that are read together; by default this is the only one.
-    """
+    """Return the entry of a row; rows that are read together share the `allowance`."""
     return decode_row(
         row,
         partial(_find_string, connection),

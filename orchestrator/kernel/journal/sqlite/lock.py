@@ -55,10 +55,8 @@ class WriterLock:
         return descriptor
 
     def try_take(self) -> bool:
-        """Take the lock, or return False while another process only tests it.
-
-        Raises:
-            JournalInUseError: another process has it.
+        """Take the lock, or return False while another process only tests it; raise
+        `JournalInUseError` if another process has it.
         """
         return self._take(self._descriptor)
 
@@ -90,10 +88,8 @@ class WriterLock:
         self._is_closed = True
 
     def ensure_held(self) -> None:
-        """Take the lock again if its file was removed.
-
-        Raises:
-            JournalInUseError: another process has taken it first.
+        """Take the lock again if its file was removed; raise `JournalInUseError` if another process
+        has taken it first.
         """
         with suppress(FileNotFoundError):
             if _is_at(self._descriptor, self._lock_path):
@@ -211,10 +207,8 @@ def lock_path(path: Path) -> Path:
 
 
 def real_path(path: Path) -> Path:
-    """Return the one path of a journal: by whichever link it is opened, it has one lock.
-
-    Raises:
-        JournalError: another user has made such a link, and so chooses the file.
+    """Return the one path of a journal: by whichever link it is opened, it has one lock. Raise
+    `JournalError` if another user has made such a link, and so chooses the file.
     """
     if (link := foreign_link(path)) is not None:
         raise JournalError(path, f"{link} is a link that another user has made")
@@ -222,11 +216,7 @@ def real_path(path: Path) -> Path:
 
 
 def require_one_name(path: Path) -> None:
-    """Refuse a file with hard links: SQLite keeps the log beside the name that it was opened by.
-
-    Raises:
-        JournalError: it has several names, so a log may be where this process does not look.
-    """
+    """Raise `JournalError` if a file has hard links: SQLite keeps its log beside one name only."""
     with suppress(FileNotFoundError):
         found = path.stat()
         names = found.st_nlink

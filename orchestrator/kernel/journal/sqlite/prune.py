@@ -66,13 +66,7 @@ def count_active(connection: sqlite3.Connection) -> int:
 def mark_pruned(
     connection: sqlite3.Connection, sessions: Sequence[SessionId], audit: AuditedEvent | None = None
 ) -> None:
-    """Take sessions out of the lists; their usage of shared budgets stays booked.
-
-    Args:
-        connection: the file.
-        sessions: all of them are idle.
-        audit: when, and by whom.
-    """
+    """Take idle sessions out of the lists; their usage of shared budgets stays booked."""
     if audit is not None:
         at, event = audit
         event = attrs.evolve(event, target=sessions[0], count=len(sessions))

@@ -210,10 +210,8 @@ def lists_active_session(connection: sqlite3.Connection) -> bool:
 
 @contextmanager
 def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a journal that another process may be writing, at this moment.
-
-    Raises:
-        JournalError: the file is missing, not ours, incomplete, or has an unknown version.
+    """Open a journal that another process may be writing, at this moment; raise `JournalError` if
+    the file is missing, not ours, incomplete, or has an unknown version.
     """
     with open_verified_read_only(path) as connection, translate_errors(path):
         if not version_of(connection):

@@ -43,10 +43,8 @@ def require_own_tables(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def require_own_schema(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file whose tables are not as we create them.
-
-    Raises:
-        JournalError: it has a view, a trigger, an index or a table that is not ours, or lacks one.
+    """Raise `JournalError` if a file has a view, trigger, index or table that is not ours, or lacks
+    one.
     """
     expected = _own_schema() if version_of(connection) else {}
     found = dict(_objects(connection))
@@ -88,13 +86,7 @@ def _named(name: tuple[str, str]) -> str:
 def reading_deadline(
     path: Path, connection: sqlite3.Connection, seconds: float | None = None
 ) -> Generator[None]:
-    """Interrupt queries that take longer than any file of this size can take.
-
-    Args:
-        path: the file.
-        connection: a connection to it.
-        seconds: instead of a time for its size.
-    """
+    """Interrupt queries that take longer than `seconds`, or than any file of this size can take."""
     if seconds is None:
         seconds = READ_SECONDS + path.stat().st_size / BYTES_A_SECOND
     is_read = Event()

@@ -90,12 +90,7 @@ class DiscordApi:
     ) -> None:
         """Set up without a call.
 
-        Args:
-            client: makes the calls; it must not follow redirects.
-            token: the bot's token.
-            url: the URL of the API.
-            file_hosts: the only hosts that files of messages are fetched from.
-            now: returns the time, for rate limits.
+        The client must not follow redirects. Files are fetched from `file_hosts` only.
         """
         self._client = client
         self._headers = {
@@ -145,13 +140,8 @@ class DiscordApi:
     ) -> str:
         """Send a message, and return its id.
 
-        Args:
-            channel: the channel or thread.
-            content: the text, as Discord's Markdown.
-            nonce: the name of the message: for some minutes, Discord makes no second one with it.
-            reply_to: the message to reply to; it may have been deleted.
-            components: rows of buttons.
-            file: the file of the message.
+        For some minutes, Discord makes no second message with the same nonce. The message in
+        `reply_to` may have been deleted.
         """
         body: dict[str, Any] = {
             "content": content,
@@ -208,10 +198,8 @@ class DiscordApi:
         await self._call("answer a press", route, Created, token, json=body)
 
     async def download(self, url: str, *, most: int) -> bytes:
-        """Return a file of a message.
-
-        Raises:
-            GoneError: the file is not at Discord, is gone, or has more than `most` bytes.
+        """Return a file of a message; raise `GoneError` if the file is not at Discord, is gone, or
+        has more than `most` bytes.
         """
         parts = urlsplit(url)
         if parts.hostname not in self._file_hosts:

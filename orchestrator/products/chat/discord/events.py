@@ -53,15 +53,7 @@ class Events:
         *,
         clock: Callable[[], float],
     ) -> None:
-        """Handle events.
-
-        Args:
-            api: makes calls.
-            presses: answers the presses that Discord waits for.
-            inbox: receives the events.
-            me: the id of the bot; "" if READY will tell it.
-            clock: returns the time of day.
-        """
+        """Handle events; `me` is the id of the bot, or "" if READY will tell it."""
         self._api = api
         self._presses = presses
         self._inbox = inbox

@@ -128,13 +128,8 @@ class Gateway:
     ) -> None:
         """Set up without a connection; `run` connects.
 
-        Args:
-            token: the bot's token.
-            get_gateway: asks Discord for the gateway's URL.
-            troubles: receives the reasons of lost connections.
-            file: may contain the session of an earlier process, and stores this one.
-            is_encrypted: whether the token may go only over encrypted connections.
-            fraction: returns a random number below 1.
+        The file may contain the session of an earlier process. `is_encrypted` lets the token go
+        over encrypted connections only. `fraction` returns a random number below 1.
         """
         self._is_encrypted = is_encrypted
         self._token = token
@@ -147,10 +142,8 @@ class Gateway:
         """Whether the connection works, or worked until now."""
 
     async def run(self, handler: Handler) -> NoReturn:
-        """Give the events to a handler until this is cancelled.
-
-        Raises:
-            RevokedError: Discord will never accept this bot.
+        """Give the events to a handler until this is cancelled; raise `RevokedError` if Discord
+        will never accept this bot.
         """
         while True:
             try:

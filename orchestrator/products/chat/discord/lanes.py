@@ -31,12 +31,7 @@ class Lanes:
     """The events of one connection."""
 
     def __init__(self, nursery: trio.Nursery, note_handled: Callable[[int], None]) -> None:
-        """Handle events.
-
-        Args:
-            nursery: owns the tasks that handle events.
-            note_handled: called with the number up to which all events are handled.
-        """
+        """Handle events; `note_handled` gets the number up to which all are handled."""
         self._nursery = nursery
         self._note_handled = note_handled
         self._room = trio.Semaphore(MOST)

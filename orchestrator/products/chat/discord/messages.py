@@ -17,11 +17,6 @@ def incoming_message(message: Message, channel: Channel, me: str) -> IncomingMes
 
     In a channel of a server, the bot reads messages that mention it or reply to it. In a thread, it
     reads all messages: the gateway decides whether one without a mention is for the bot.
-
-    Args:
-        message: the message from the gateway or the history.
-        channel: the channel of the message.
-        me: the id of the bot.
     """
     if message.author.bot or message.webhook_id or message.type not in TEXTS:
         return None

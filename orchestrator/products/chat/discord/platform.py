@@ -77,11 +77,7 @@ class DiscordPlatform:
     ) -> None:
         """Set up without a connection.
 
-        Args:
-            api: makes the calls.
-            token: the bot's token.
-            session_file: lets the next process hear the messages in between.
-            clock: returns the time of day.
+        The session file lets the next process hear the messages in between.
         """
         self._session_file = session_file
         self._api = api

@@ -33,12 +33,7 @@ class SessionFile:
     """The file of a session, if there is one."""
 
     def __init__(self, path: Path | None, report: Callable[[str], None]) -> None:
-        """Set up without reading.
-
-        Args:
-            path: the path of the file; None for no file.
-            report: called once if the file cannot be read or written; the gateway works without.
-        """
+        """Set up without reading; `report` is called once if the file cannot be used."""
         self._path = path
         self._report = report
 

@@ -80,13 +80,9 @@ class SlackApi:
     def __init__(
         self, http: httpx2.AsyncClient, token: str, *, app_token: str = "", url: str = API_URL
     ) -> None:
-        """Set up without a call.
+        """Set up without a call; the client must not follow redirects.
 
-        Args:
-            http: sends the requests; it must not follow redirects.
-            token: the token of the bot (`xoxb-…`).
-            app_token: the token of the app (`xapp-…`), which opens connections of Socket Mode.
-            url: the URL of the methods.
+        The token of the bot is `xoxb-…`; the token of the app, for Socket Mode, is `xapp-…`.
         """
         self._http = http
         self._token = token

@@ -36,14 +36,7 @@ class MessageList(msgspec.Struct, frozen=True):
 
 
 async def read_missed(api: SlackApi, inbox: Inbox, hear: Hear, *, now: float) -> None:
-    """Hear the messages after the last one that was heard at each address.
-
-    Args:
-        api: reads the history.
-        inbox: knows the addresses, and receives a report if one cannot be read.
-        hear: hears a message, and returns when it is durable.
-        now: the time of day.
-    """
+    """Hear the messages after the last one that was heard at each address."""
     for address, anchor in (await inbox.last_anchors()).items():
         if address.platform != PLATFORM or _is_old(anchor, now):
             continue

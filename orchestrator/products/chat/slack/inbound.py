@@ -71,13 +71,6 @@ class Inbound:
     def __init__(
         self, api: SlackApi, *, signing_secret: str = "", now: Callable[[], float] = time.time
     ) -> None:
-        """Set up without a call.
-
-        Args:
-            api: looks up the bot's identity, and the names of users and channels.
-            signing_secret: the secret that signs Slack's requests.
-            now: returns the time of day.
-        """
         self._api = api
         self._signing_secret = signing_secret
         self._now = now
@@ -130,13 +123,7 @@ class Inbound:
         return WebhookAnswer()
 
     async def hear(self, kind: str, payload: bytes, inbox: Inbox) -> None:
-        """Hear an event of Slack, and return when it is durable.
-
-        Args:
-            kind: `events_api` or `interactive`, as in Socket Mode; others are ignored.
-            payload: the JSON of the event.
-            inbox: receives the event.
-        """
+        """Hear an `events_api` or `interactive` event of Slack, and return when it is durable."""
         await trio.lowlevel.checkpoint()
         event: IncomingMessage | ButtonPress | None = None
         try:

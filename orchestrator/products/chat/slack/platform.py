@@ -111,15 +111,7 @@ class SlackPlatform:
         has_requests: bool,
         has_socket: bool,
     ) -> None:
-        """Set up without a connection.
-
-        Args:
-            api: calls Slack.
-            inbound: hears Slack's events.
-            secrets: the tokens of the app, and its signing secret.
-            has_requests: whether events come by the Events API.
-            has_socket: whether events come by Socket Mode.
-        """
+        """Set up without a connection; events come by the Events API, by Socket Mode, or both."""
         self._api = api
         self.secrets = secrets
         self._inbound = inbound

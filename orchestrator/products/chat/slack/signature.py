@@ -24,11 +24,7 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
     """Return whether Slack has signed a request within the last minutes.
 
-    Args:
-        secret: the signing secret of the app.
-        headers: the headers of the request, with names in lower case.
-        body: the unchanged body of the request.
-        now: the time of day.
+    The names of the headers are in lower case, and the body is unchanged.
     """
     timestamp = headers.get(TIMESTAMP, "")
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):

@@ -63,14 +63,7 @@ class SocketMode:
     def __init__(
         self, api: SlackApi, hear: Hear, troubles: Troubles, note_gap: Callable[[], None]
     ) -> None:
-        """Set up without a connection; `run` connects.
-
-        Args:
-            api: opens connections.
-            hear: hears the payload of an envelope, and returns when it is durable.
-            troubles: tells the operator about lost connections.
-            note_gap: called when a connection is opened after a time without one.
-        """
+        """Set up without a connection; `note_gap` is called after a time without one."""
         self._api = api
         self._hear = hear
         self._troubles = troubles
@@ -80,10 +73,8 @@ class SocketMode:
         """Set when the last envelope of a thread was heard."""
 
     async def run(self) -> None:
-        """Stay connected until this is cancelled.
-
-        Raises:
-            SlackRefusedError: Slack opens no connection for this app.
+        """Stay connected until this is cancelled; raise `SlackRefusedError` if Slack opens no
+        connection for this app.
         """
         with raising_one_error():
             # Owns the connections.

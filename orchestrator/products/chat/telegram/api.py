@@ -81,13 +81,9 @@ class TelegramApi:
         files: Mapping[str, tuple[str, bytes]] | None = None,
         wait: float = 0.0,
     ) -> Any:
-        """Call a method, and return its result.
+        """Call a method, and return its result; fields with the value None are left out.
 
-        Args:
-            method: the name of the method.
-            fields: its fields; fields with the value None are left out.
-            files: names and contents of files, by their fields.
-            wait: the seconds that the server may wait before it answers.
+        The server may wait some seconds before it answers.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         sent: dict[str, Any]
@@ -117,10 +113,8 @@ class TelegramApi:
         raise _error(found)
 
     async def fetch(self, path: str, most: int) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            GoneError: the file is gone, or has more than `most` bytes.
+        """Return the content of a file; raise `GoneError` if the file is gone, or has more than
+        `most` bytes.
         """
         content = bytearray()
         try:

@@ -21,10 +21,8 @@ WAIT_SECONDS: Final = 50
 
 
 async def find_bot(api: TelegramApi, troubles: Troubles) -> User:
-    """Return the bot's own account, and retry until Telegram answers.
-
-    Raises:
-        RevokedError: the token is wrong.
+    """Return the bot's own account, and retry until Telegram answers; raise `RevokedError` if the
+    token is wrong.
     """
     while True:
         try:

@@ -160,12 +160,7 @@ class Update(msgspec.Struct):
 
 
 def event_of(update: Update, bot: User) -> ChatEvent | None:
-    """Return the event of an update; None if there is none for the bot.
-
-    Args:
-        update: the update.
-        bot: the bot's own account.
-    """
+    """Return the event of an update; None if there is none for the bot."""
     id_ = f"{bot.id}.{update.update_id}"
     if update.callback_query is not None:
         return _press(update.callback_query, id_)

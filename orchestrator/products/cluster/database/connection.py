@@ -30,12 +30,7 @@ _FULL: Final = re.compile(r"too many (?:clients|connections)|connection slots")
 def connect(url: str, *, application: str) -> "Connection":
     """Open a connection, each statement of which is a transaction of its own; blocking.
 
-    Args:
-        url: of the database; what it says of timeouts holds.
-        application: what `pg_stat_activity` shows.
-
-    Raises:
-        JournalError: there is no psycopg, the address is none, or no connection is to be had.
+    The timeouts in the address hold. Raise `JournalError` if there is no psycopg or no connection.
     """
     settings = _settings_of(url)
     import psycopg
@@ -58,14 +53,8 @@ def connect(url: str, *, application: str) -> "Connection":
 
 @contextmanager
 def connected(url: str, where: str) -> "Generator[Connection]":
-    """Open a connection that reads, for the block; blocking.
-
-    Args:
-        url: the address of the database.
-        where: the journals, or the journal, as an error names them.
-
-    Raises:
-        JournalError: no connection is to be had, or Postgres refuses a statement.
+    """Open a connection that reads, for the block; blocking. Raise `JournalError` if no connection
+    is to be had, or Postgres refuses a statement.
     """
     connection = connect(url, application="orchestrator reader")
     import psycopg
@@ -78,10 +67,8 @@ def connected(url: str, where: str) -> "Generator[Connection]":
 
 
 def _settings_of(url: str) -> "Mapping[str, object]":
-    """Return what the address of a database says.
-
-    Raises:
-        JournalError: there is no psycopg, or the address is none.
+    """Return what the address of a database says; raise `JournalError` if there is no psycopg, or
+    the address is none.
     """
     try:
         import psycopg  # an extra

@@ -50,10 +50,8 @@ class Database:
         return shown_address(self._url)
 
     async def run(self, work: "Callable[[Connection], ResultT]") -> ResultT:
-        """Run statements in a thread, again if the connection breaks, and return their result.
-
-        Raises:
-            JournalError: the database refuses the statement, or us.
+        """Run statements in a thread, again if the connection breaks, and return their result;
+        raise `JournalError` if the database refuses the statement, or us.
         """
         async with self._turn:
             pause = FIRST_PAUSE
@@ -70,11 +68,7 @@ class Database:
         raise JournalError(self.address, "its connection is closed")
 
     async def connect(self) -> None:
-        """Open the connection now.
-
-        Raises:
-            JournalError: it cannot be opened.
-        """
+        """Open the connection now; raise `JournalError` if it cannot be opened."""
         async with self._turn:
             await self._connected()
 
@@ -132,10 +126,8 @@ class Database:
 
 @asynccontextmanager
 async def open_database(url: str, *, application: str) -> AsyncGenerator[Database]:
-    """Open the connection of a process for statements that can be repeated.
-
-    Raises:
-        JournalError: no connection is to be had.
+    """Open the connection of a process for statements that can be repeated; raise `JournalError` if
+    no connection is to be had.
     """
     database = Database(url, application)
     await database.connect()

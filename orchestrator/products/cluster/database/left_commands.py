@@ -124,10 +124,8 @@ class PostgresLeftCommands:
 async def open_left_commands(
     url: str, *, journal: str, epoch: int
 ) -> AsyncGenerator[PostgresLeftCommands]:
-    """Open the table for the writer of a journal.
-
-    Raises:
-        JournalError: no connection is to be had.
+    """Open the table for the writer of a journal; raise `JournalError` if no connection is to be
+    had.
     """
     application = f"orchestrator: commands left by {journal}"
     async with (
@@ -154,14 +152,7 @@ class CommandsLeftHere:
         *,
         kill: Callable[[Sequence[str]], Awaitable[Sequence[str]]] = _kill,
     ) -> None:
-        """Look for them.
-
-        Args:
-            database: has the table.
-            wakeups: says when there may be more.
-            host: the name of this machine.
-            kill: ends all processes with some tags, and returns the tags that have none left.
-        """
+        """Look for them; `kill` ends processes by tag, and returns the tags that have none left."""
         self._database = database
         self._wakeups = wakeups
         self._host = host
@@ -190,10 +181,8 @@ class CommandsLeftHere:
 async def end_left_commands(url: str, host: str) -> AsyncGenerator[None]:
     """End the leftovers on this machine before the block begins, and new ones during it.
 
-    Use it once in each long-lived process: a server, a worker.
-
-    Raises:
-        JournalError: the database is out of reach.
+    Use it once in each long-lived process: a server, a worker. Raise `JournalError` if the database
+    is out of reach.
     """
     application = f"orchestrator: commands left on {host}"
     with raising_one_error():

@@ -133,18 +133,11 @@ VERSION: Final = 1
 
 
 def install_schema(connection: "Connection", address: str, cluster: str = "") -> str:
-    """Create the tables where there are none, all or nothing; blocking.
+    """Create the tables where there are none, all or nothing, and return the cluster's id;
+    blocking.
 
-    Args:
-        connection: to the database.
-        address: the database in errors, without a password.
-        cluster: the name of the cluster that it belongs to; empty if any will do.
-
-    Returns:
-        the id of the cluster, which is made with its tables.
-
-    Raises:
-        JournalError: the schema is newer, not ours, or that of another cluster.
+    An empty `cluster` is any one. Raise `JournalError` if the schema is newer, not ours, or that of
+    another cluster.
     """
     version, id_ = _look(connection, address, cluster)
     if version:
@@ -164,10 +157,8 @@ def install_schema(connection: "Connection", address: str, cluster: str = "") ->
 
 
 def require_schema(connection: "Connection", address: str, cluster: str = "") -> bool:
-    """Return whether the tables are there, for who only reads; they are never created.
-
-    Raises:
-        JournalError: the schema is newer, not ours, or that of another cluster.
+    """Return whether the tables are there, for who only reads; they are never created. Raise
+    `JournalError` if the schema is newer, not ours, or that of another cluster.
     """
     version, _ = _look(connection, address, cluster)
     return bool(version)

@@ -94,10 +94,7 @@ class ClusterView:
 def install_servers(connection: "Connection", shards: int | None, default: int) -> int:
     """Create the table of servers, and return how many shards the database has; blocking.
 
-    Args:
-        connection: to a database that has the tables of journals.
-        shards: how many it is to have, if the user says so.
-        default: how many it gets otherwise, if it is new.
+    A new database gets `shards`, or by default `default`.
     """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -111,11 +108,7 @@ def install_servers(connection: "Connection", shards: int | None, default: int) 
 
 
 def install_secret(connection: "Connection") -> str:
-    """Return the secret of the servers, which is made once; blocking.
-
-    Args:
-        connection: to a database that has the tables of journals.
-    """
+    """Return the secret of the servers, which is made once; blocking."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute(_CREATE_SHARED)
@@ -126,15 +119,7 @@ def install_secret(connection: "Connection") -> str:
 
 
 def beat(connection: "Connection", id_: str, *, address: str, host: str, seconds: float) -> None:
-    """Say that a server is alive; blocking.
-
-    Args:
-        connection: to the database.
-        id_: the server.
-        address: where others reach it.
-        host: the name of its machine.
-        seconds: how long it counts as alive.
-    """
+    """Say that a server is alive for some seconds, and where others reach it; blocking."""
     connection.execute(_BEAT, (id_, address, host, platform.node(), seconds))
 
 

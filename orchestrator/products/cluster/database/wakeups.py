@@ -169,10 +169,8 @@ async def _wait_readable_or(connection: "Connection", changed: trio.Event) -> No
 
 @asynccontextmanager
 async def open_wakeups(url: str, *, application: str) -> AsyncGenerator[Wakeups]:
-    """Listen to a database, on one connection that is opened again after an outage.
-
-    Raises:
-        JournalError: no connection is to be had.
+    """Listen to a database, on one connection that is opened again after an outage; raise
+    `JournalError` if no connection is to be had.
     """
     wakeups = Wakeups(url, application)
     connection = await wakeups.open()

@@ -269,10 +269,8 @@ class PostgresJournal:
             await self._run(lambda: self._write_snapshots(snapshots))
 
     async def renew_forever(self, scope: trio.CancelScope) -> None:
-        """Renew the lease, until the scope is cancelled; commits do so, too.
-
-        Raises:
-            JournalInUseError: another process has taken the journal over.
+        """Renew the lease, until the scope is cancelled; commits do so, too. Raise
+        `JournalInUseError` if another process has taken the journal over.
         """
         pause = self._lease_seconds / RENEWALS
         try:
@@ -291,11 +289,6 @@ async def open_postgres_journal(
     address: DatabaseAddress, where: str, *, served_at: str = ""
 ) -> AsyncGenerator[PostgresJournal]:
     """Open a journal for writing, and create it where there is none.
-
-    Args:
-        address: names the journal.
-        where: the journal in errors.
-        served_at: where this process is reached over HTTP.
 
     Raises:
         JournalInUseError: another process writes it.

@@ -63,15 +63,6 @@ def take(
 ) -> Lease:
     """Take a journal, and create it where there is none.
 
-    Args:
-        connection: to the database.
-        name: of the journal.
-        where: the journal in errors.
-        seconds: how long the lease is.
-        host: the name of this machine.
-        address: where this process is reached over HTTP.
-        facts: the newest version of facts that this process knows.
-
     Raises:
         JournalInUseError: another process writes it, or may go on to do so.
         JournalError: it has newer facts.

@@ -78,14 +78,7 @@ def mark_pruned(
     sessions: Sequence[SessionId],
     audited: Sequence[AuditRow] = (),
 ) -> int:
-    """Take sessions out of the lists; their usage of shared budgets stays booked.
-
-    Args:
-        connection: to the database.
-        journal: its number.
-        sessions: all of them are idle.
-        audited: the row of the audit that names the actor.
-    """
+    """Take idle sessions out of the lists; their usage of shared budgets stays booked."""
     write_audit(connection, journal, audited)
     used: list[object] = []
     names = list(sessions)
@@ -181,10 +174,7 @@ def plan_audit_prune(
     connection: "Connection", where: str, row: JournalRow, before: float, audit: AuditedEvent
 ) -> tuple[AuditHead, list[AuditRow], int]:
     """Return the last row of the audit before a time, its checkpoint, and the number of rows to
-    delete.
-
-    Raises:
-        JournalError: the chain is broken, so the rest of it must stay.
+    delete; raise `JournalError` if the chain is broken, so the rest of it must stay.
     """
     rows = list(read_audit_rows(connection, row.journal))
     log = AuditLog(rows=rows, head=row.audit, pruned=row.audit_pruned)

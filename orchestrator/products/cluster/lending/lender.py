@@ -69,15 +69,6 @@ class Lender:
         mailbox: WriterMailbox,
         work_of: WorkOf,
     ) -> None:
-        """Lend calls.
-
-        Args:
-            book: posts where calls run.
-            tenure: the right to write the journal, which all is lent under.
-            queue: hands dispatches to workers.
-            mailbox: carries what executions say, and what they are told.
-            work_of: describes a call to its worker.
-        """
         self._book = book
         self._work_of = work_of
         self._queue = queue
@@ -172,9 +163,7 @@ class Lender:
     def send(self, lent: Lent, *, is_shown: bool = False) -> None:
         """Send the next attempt of a call, and take the one before back.
 
-        Args:
-            lent: the call or turn.
-            is_shown: a fact says already that its task waits for a worker.
+        `is_shown`: a fact says already that its task waits for a worker.
         """
         if lent.is_sent:
             self._to_withdraw.append(lent.dispatch(self.tenure.journal))
@@ -203,10 +192,7 @@ class Lender:
     def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
         """Try a call again that has lost its execution, or break it off.
 
-        Args:
-            lent: the call or turn.
-            loss: why it has lost its execution.
-            said: the message of its worker; None without one.
+        `said` is the message of its worker; None without one.
         """
         if said is None and lent.execution is not None:
             self.stop(lent.execution, lent.worker)

@@ -68,14 +68,7 @@ class Lent(ABC):
     """A call or a turn that is lent."""
 
     def __init__(self, task: TaskRecord, call: CallId, *, place: str, version: str) -> None:
-        """Begin before the first attempt is sent.
-
-        Args:
-            task: the task of the call or turn.
-            call: the call, or the first call of the turn.
-            place: the place whose workers may run it.
-            version: the fingerprint of the agent.
-        """
+        """Begin before the first attempt is sent."""
         self.task = task
         self.first_call = call
         self.place = place
@@ -141,9 +134,7 @@ class Lent(ABC):
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
         """Give up a call or turn that must not or cannot run once more.
 
-        Args:
-            loss: why.
-            said: the request by which its worker told that, to be acknowledged.
+        `said` is the request by which its worker told that, to be acknowledged.
         """
 
     def fact(self, wants: str) -> CallPlaced:

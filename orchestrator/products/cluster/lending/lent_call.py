@@ -57,17 +57,9 @@ class LentCall(Lent):
     def __init__(
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord, version: str
     ) -> None:
-        """Begin with a call that was sent to no worker yet.
+        """Begin with a call that was sent to no worker; its key is the same in every attempt.
 
-        Args:
-            tool: what is called.
-            call: how it is called.
-            key: the same in every attempt.
-            task: whose call it is.
-            version: the fingerprint of its agent.
-
-        Raises:
-            ToolError: its arguments are too long for a worker.
+        Raise `ToolError` if its arguments are too long for a worker.
         """
         require_small(tool, call)
         super().__init__(task, call.id, place=tool.place, version=version)
@@ -122,11 +114,7 @@ class LentCall(Lent):
         return seconds_until(self.deadline)
 
     async def wait_end(self) -> None:
-        """Wait for its end.
-
-        Raises:
-            ToolError: it is over its timeout.
-        """
+        """Wait for its end; raise `ToolError` if it is over its timeout."""
         with self.scope:
             await self.ended.wait()
         if self.end is None:

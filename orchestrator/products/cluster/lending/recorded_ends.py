@@ -24,12 +24,6 @@ class RecordedEnds:
     """Tells workers that their ends are recorded."""
 
     def __init__(self, book: Bookkeeper, take: Callable[[Request], None]) -> None:
-        """Acknowledge ends.
-
-        Args:
-            book: tells when an answer is recorded, and when it is durable.
-            take: acknowledges an end.
-        """
         self._book = book
         self._take = take
         self._unrecorded: dict[tuple[TaskId, str], Request] = {}

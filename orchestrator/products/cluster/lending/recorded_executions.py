@@ -20,12 +20,7 @@ class RecordedExecutions:
     """Knows whether runs count."""
 
     def __init__(self, book: Bookkeeper, journal: str) -> None:
-        """Know the executions of a journal.
-
-        Args:
-            book: has the state of the journal.
-            journal: its name, with which its runs begin.
-        """
+        """Know the executions of a journal, whose runs begin with its name."""
         self._book = book
         self._journal = journal
         self._read: dict[ExecutionId, bool] = {}

@@ -33,14 +33,6 @@ class LentTurnPlace:
         task: TaskRecord,
         agent: Agent[Any],
     ) -> None:
-        """Place a turn.
-
-        Args:
-            book: tells when a call is durable.
-            opened_lender: returns what lends, when it is connected.
-            task: whose turn it is.
-            agent: the agent of the task, which has a place.
-        """
         self._book = book
         self._opened_lender = opened_lender
         self._task = task

@@ -34,13 +34,6 @@ class WorkerWatch:
     """Looks at workers for one lender."""
 
     def __init__(self, lender: Lender, queue: WorkQueue, presence: Presence) -> None:
-        """Look at workers.
-
-        Args:
-            lender: has lent the calls.
-            queue: knows which dispatches only the dead have received.
-            presence: knows who is alive.
-        """
         self._lender = lender
         self._queue = queue
         self._presence = presence

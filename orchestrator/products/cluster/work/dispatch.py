@@ -31,11 +31,6 @@ class Dispatch:
 
 
 def attempt_number(epoch: int, tries: int) -> int:
-    """Return the number of an attempt.
-
-    Args:
-        epoch: that of the writer that sends it.
-        tries: how often this writer has sent the work before.
-    """
+    """Return the number of an attempt, after some tries of the writer with this epoch."""
     # A thousandth try in one epoch would look like the first of the next one.
     return epoch * ATTEMPTS_OF_AN_EPOCH + min(tries, ATTEMPTS_OF_AN_EPOCH - 1)

@@ -55,9 +55,7 @@ class WriterMailbox(Protocol):
 
         A request that is repeated after its answer gets the same answer, and is not returned again.
         After the journal was taken over, the new writer receives the requests without an answer.
-
-        Raises:
-            JournalInUseError: another process writes the journal.
+        Raise `JournalInUseError` if another process writes the journal.
         """
         ...
 

@@ -13,11 +13,7 @@ class SharedExchange:
     """An exchange that many use, and one task holds open."""
 
     def __init__(self, open_exchange: Callable[[], AbstractAsyncContextManager[Exchange]]) -> None:
-        """Share an exchange.
-
-        Args:
-            open_exchange: connects, when the first user is there.
-        """
+        """Share an exchange, which connects when the first user is there."""
         self._open_exchange = open_exchange
         # Its users are cancelled first, and need it until they have left.
         self._holding = trio.CancelScope(shield=True)

@@ -28,18 +28,14 @@ class WorkQueue(Protocol):
     async def send(self, writer: Tenure, dispatches: Sequence[Dispatch]) -> None:
         """Send dispatches of the writer's journal; they are durable on return.
 
-        A dispatch that was sent before, with the same id and attempt, is not sent again.
-
-        Raises:
-            JournalInUseError: another process writes the journal, so nothing was sent.
+        A dispatch that was sent before, with the same id and attempt, is not sent again. Raise
+        `JournalInUseError` if another process writes the journal, so nothing was sent.
         """
         ...
 
     async def withdraw(self, writer: Tenure, dispatches: Sequence[Dispatch]) -> None:
-        """Take back what no worker has received yet; the best effort, no promise.
-
-        Raises:
-            JournalInUseError: another process writes the journal, so nothing was withdrawn.
+        """Take back what no worker has received yet; the best effort, no promise. Raise
+        `JournalInUseError` if another process writes the journal, so nothing was withdrawn.
         """
         ...
 

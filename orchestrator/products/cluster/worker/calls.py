@@ -42,22 +42,13 @@ class WorkerCalls:
     def __init__(
         self, catalogue: AgentCatalogue, contexts: WorkerContexts, redactor: Redactor
     ) -> None:
-        """Run calls.
-
-        Args:
-            catalogue: finds agents.
-            contexts: opens the contexts of calls and turns.
-            redactor: removes the secrets of this process from what tools answer.
-        """
         self._catalogue = catalogue
         self.contexts = contexts
         self._redactor = redactor
 
     def lineage(self, work: Work | TurnWork) -> Sequence[Agent[Any]]:
-        """Return the agents on the path down to the agent of a call or turn.
-
-        Raises:
-            DefinitionError: the agent is not here, or another version of it.
+        """Return the agents on the path down to the agent of a call or turn; raise
+        `DefinitionError` if the agent is not here, or another version of it.
         """
         try:
             lineage = self._catalogue.lineage(work.agent)

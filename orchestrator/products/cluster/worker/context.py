@@ -59,10 +59,8 @@ class WorkerContexts:
     async def open_for(
         self, work: Work, call: ToolCall, lineage: Sequence[Agent[Any]]
     ) -> AsyncGenerator[None]:
-        """Set the context of a call that is lent by itself, for the block.
-
-        Raises:
-            ToolError: the machine of this worker forbids what was approved elsewhere.
+        """Set the context of a call that is lent by itself, for the block; raise `ToolError` if the
+        machine of this worker forbids what was approved elsewhere.
         """
         opened = self._open(work, lineage, self._seen_by(work), NoBackgroundCommands())
         async with opened as sandbox:
@@ -142,13 +140,7 @@ class TurnContext:
     def __init__(
         self, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox, *, walled: bool
     ) -> None:
-        """Begin with no call.
-
-        Args:
-            lineage: the agents on the way down to the task.
-            sandbox: what its tools may touch here.
-            walled: a wall would hold its commands at the writer, so that no person was asked.
-        """
+        """Begin with no call; `walled` if a wall at the writer spared the question to a person."""
         self._lineage = lineage
         self._sandbox = sandbox
         self._walled = walled

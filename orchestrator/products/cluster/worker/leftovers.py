@@ -19,12 +19,7 @@ _SUFFIX = ".lock"
 
 @contextmanager
 def hold_worker_tag(folder: Path, host: str) -> Generator[str]:
-    """Return the tag of a new worker, and hold it for the block; then end what carries it.
-
-    Args:
-        folder: where the tags of all workers of this user are; machines may share it.
-        host: the name of this machine.
-    """
+    """Return the tag of a new worker, and hold it for the block; then end what carries it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         tag = token_hex(16)

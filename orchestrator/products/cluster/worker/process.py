@@ -80,21 +80,7 @@ class Worker:
         lease: float = LEASE_SECONDS,
         tell: Callable[[str], None],
     ) -> None:
-        """Run calls.
-
-        Args:
-            exchange: brings dispatches, and tells that it is alive.
-            mailbox: its own, which carries what is said about them.
-            catalogue: finds agents.
-            contexts: opens the contexts of calls.
-            redactor: removes the secrets of this process from what tools answer.
-            id: which no other worker has.
-            host: the machine.
-            place: whose calls it runs.
-            slots: how many calls, or turns, at once.
-            lease: for how long it is taken for alive after a beat.
-            tell: shows a line to the person who runs it.
-        """
+        """Run up to `slots` calls or turns at once; after a beat it counts as alive for `lease`."""
         self._exchange = exchange
         self._mailbox = mailbox
         self._catalogue = catalogue

@@ -47,16 +47,7 @@ class WorkerTurn:
         ask: Callable[[int, Question], Awaitable[Reply | None]],
         stood_still: Callable[[], bool],
     ) -> None:
-        """Begin with no call.
-
-        Args:
-            calls: runs the calls.
-            work: what the writer says of the turn.
-            id_: its dispatch.
-            lineage: the agents on the way down to the task.
-            ask: asks the writer, under a number of the execution.
-            stood_still: tells whether the writer may have given this worker up.
-        """
+        """Begin with no call; `stood_still` if the writer may have given this worker up."""
         self._calls = calls
         self._work = work
         self._id = id_

@@ -194,23 +194,13 @@ def reply_in(body: bytes) -> Reply | None:
 
 
 def dispatch_id(prefix: str, call: CallId) -> DispatchId:
-    """Return the name of a call at work queues, without the text of a model.
-
-    Args:
-        prefix: `TaskRecord.call_prefix`.
-        call: the id of the call, which a model or a provider chose.
-    """
+    """Return the name of a call at work queues, without the text of a model."""
     digest = hashlib.sha256(call.encode(errors="replace")).hexdigest()[:16]
     return DispatchId(f"{prefix}.{digest}")
 
 
 def execution_id(dispatch: Dispatch, token: str) -> ExecutionId:
-    """Return the name of an execution, which says whose it is.
-
-    Args:
-        dispatch: the attempt.
-        token: what no other execution has.
-    """
+    """Return the name of an execution, which says whose it is."""
     return ExecutionId(f"{dispatch.journal}/{dispatch.id}/{dispatch.attempt}/{token}")
 
 

@@ -88,13 +88,7 @@ class Equivalence:
         return self.same_texts(one.detail, other.detail, by=one.tool)
 
     def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
-        """Return whether two texts are equivalent.
-
-        Args:
-            recorded: the text of the record.
-            replayed: the text of the replay.
-            by: the name of the tool that answered, if a tool did.
-        """
+        """Return whether two texts are equivalent; `by` is the tool that answered, if one did."""
         if recorded == replayed:
             return True
         if by in DELEGATION_TOOLS:
@@ -172,11 +166,7 @@ def compare(
 ) -> ReplayResult:
     """Return how much of a run is the same, and the first difference.
 
-    Args:
-        record: the recorded run.
-        replayed: the entries of the replay, each with the position at which it was posted.
-        ledger: the ledger at the end of the replay.
-        unrecorded_waits: descriptions of calls that are missing in the record, by the waiting task.
+    `replayed` has each entry of the replay with the position at which it was posted.
     """
     if not record.is_whole:
         # The replay goes on until it needs a fact that the record does not have.

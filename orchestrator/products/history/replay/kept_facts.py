@@ -49,10 +49,7 @@ def facts_before(record: RecordedRun, task: TaskId) -> list[Entry]:
 
 def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
     """Return the facts that do not follow from the end of a task; of the task, keep only the
-    request.
-
-    Raises:
-        ReplayError: the task has not ended, or has succeeded.
+    request. Raise `ReplayError` if the task has not ended, or has succeeded.
     """
     found = record.ledger.tasks[task]
     outcome = record.session.last_outcome if found.is_root else found.outcome

@@ -64,12 +64,7 @@ class RecordedRun(RunIndex):
     """The recorded facts of one run."""
 
     def __init__(self, entries: Sequence[Entry], run: str | None = None) -> None:
-        """Index a run.
-
-        Args:
-            entries: the entries of the whole journal, or of the run alone.
-            run: the id of the run; by default the newest.
-        """
+        """Index a run, by default the newest, from the entries of the journal or the run alone."""
         runs = {entry.session: None for entry in entries if entry.session}
         if not runs:
             raise UnknownIdError("there are no runs in the journal")

@@ -61,13 +61,7 @@ class Report:
 
 
 def build_report(history: RunHistory, *, version: str, transcripts: Transcripts) -> Report:
-    """Build the report of a run.
-
-    Args:
-        history: the run.
-        version: the version of the orchestrator that writes the report.
-        transcripts: the choice of transcripts in the history.
-    """
+    """Build the report of a run."""
     if transcripts is Transcripts.NONE:
         history = attrs.evolve(history, answer="")
     packed = pack_transcripts(history, transcripts)

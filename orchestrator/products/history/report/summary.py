@@ -64,14 +64,7 @@ class Tile:
 
 
 def summary_of(history: RunHistory, title: str, *, version: str, transcripts: str) -> str:
-    """Return the summary of a run.
-
-    Args:
-        history: the run.
-        title: the title of the page.
-        version: the version of the orchestrator that writes the report.
-        transcripts: a sentence about the transcripts in the report.
-    """
+    """Return the summary of a run."""
     tree = history.tree
     glyph, word, group = STATUS_DISPLAY[tree[tree.root].status]
     began = dt.datetime.fromtimestamp(history.began, dt.UTC)

@@ -26,15 +26,8 @@ async def simulate_in_thread(
 ) -> SimulationReport | None:
     """Simulate as many seeds as the time allows, and return the statistics.
 
-    Args:
-        agent: the agent, with all its delegates.
-        goal: the goal of the run.
-        settings: the assumptions; `seeds` is the largest number of runs.
-        seconds: the time after which no further run begins.
-        limiter: limits the number of threads.
-
-    Returns:
-        The statistics, or None if no run has ended after twice that time.
+    Return None if no run has ended after twice that time. `settings.seeds` is the largest number of
+    runs.
     """
     work = _Work(agent, goal, settings, seconds)
     async with trio.open_nursery() as nursery:

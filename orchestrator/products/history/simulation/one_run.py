@@ -99,18 +99,7 @@ def simulate_once(
     seed: int,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> SimulatedRun:
-    """Simulate one run.
-
-    Args:
-        agent: the agent, with all its delegates.
-        goal: the goal of the run.
-        settings: the assumptions about models and providers.
-        seed: the seed of all random draws.
-        is_stopped: called at every fact; returns whether to stop the run.
-
-    Raises:
-        SimulationStoppedError: `is_stopped` returned True.
-    """
+    """Simulate one run; raise `SimulationStoppedError` when `is_stopped` returns True at a fact."""
     # Imported late: only simulation and replay need a clock that jumps.
     from trio.testing import MockClock
 

@@ -23,11 +23,9 @@ FORMAT_SAMPLES: Final = {
 
 
 def sample_value(schema: Mapping[str, Any], *, length: int) -> Any:
-    """Return a value that fits a schema, as plain JSON.
+    """Return plain JSON that fits a schema, whose patterns are ignored.
 
-    Args:
-        schema: the JSON schema; patterns are ignored.
-        length: the length of lists, if the schema allows it.
+    Lists have this length, if the schema allows it.
     """
     return _SampleBuilder(schema, length).make(schema)
 

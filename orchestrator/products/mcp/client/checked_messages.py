@@ -40,12 +40,7 @@ _LISTS: Final = frozenset(it for it in _CHECKED if it.endswith("/list"))
 async def checked(
     transport: AbstractAsyncContextManager["TransportStreams"], on_end: Callable[[], None]
 ) -> AsyncGenerator["TransportStreams"]:
-    """Open a transport whose answers the SDK can read.
-
-    Args:
-        transport: what is between us and the server.
-        on_end: called when the server sends no more.
-    """
+    """Open a transport whose answers the SDK can read."""
     methods: dict[Any, str] = {}
     async with transport as (reads, writes):
         yield _CheckedReads(reads, methods, on_end), _NotedWrites(writes, methods)

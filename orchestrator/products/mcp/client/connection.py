@@ -76,14 +76,7 @@ class ServerConnection:
         redact: Callable[[str], str],
         root: Path,
     ) -> None:
-        """Connect, as soon as `run` is started.
-
-        Args:
-            server: what to connect to, with the values of its variables.
-            open_transport: opens the streams of its messages.
-            redact: removes secrets from a text.
-            root: the workspace that the server is told.
-        """
+        """Connect, as soon as `run` is started; the server is told the workspace `root`."""
         self.server = server
         self.listing: Listing | None = None
         """The tools of the last connection; None before the first."""
@@ -326,13 +319,8 @@ class ServerConnection:
     ) -> ResultT:
         """Make a call, and return the answer of the server.
 
-        Args:
-            request: makes it with a client.
-            server_call: on whose behalf.
-            repeatable: it may be made again, also if it may have run.
-
-        Raises:
-            ToolError: there is no answer, and why.
+        A `repeatable` one may be made again, also if it may have run. Raise `ToolError` if there is
+        no answer.
         """
         with self._under_way(server_call), server_call.scope as scope:
             scope.deadline = trio.current_time() + self.server.timeout
@@ -372,10 +360,8 @@ class ServerConnection:
                 ) from exc
 
     async def wait_task(self, server_call: ServerCall, task: str) -> types.CallToolResult:
-        """Return the result of the server task that this call started before the crash.
-
-        Raises:
-            ToolError: it failed, or the server has forgotten it.
+        """Return the result of the server task that this call started before the crash; raise
+        `ToolError` if it failed, or the server has forgotten it.
         """
         with self._under_way(server_call):
             return await self._wait_task(server_call, task, 0)

@@ -43,13 +43,7 @@ _NOT_SENT: Final = (
 async def open_http(
     url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None
 ) -> AsyncGenerator["TransportStreams"]:
-    """Give the streams of messages to and from a server.
-
-    Args:
-        url: where it is.
-        headers: sent with every request.
-        auth: signs them, if a person has logged in.
-    """
+    """Give the streams of messages to and from a server."""
     client = _Client(
         headers=dict(headers),
         auth=auth,

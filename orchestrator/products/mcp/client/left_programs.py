@@ -33,11 +33,7 @@ class ProgramLock:
         self._start_folders = state / START_FOLDERS / self.tag
 
     def take(self) -> None:
-        """Take the lock. Idempotent.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Take the lock. Idempotent. Raise `OSError` if the file cannot be written."""
         if self._file is not None:
             return
         make_private_folder(self._folder)
@@ -52,10 +48,8 @@ class ProgramLock:
             os.close(file)
 
     def make_start_folder(self) -> Path:
-        """Make the empty folder that a server starts in. No command of an agent sees it.
-
-        Raises:
-            OSError: it cannot be made.
+        """Make the empty folder that a server starts in. No command of an agent sees it. Raise
+        `OSError` if it cannot be made.
         """
         make_private_folder(self._start_folders)
         return Path(os.path.realpath(mkdtemp(dir=self._start_folders)))

@@ -21,23 +21,15 @@ class Caller(Protocol):
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
     ) -> AssistantMessage:
-        """Ask the model of the task, which pays for it.
-
-        Raises:
-            ToolError: it cannot be asked.
-        """
+        """Ask the model of the task, which pays for it; raise `ToolError` if it cannot be asked."""
         ...
 
     async def ask_person(
         self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Ask the person who approves; None if the answer is no, or none can be asked.
+        """Ask the person who approves; None if the answer is no, or no person can be asked.
 
-        Args:
-            call: the call that is under way.
-            tool: its tool.
-            message: what the server says.
-            form: the JSON schema of what it wants to know.
+        `form` is the JSON schema of the answer that the server wants.
         """
         ...
 

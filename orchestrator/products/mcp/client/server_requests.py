@@ -34,13 +34,6 @@ class ServerRequests:
     """Answers the requests of one server."""
 
     def __init__(self, server: McpServer, calls: Collection[ServerCall], root: Path) -> None:
-        """Answer a server.
-
-        Args:
-            server: what it may ask for.
-            calls: those that are under way.
-            root: the workspace that it is told.
-        """
         self._server = server
         self._calls = calls
         self._root = root

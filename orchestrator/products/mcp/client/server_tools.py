@@ -31,12 +31,7 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
 def tools_of(connection: ServerConnection, caller: Caller) -> list[Tool]:
-    """Return the tools of a server, as a task has them.
-
-    Args:
-        connection: to the server, which need not be connected now.
-        caller: the task.
-    """
+    """Return the tools of a server, as a task has them."""
     listed = () if connection.listing is None else connection.listing.tools
     tools = {it.name: _listed(connection, caller, it) for it in listed}
     for own_name, make in _READERS.items():

@@ -78,16 +78,7 @@ async def open_stdio(
 ) -> AsyncGenerator["TransportStreams"]:
     """Start a server, and give the streams of its messages.
 
-    Args:
-        argv: the program and its arguments.
-        cwd: the folder it starts in.
-        environ: its whole environment.
-        sandbox: what it may touch; None is all that the user may.
-        tag: finds what it leaves behind.
-        log: gets what it says besides.
-
-    Raises:
-        ToolError: it cannot be started.
+    Without a sandbox it may touch all that the user may. Raise `ToolError` if it cannot be started.
     """
     async with open_program(
         argv, cwd=cwd, environ=environ, sandbox=sandbox, tag=tag, errors=log.stderr
@@ -204,12 +195,7 @@ def _parsed(line: bytes) -> JSONRPCMessage:
 
 
 def failure_of(head: bytes, why: str) -> JSONRPCError | None:
-    """Return an answer that cannot be read as the failure of its request, if it says which.
-
-    Args:
-        head: the beginning of the answer.
-        why: what is wrong with it.
-    """
+    """Return an answer that cannot be read as the failure of its request, if it says which."""
     found = _ID.search(head)
     if found is None or b'"method"' in head[: found.start()]:
         return None

@@ -75,19 +75,12 @@ class Caller(Protocol):
         ...
 
     async def take_request(self, request: InboundRequest) -> None:
-        """Search the texts of a request for secrets.
-
-        Raises:
-            RefusedError: one is too long.
-        """
+        """Search the texts of a request for secrets; raise `RefusedError` if one is too long."""
         ...
 
     def begin_run(self) -> AbstractContextManager[None]:
         """Charge the work that begins in the block to the caller. The block must not contain a
-        checkpoint.
-
-        Raises:
-            RefusedError: a limit does not allow it.
+        checkpoint. Raise `RefusedError` if a limit does not allow it.
         """
         ...
 
@@ -100,18 +93,12 @@ class Caller(Protocol):
         ...
 
     async def read_run(self, run: str) -> FoundSession:
-        """Return a run of the caller to read.
-
-        Raises:
-            UnknownIdError: the caller has no such run.
-        """
+        """Return a run of the caller to read; raise `UnknownIdError` if it has no such run."""
         ...
 
     async def draw_tree(self, run: str, output_format: TreeFormat) -> str:
-        """Return the tree of a run of the caller in a format.
-
-        Raises:
-            UnknownIdError: the caller has no such run.
+        """Return the tree of a run of the caller in a format; raise `UnknownIdError` if the caller
+        has no such run.
         """
         ...
 
@@ -125,9 +112,7 @@ class Caller(Protocol):
         ...
 
     async def list_runs(self, after: str | None) -> RunPage:
-        """Return a page of the caller's runs.
-
-        Raises:
-            UnknownIdError: there is nothing to go on after.
+        """Return a page of the caller's runs; raise `UnknownIdError` if there is nothing to go on
+        after.
         """
         ...

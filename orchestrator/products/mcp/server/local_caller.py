@@ -55,13 +55,7 @@ class LocalCaller:
     context: Mapping[str, str] = {"platform": PLATFORM}
 
     def __init__(self, journals: Journals, held: Sequence[OpenJournal], name: str) -> None:
-        """Serve it.
-
-        Args:
-            journals: all at the address.
-            held: those that this process writes; new runs are in the first.
-            name: who it is, for people to read.
-        """
+        """Serve the journals at an address; new runs are in the first one of `held`."""
         self._journals = journals
         self._held = held
         self.name = name
@@ -170,14 +164,7 @@ async def open_local_caller(
     agents: Mapping[str, Agent[Any]],
     name: str,
 ) -> AsyncGenerator[tuple[LocalCaller, Sequence[Orchestrator]]]:
-    """Open the journals with waiting tasks of these agents, and continue them.
-
-    Args:
-        journals: all at the address.
-        open_orchestrator: opens an orchestrator on one of them.
-        agents: the agents, by the names of their tools.
-        name: the name of the caller, for people.
-    """
+    """Open the journals with waiting tasks of these agents, and continue them."""
     waiting = await trio.to_thread.run_sync(_waiting, journals, agents)
     async with AsyncExitStack() as opened:
         orchestrators: list[Orchestrator] = []

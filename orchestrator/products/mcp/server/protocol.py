@@ -71,12 +71,7 @@ class UpdateTaskParams(TaskParams):
 
 
 def open_protocol(tools: Mapping[str, AgentTool], caller_of: CallerOf) -> Server[Any]:
-    """Return the server of MCP for some tools.
-
-    Args:
-        tools: what is offered, by name.
-        caller_of: returns who makes a request.
-    """
+    """Return the server of MCP for some tools."""
     handlers = _Handlers(tools, caller_of)
     lasting = CacheHint(ttl_ms=FRESH_MS, scope="private")
     changing = CacheHint(ttl_ms=0, scope="private")
@@ -222,11 +217,7 @@ def _require_tasks(context: Context, task: str) -> None:
 
 @contextmanager
 def _as_protocol_errors(about: Json | None = None) -> Generator[None]:
-    """Translate errors of the orchestrator to errors of the protocol.
-
-    Args:
-        about: the missing object, for programs to read.
-    """
+    """Translate errors of the orchestrator to errors of the protocol."""
     try:
         yield
     except UnknownIdError as exc:

@@ -40,10 +40,8 @@ class TreeAddress:
 
 
 def parse_uri(uri: str) -> TreeAddress:
-    """Return the tree and format of a resource's address.
-
-    Raises:
-        UnknownIdError: the address is unknown.
+    """Return the tree and format of a resource's address; raise `UnknownIdError` if the address is
+    unknown.
     """
     found = _URI.fullmatch(uri)
     if found is None or found["last"] not in FORMATS:

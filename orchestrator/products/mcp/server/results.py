@@ -45,13 +45,7 @@ def error_of(outcome: Outcome) -> Json:
 
 
 def result_of(outcome: Outcome, tool: AgentTool | None, run: str) -> Json:
-    """Return the result of a call.
-
-    Args:
-        outcome: how its run ended.
-        tool: what was called; None if it is not offered any more.
-        run: the id of the run.
-    """
+    """Return the result of a call; `tool` is None if it is not offered any more."""
     if not outcome.succeeded:
         texts = [f"{outcome.ending}: {outcome.error}"]
         if outcome.output:
@@ -76,12 +70,7 @@ def _text(text: str) -> Json:
 
 
 def task_of(session: SessionRecord, questions: Sequence[ApprovalQuestion]) -> Json:
-    """Return the state of a task, without what belongs to its status.
-
-    Args:
-        session: its run.
-        questions: its calls that wait for an approval.
-    """
+    """Return the state of a task, without what belongs to its status."""
     node = session.tree[session.root.id]
     status, message = _status_of(session, questions)
     updated: float = node.started or node.requested

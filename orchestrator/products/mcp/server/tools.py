@@ -65,14 +65,9 @@ class AgentTool:
 def tools_of(
     agents: Mapping[str, Agent[Any]], modes: Mapping[str, TaskMode]
 ) -> dict[str, AgentTool]:
-    """Return the tools for agents, by name.
+    """Return the tools for agents, by name; a tool without a mode is `optional`.
 
-    Args:
-        agents: the agents, by the name that clients use.
-        modes: the mode of those that have another one than `optional`.
-
-    Raises:
-        DefinitionError: MCP does not take a name, or a mode is for no agent.
+    Raise `DefinitionError` if MCP does not take a name, or a mode is for no agent.
     """
     for name in agents:
         if not NAME.fullmatch(name):
@@ -93,10 +88,8 @@ def tools_of(
 
 
 def parse_modes(options: Sequence[str], agents: Iterable[str]) -> dict[str, TaskMode]:
-    """Return the modes in the values of an option: `required`, or `AGENT=required`.
-
-    Raises:
-        DefinitionError: a value is neither, or an agent has two modes.
+    """Return the modes in the values of an option: `required`, or `AGENT=required`. Raise
+    `DefinitionError` if a value is neither, or an agent has two modes.
     """
     modes: dict[str, TaskMode] = {}
     general: list[TaskMode] = []

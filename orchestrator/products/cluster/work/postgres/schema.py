@@ -51,10 +51,8 @@ comment on table orchestrator.letters is '1'
 
 
 def install(connection: "Connection", address: str) -> None:
-    """Create the tables if there are none, and check their version; blocking.
-
-    Raises:
-        JournalError: they are of another version.
+    """Create the tables if there are none, and check their version; blocking. Raise `JournalError`
+    if they are of another version.
     """
     found = connection.execute(_VERSION_SQL).fetchone()
     if found == (None,):

@@ -110,7 +110,7 @@ class _Claim:
 
 
 def _queue_name(place: str) -> str:
-    """Return the queue of a place: readable if the place is, else a digest, as a table is named so."""
+    """Return the queue of a place: readable if the place is, else a digest. Tables are named so."""
     if re.fullmatch(r"[a-z0-9_.-]{1,40}", place):
         return f"orchestrator_{place}"
     return f"orchestrator#{blake2b(place.encode(), digest_size=16).hexdigest()}"
@@ -331,10 +331,8 @@ def _create_queue(queue: str, connection: "Connection") -> None:
 
 
 def _install(address: str, connection: "Connection") -> None:
-    """Install Absurd where it is missing, and check its version; blocking.
-
-    Raises:
-        JournalError: it is of another version, or not to be had.
+    """Install Absurd where it is missing, and check its version; blocking. Raise `JournalError` if
+    it is of another version, or not to be had.
     """
     # The catalog itself: what `to_regproc` has not found once it does not find while it waits.
     missing = (
@@ -372,15 +370,9 @@ def _schema_sql(address: str) -> bytes:
 async def open_absurd_queue(
     database: Database, wakeups: Wakeups, *, lease: float
 ) -> AsyncGenerator[WorkQueue]:
-    """Use Absurd in a database, where it is installed if it is missing.
+    """Use Absurd in a database, where it is installed if it is missing; the lease is rounded up.
 
-    Args:
-        database: that of the journals.
-        wakeups: tell a worker that there is something at its place.
-        lease: how many seconds a claim holds that is not renewed, rounded up.
-
-    Raises:
-        JournalError: Absurd is there in another version, or not to be had.
+    Raise `JournalError` if Absurd is there in another version, or not to be had.
     """
     await database.run(partial(_install, database.address))
     yield _AbsurdQueue(database, wakeups, lease)

@@ -47,10 +47,8 @@ class Callback:
         self._arrived = trio.Event()
 
     async def wait(self) -> AuthorizationCodeResult:
-        """Wait until a person has agreed, and return the code from the browser.
-
-        Raises:
-            LoginError: the person, or the authorization server, has refused.
+        """Wait until a person has agreed, and return the code from the browser; raise `LoginError`
+        if the person, or the authorization server, has refused.
         """
         await self._arrived.wait()
         query = self._query or {}
@@ -112,14 +110,9 @@ def _query_of(link: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_callback(port: int = 0, *, or_another: bool = False) -> AsyncGenerator[Callback]:
-    """Listen for a browser, as long as the block lasts.
+    """Listen for a browser, as long as the block lasts; port 0 is any that is free.
 
-    Args:
-        port: which one; 0 is any that is free.
-        or_another: if another program has it, take any.
-
-    Raises:
-        LoginError: another program has the port.
+    Raise `LoginError` if another program has the port, unless `or_another` allows any.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=HOST)

@@ -59,14 +59,8 @@ async def log_in(
 ) -> Login | None:
     """Let a person log in, store the login, and return it; None if the server wants none.
 
-    Args:
-        request: to what.
-        file: `logins.json`.
-        show_link: is called with the page on which to log in, and returns at once.
-        clock: tells the time of day.
-
-    Raises:
-        LoginError: it has not worked, and why; what was stored before stays.
+    `show_link` is called with the page on which to log in, and returns at once. Raise `LoginError`
+    if it has not worked; the login that was stored before stays.
     """
     known = read_logins(file).get(address_of(request.url))
     registered = None if known is None else known.client

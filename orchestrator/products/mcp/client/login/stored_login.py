@@ -46,12 +46,7 @@ class StoredLogin(httpx2.Auth):
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            name: what the user calls the server.
-            url: its address; tokens are sent there only.
-            file: `logins.json`.
-            note_secrets: is called with what must be in no text, before it is sent anywhere.
-            clock: tells the time of day.
+        Tokens are sent to `url` only. `note_secrets` gets secrets before they are sent anywhere.
         """
         self.wanted_scope: str | None = None
         """The scopes of the login that the server requests; None if it requests no login, empty if
@@ -70,10 +65,8 @@ class StoredLogin(httpx2.Auth):
     async def async_auth_flow(  # noqa: ASYNC900, ASYNC911 (what httpx calls; it waits in between)
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Sign a request, and send it once more if its token had to be renewed.
-
-        Raises:
-            LoginRequiredError: a person has to log in.
+        """Sign a request, and send it once more if its token had to be renewed; raise
+        `LoginRequiredError` if a person has to log in.
         """
         await trio.lowlevel.checkpoint()
         is_home = _origin(request.url) == _origin(self._home)
