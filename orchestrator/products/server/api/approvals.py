@@ -13,7 +13,7 @@ from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
 from orchestrator.ports.journals import Records
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.products.server.transport.session_headers import context_of
@@ -26,23 +26,19 @@ class Approval(msgspec.Struct, kw_only=True):
     object: Literal["approval"] = "approval"
     task: str
     run: str
-    path: Annotated[str, msgspec.Meta(description="The place of the task in its tree.")]
+    path: Annotated[str, doc("The place of the task in its tree.")]
     tool: str
     subject: Annotated[
         str,
-        msgspec.Meta(
-            description="The command, file content or call to approve. Runs of blanks and"
+        doc(
+            "The command, file content or call to approve. Runs of blanks and"
             " invisible characters are marked, such as `⟨2100 blanks⟩`."
         ),
     ]
     details: str
-    why: Annotated[
-        str, msgspec.Meta(description="The reason for the question, if no rule of the agent asks.")
-    ]
+    why: Annotated[str, doc("The reason for the question, if no rule of the agent asks.")]
     asked: float
-    deadline: Annotated[
-        float, msgspec.Meta(description="The time when it is denied without a verdict.")
-    ]
+    deadline: Annotated[float, doc("The time when it is denied without a verdict.")]
 
 
 class Approvals(msgspec.Struct, kw_only=True):
@@ -57,12 +53,12 @@ class NewVerdict(msgspec.Struct, kw_only=True):
 
     answer: Annotated[
         Verdict,
-        msgspec.Meta(
-            description="`once`; `task`: also the same call later in this task and below it;"
+        doc(
+            "`once`; `task`: also the same call later in this task and below it;"
             " `session`: also in the whole run; or `deny`."
         ),
     ]
-    reason: Annotated[str, msgspec.Meta(description="The reason, for the agent to read.")] = ""
+    reason: Annotated[str, doc("The reason, for the agent to read.")] = ""
 
 
 class AcceptedVerdict(msgspec.Struct, kw_only=True):

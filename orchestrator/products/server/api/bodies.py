@@ -11,6 +11,7 @@ from orchestrator.ports.journals import Records
 from orchestrator.ports.reads import FoundTask
 from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.keys.key import DEFAULT
+from orchestrator.products.server.operation import doc
 from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
 
 MOST_NOTES: Final = 16
@@ -29,15 +30,15 @@ class Failure(msgspec.Struct, kw_only=True):
 
     code: Annotated[
         str,
-        msgspec.Meta(
-            description="`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`,"
+        doc(
+            "`rate_limit`, `auth`, `quota`, `context`, `provider`, `tool_limit`,"
             " `cancelled` or `internal`."
         ),
     ]
     message: str
-    retry_after: Annotated[
-        float | None, msgspec.Meta(description="The seconds to wait before a retry, if known.")
-    ] = None
+    retry_after: Annotated[float | None, doc("The seconds to wait before a retry, if known.")] = (
+        None
+    )
 
 
 class RunSummary(msgspec.Struct, kw_only=True):
@@ -45,47 +46,31 @@ class RunSummary(msgspec.Struct, kw_only=True):
 
     id: str
     object: Literal["run"] = "run"
-    kind: Annotated[
-        SessionKind,
-        msgspec.Meta(description="The kind of request that opened it; `program`: no request."),
-    ]
-    owner: Annotated[str, msgspec.Meta(description="The owner of the key that opened it.")]
+    kind: Annotated[SessionKind, doc("The kind of request that opened it; `program`: no request.")]
+    owner: Annotated[str, doc("The owner of the key that opened it.")]
     agent: str
     status: Annotated[
         RunStatus,
-        msgspec.Meta(
-            description="`waiting`: a call waits for an approval. An idle conversation is"
-            " `completed`."
-        ),
+        doc("`waiting`: a call waits for an approval. An idle conversation is `completed`."),
     ]
-    about: Annotated[str, msgspec.Meta(description="The input in one line.")]
-    tasks: Annotated[
-        dict[str, int], msgspec.Meta(description="The number of tasks of its tree by status.")
-    ]
+    about: Annotated[str, doc("The input in one line.")]
+    tasks: Annotated[dict[str, int], doc("The number of tasks of its tree by status.")]
     usage: Annotated[
         Usage,
-        msgspec.Meta(
-            description="The usage of the whole tree. `micro_usd` is its cost in millionths of a"
+        doc(
+            "The usage of the whole tree. `micro_usd` is its cost in millionths of a"
             " dollar; with any `unpriced` or `estimated` calls it is a lower bound. Interrupted"
             " calls are `estimated`, because no provider reports their usage."
         ),
     ]
     metadata: dict[str, str]
-    interrupted: Annotated[
-        bool, msgspec.Meta(description="Its process died; it goes on when it is resumed.")
-    ]
-    paused: Annotated[
-        bool, msgspec.Meta(description="No new task of its tree starts until it is unpaused.")
-    ]
+    interrupted: Annotated[bool, doc("Its process died; it goes on when it is resumed.")]
+    paused: Annotated[bool, doc("No new task of its tree starts until it is unpaused.")]
     forked_from: Annotated[
-        str,
-        msgspec.Meta(
-            description="The run that it was copied from, and the first task that differs:"
-            " RUN/TASK."
-        ),
+        str, doc("The run that it was copied from, and the first task that differs: RUN/TASK.")
     ]
     created: float
-    changed: Annotated[float, msgspec.Meta(description="When its last turn began or ended.")]
+    changed: Annotated[float, doc("When its last turn began or ended.")]
     started: float | None
     ended: float | None
 
@@ -94,12 +79,12 @@ class Run(RunSummary, kw_only=True):
     """A run: the root of a tree of tasks."""
 
     input: str
-    output: Annotated[str | None, msgspec.Meta(description="The answer, complete or not.")]
+    output: Annotated[str | None, doc("The answer, complete or not.")]
     error: Failure | None
     seq: Annotated[
         int,
-        msgspec.Meta(
-            description="The number of the journal's last fact. This body was true at that fact;"
+        doc(
+            "The number of the journal's last fact. This body was true at that fact;"
             " later events are new."
         ),
     ]
@@ -111,41 +96,32 @@ class Task(msgspec.Struct, kw_only=True):
     id: str
     object: Literal["task"] = "task"
     run: str
-    path: Annotated[
-        str, msgspec.Meta(description="Its place in the tree, such as `/editor/researcher[3]`.")
-    ]
+    path: Annotated[str, doc("Its place in the tree, such as `/editor/researcher[3]`.")]
     agent: str
     goal: str
     label: str
     status: Annotated[
         str,
-        msgspec.Meta(
-            description="`queued`, `running`, `quiet`, `waiting`, `interrupted`, `succeeded`,"
+        doc(
+            "`queued`, `running`, `quiet`, `waiting`, `interrupted`, `succeeded`,"
             " `failed`, `cancelled`, `timed_out`, `over_budget`, `refused` or `lost`."
         ),
     ]
     mode: Annotated[
-        Mode,
-        msgspec.Meta(
-            description="`joined`: its parent waits for it; `detached`: its parent gets a notice."
-        ),
+        Mode, doc("`joined`: its parent waits for it; `detached`: its parent gets a notice.")
     ]
-    reason: Annotated[str, msgspec.Meta(description="The reason why it is joined or detached.")]
+    reason: Annotated[str, doc("The reason why it is joined or detached.")]
     parent: str | None
     children: list[str]
     usage: Usage
-    total: Annotated[
-        Usage, msgspec.Meta(description="The usage of the task and all tasks below it.")
-    ]
+    total: Annotated[Usage, doc("The usage of the task and all tasks below it.")]
     output: str | None
-    error: Annotated[str, msgspec.Meta(description="The reason why it did not succeed.")]
-    paused: Annotated[
-        bool, msgspec.Meta(description="No new task below it starts until it is unpaused.")
-    ]
+    error: Annotated[str, doc("The reason why it did not succeed.")]
+    paused: Annotated[bool, doc("No new task below it starts until it is unpaused.")]
     created: float
     started: float | None
     ended: float | None
-    seq: Annotated[int, msgspec.Meta(description="The number of the journal's last fact.")]
+    seq: Annotated[int, doc("The number of the journal's last fact.")]
 
 
 def changed_at(session: SessionRecord) -> float:

@@ -23,7 +23,7 @@ from orchestrator.products.server.api.sessions import read_session
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.live.live_text import TextUpdate
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
@@ -42,15 +42,15 @@ class EventsQuery:
 
     after: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None,
-        msgspec.Meta(
-            description="The number of the last fact that you have; the stream begins after it,"
+        doc(
+            "The number of the last fact that you have; the stream begins after it,"
             " by default at the beginning. It overrides the header Last-Event-ID."
         ),
     ] = None
     deltas: Annotated[
         bool,
-        msgspec.Meta(
-            description="Include the text of models while they write it: events `delta`, which"
+        doc(
+            "Include the text of models while they write it: events `delta`, which"
             " have no id and are sent once."
         ),
     ] = False

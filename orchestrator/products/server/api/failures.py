@@ -13,7 +13,7 @@ from orchestrator.delegation import Ending, SessionRecord
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 
 ENDED_BADLY: Final = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST})
 """The endings that stop a branch. Cancelled tasks are left out: somebody wanted that."""
@@ -34,9 +34,7 @@ class TaskFailure(msgspec.Struct, kw_only=True):
     task: str
     path: str
     agent: str
-    status: Annotated[
-        str, msgspec.Meta(description="`failed`, `timed_out`, `over_budget` or `lost`.")
-    ]
+    status: Annotated[str, doc("`failed`, `timed_out`, `over_budget` or `lost`.")]
     error: str
     ended: float | None
 
@@ -46,7 +44,7 @@ class Failures(msgspec.Struct, kw_only=True):
 
     object: Literal["list"] = "list"
     data: list[TaskFailure]
-    total: Annotated[int, msgspec.Meta(description="The number of all failures.")]
+    total: Annotated[int, doc("The number of all failures.")]
 
 
 @operation(

@@ -15,7 +15,7 @@ from orchestrator.products.server.api.bodies import Failure, failure_body
 from orchestrator.products.server.api.sessions import find_session, read_session
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.transport.errors import not_found
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
@@ -29,9 +29,7 @@ class InboxReply(msgspec.Struct, kw_only=True):
     status: Ending
     text: str
     error: Failure | None
-    read: Annotated[
-        list[int], msgspec.Meta(description="The `seq` of the messages that it answers.")
-    ]
+    read: Annotated[list[int], doc("The `seq` of the messages that it answers.")]
 
 
 class Inbox(msgspec.Struct, kw_only=True):

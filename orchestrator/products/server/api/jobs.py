@@ -20,7 +20,7 @@ from orchestrator.products.schedule.ports import JobEdit, full_name, is_declared
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import State, state_of
 from orchestrator.products.server.transport.errors import HttpError, not_found
@@ -33,27 +33,18 @@ class Job(msgspec.Struct, kw_only=True):
     """An agent that begins by the clock."""
 
     id: Annotated[
-        str,
-        msgspec.Meta(
-            description="The name of the job; the session comes before it if an agent has set it."
-        ),
+        str, doc("The name of the job; the session comes before it if an agent has set it.")
     ]
     object: Literal["job"] = "job"
     agent: str
     goal: str
-    schedule: Annotated[
-        str, msgspec.Meta(description="Five fields of cron, `every 2h`, or `at` a time.")
-    ]
+    schedule: Annotated[str, doc("Five fields of cron, `every 2h`, or `at` a time.")]
     zone: str
-    catch_up: Annotated[float, msgspec.Meta(description="The most seconds that it may begin late.")]
-    session: Annotated[
-        str | None, msgspec.Meta(description="The session that set it; null: the program set it.")
-    ]
-    targets: Annotated[list[str], msgspec.Meta(description="The kinds of its targets.")]
+    catch_up: Annotated[float, doc("The most seconds that it may begin late.")]
+    session: Annotated[str | None, doc("The session that set it; null: the program set it.")]
+    targets: Annotated[list[str], doc("The kinds of its targets.")]
     paused: bool
-    next: Annotated[
-        float | None, msgspec.Meta(description="The next time, in seconds since the epoch.")
-    ]
+    next: Annotated[float | None, doc("The next time, in seconds since the epoch.")]
     last_run: str | None
 
 
@@ -69,13 +60,11 @@ class JobTime(msgspec.Struct, kw_only=True):
 
     object: Literal["job.time"] = "job.time"
     due: float
-    run: Annotated[str | None, msgspec.Meta(description="The run that began; null if none did.")]
-    status: Annotated[
-        State | None, msgspec.Meta(description="The status of the run; null if it was deleted.")
-    ]
-    skipped: Annotated[str, msgspec.Meta(description="The reason why no run began.")]
-    missed: Annotated[int, msgspec.Meta(description="The number of missed times before it.")]
-    by_hand: Annotated[bool, msgspec.Meta(description="A person began it.")]
+    run: Annotated[str | None, doc("The run that began; null if none did.")]
+    status: Annotated[State | None, doc("The status of the run; null if it was deleted.")]
+    skipped: Annotated[str, doc("The reason why no run began.")]
+    missed: Annotated[int, doc("The number of missed times before it.")]
+    by_hand: Annotated[bool, doc("A person began it.")]
 
 
 class JobTimes(msgspec.Struct, kw_only=True):
@@ -89,14 +78,11 @@ class ChangedJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The changes of a job; fields that are left out stay."""
 
     schedule: Annotated[
-        str | None,
-        msgspec.Meta(description="`0 8 * * MON`, `every 2h`, `in 30m` or `2026-12-24T18:00`."),
+        str | None, doc("`0 8 * * MON`, `every 2h`, `in 30m` or `2026-12-24T18:00`.")
     ] = None
     goal: str | None = None
-    zone: Annotated[str | None, msgspec.Meta(description="Such as Europe/Berlin.")] = None
-    catch_up: Annotated[
-        str | None, msgspec.Meta(description="The longest delay of a start, such as `2h`.")
-    ] = None
+    zone: Annotated[str | None, doc("Such as Europe/Berlin.")] = None
+    catch_up: Annotated[str | None, doc("The longest delay of a start, such as `2h`.")] = None
 
 
 class BegunRun(msgspec.Struct, kw_only=True):

@@ -17,6 +17,7 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession, FoundTask
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.operation import doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
@@ -40,9 +41,7 @@ class PageQuery:
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="The most entries to return.")] = (
         20
     )
-    after: Annotated[
-        str, msgspec.Meta(description="The `last_id` of the previous page; by default the newest.")
-    ] = ""
+    after: Annotated[str, doc("The `last_id` of the previous page; by default the newest.")] = ""
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from orchestrator.agents import Agent, DefinitionError, Pipeline
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 
 
 class Model(msgspec.Struct, kw_only=True):
@@ -20,12 +20,9 @@ class Model(msgspec.Struct, kw_only=True):
     created: int
     """The time when this server began to serve it, in seconds since 1970."""
     owned_by: str = "orchestrator"
-    description: Annotated[str, msgspec.Meta(description="The purpose of the agent.")]
+    description: Annotated[str, doc("The purpose of the agent.")]
     language_model: Annotated[
-        str | None,
-        msgspec.Meta(
-            description="The name of its own model; null for a pipeline, which calls no model."
-        ),
+        str | None, doc("The name of its own model; null for a pipeline, which calls no model.")
     ]
 
 
@@ -33,7 +30,7 @@ class Models(msgspec.Struct, kw_only=True):
     data: list[Model]
     object: str = "list"
     language_models: Annotated[
-        list[str], msgspec.Meta(description="The values of `language_model` that a run may choose.")
+        list[str], doc("The values of `language_model` that a run may choose.")
     ]
 
 

@@ -15,7 +15,7 @@ from orchestrator.ports.errors import JournalInUseError
 from orchestrator.ports.journals import AuditEvent, JournalStore, Pruned
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 
 
@@ -28,7 +28,7 @@ class NewPruning(msgspec.Struct, kw_only=True):
             ge=0, le=1e10, description="Delete ended runs without a fact for this many seconds."
         ),
     ]
-    dry_run: Annotated[bool, msgspec.Meta(description="Only count; delete nothing.")] = False
+    dry_run: Annotated[bool, doc("Only count; delete nothing.")] = False
 
 
 class Pruning(msgspec.Struct, kw_only=True):
@@ -36,22 +36,17 @@ class Pruning(msgspec.Struct, kw_only=True):
 
     object: Literal["pruning"] = "pruning"
     dry_run: bool
-    runs: Annotated[int, msgspec.Meta(description="The number of deleted runs and conversations.")]
+    runs: Annotated[int, doc("The number of deleted runs and conversations.")]
     active: Annotated[
         int,
-        msgspec.Meta(
-            description="The number of runs that stay at any age, because they are under way,"
+        doc(
+            "The number of runs that stay at any age, because they are under way,"
             " wait, or have a reply that was not taken."
         ),
     ]
-    freed: Annotated[
-        int, msgspec.Meta(description="The number of bytes by which the journals shrank.")
-    ]
+    freed: Annotated[int, doc("The number of bytes by which the journals shrank.")]
     journals_in_use: Annotated[
-        int,
-        msgspec.Meta(
-            description="The number of journals left out because another process writes them."
-        ),
+        int, doc("The number of journals left out because another process writes them.")
     ]
 
 

@@ -42,7 +42,7 @@ from orchestrator.products.server.api.lookup import (
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
@@ -62,11 +62,7 @@ else:
     RunBudget = msgspec.defstruct(
         "RunBudget",
         [
-            (
-                it.name,
-                Annotated[_NOT_NEGATIVE[it.type], msgspec.Meta(description=it.metadata["help"])],
-                None,
-            )
+            (it.name, Annotated[_NOT_NEGATIVE[it.type], doc(it.metadata["help"])], None)
             for it in attrs.fields(BudgetAmounts)
         ],
         namespace={"__doc__": "The limits of a run and all tasks below it; null means no limit."},
@@ -78,27 +74,20 @@ else:
 class NewRun(msgspec.Struct, kw_only=True):
     """A goal for an agent, which works on it in the background."""
 
-    model: Annotated[str, msgspec.Meta(description="The name of the agent.")] = ""
-    agent: Annotated[
-        str, msgspec.Meta(description="The same as `model`, which wins if both are set.")
-    ] = ""
-    input: Annotated[
-        Any, msgspec.Meta(description="The goal: text, or any JSON that the pipeline takes.")
-    ]
-    instructions: Annotated[
-        str, msgspec.Meta(description="Instructions in addition to the agent's own.")
-    ] = ""
+    model: Annotated[str, doc("The name of the agent.")] = ""
+    agent: Annotated[str, doc("The same as `model`, which wins if both are set.")] = ""
+    input: Annotated[Any, doc("The goal: text, or any JSON that the pipeline takes.")]
+    instructions: Annotated[str, doc("Instructions in addition to the agent's own.")] = ""
     parts: Parts = []
     language_model: Annotated[
         str | None,
-        msgspec.Meta(
-            description="A model that replaces the agent's own in this run: one of the"
+        doc(
+            "A model that replaces the agent's own in this run: one of the"
             " `language_models` of `/v1/models`. Its delegates keep their models."
         ),
     ] = None
     budget: Annotated[
-        RunBudget | None,
-        msgspec.Meta(description="Applies besides the budgets of the agent and the key."),
+        RunBudget | None, doc("Applies besides the budgets of the agent and the key.")
     ] = None
     metadata: Metadata = {}
 
@@ -107,25 +96,16 @@ class NewRun(msgspec.Struct, kw_only=True):
 class RunsQuery(PageQuery):
     """The filters and the page of a list of runs."""
 
-    status: Annotated[RunStatus | None, msgspec.Meta(description="Only runs with this status.")] = (
-        None
+    status: Annotated[RunStatus | None, doc("Only runs with this status.")] = None
+    agent: Annotated[str, doc("Only runs of this agent.")] = ""
+    q: Annotated[str, doc("Only runs with these words in their input or metadata, or this id.")] = (
+        ""
     )
-    agent: Annotated[str, msgspec.Meta(description="Only runs of this agent.")] = ""
-    q: Annotated[
-        str,
-        msgspec.Meta(
-            description="Only runs with these words in their input or metadata, or this id."
-        ),
-    ] = ""
-    created_after: Annotated[
-        float, msgspec.Meta(description="Only runs after this time, in seconds since 1970.")
-    ] = 0.0
+    created_after: Annotated[float, doc("Only runs after this time, in seconds since 1970.")] = 0.0
     cost_from: Annotated[
         float, msgspec.Meta(description="Only runs that cost at least this much, in dollars.", ge=0)
     ] = 0.0
-    failures: Annotated[
-        bool, msgspec.Meta(description="Only runs with a task that ended badly.")
-    ] = False
+    failures: Annotated[bool, doc("Only runs with a task that ended badly.")] = False
 
     def lists(self, run: RunSummary) -> bool:
         """Return whether a run passes every filter."""
@@ -148,7 +128,7 @@ class RunsQuery(PageQuery):
 class TreeQuery:
     """The format of a tree."""
 
-    format: Annotated[Format, msgspec.Meta(description="The format.")] = "json"
+    format: Annotated[Format, doc("The format.")] = "json"
 
 
 class Runs(msgspec.Struct, kw_only=True):
@@ -157,7 +137,7 @@ class Runs(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[RunSummary]
     has_more: bool
-    last_id: Annotated[str | None, msgspec.Meta(description="The `after` of the next page.")]
+    last_id: Annotated[str | None, doc("The `after` of the next page.")]
 
 
 class DeletedRun(msgspec.Struct, kw_only=True):

@@ -26,7 +26,7 @@ from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import DEFAULT, Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import (
@@ -40,16 +40,14 @@ from orchestrator.products.server.transport.session_headers import context_of
 class NewSession(msgspec.Struct, kw_only=True):
     """The agent and the metadata of a new conversation."""
 
-    model: Annotated[str, msgspec.Meta(description="The name of the agent.")]
+    model: Annotated[str, doc("The name of the agent.")]
     metadata: Metadata = {}
 
 
 class ChangedSession(msgspec.Struct, kw_only=True):
     """The changes of a conversation."""
 
-    metadata: Annotated[
-        Metadata, msgspec.Meta(description="An empty string removes an entry; others stay.")
-    ]
+    metadata: Annotated[Metadata, doc("An empty string removes an entry; others stay.")]
 
 
 class Session(msgspec.Struct, kw_only=True):
@@ -57,22 +55,20 @@ class Session(msgspec.Struct, kw_only=True):
 
     id: str
     object: Literal["session"] = "session"
-    owner: Annotated[str, msgspec.Meta(description="The owner of the key that opened it.")]
+    owner: Annotated[str, doc("The owner of the key that opened it.")]
     agent: str
     status: Annotated[
         Literal["idle", "in_progress", "waiting", "closed"],
-        msgspec.Meta(description="`waiting`: a call waits for an approval."),
+        doc("`waiting`: a call waits for an approval."),
     ]
-    turns: Annotated[int, msgspec.Meta(description="The number of turns that have begun.")]
-    inbox: Annotated[
-        int, msgspec.Meta(description="The number of replies that were not taken yet.")
-    ]
-    about: Annotated[str, msgspec.Meta(description="The first message in one line.")]
+    turns: Annotated[int, doc("The number of turns that have begun.")]
+    inbox: Annotated[int, doc("The number of replies that were not taken yet.")]
+    about: Annotated[str, doc("The first message in one line.")]
     usage: Usage
     metadata: dict[str, str]
     created: float
-    changed: Annotated[float, msgspec.Meta(description="When its last turn began or ended.")]
-    seq: Annotated[int, msgspec.Meta(description="The number of the journal's last fact.")]
+    changed: Annotated[float, doc("When its last turn began or ended.")]
+    seq: Annotated[int, doc("The number of the journal's last fact.")]
 
 
 class Sessions(msgspec.Struct, kw_only=True):
@@ -81,7 +77,7 @@ class Sessions(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[Session]
     has_more: bool
-    last_id: Annotated[str | None, msgspec.Meta(description="The `after` of the next page.")]
+    last_id: Annotated[str | None, doc("The `after` of the next page.")]
 
 
 class NewMessage(msgspec.Struct, kw_only=True):
@@ -89,13 +85,11 @@ class NewMessage(msgspec.Struct, kw_only=True):
 
     text: str
     parts: Parts = []
-    instructions: Annotated[
-        str, msgspec.Meta(description="Instructions for only the turn that reads it.")
-    ] = ""
+    instructions: Annotated[str, doc("Instructions for only the turn that reads it.")] = ""
     reasoning: Annotated[
         bool,
-        msgspec.Meta(
-            description="Record the reasoning that the model reports, and show it in the"
+        doc(
+            "Record the reasoning that the model reports, and show it in the"
             " transcript, until the next message."
         ),
     ] = False
@@ -105,10 +99,8 @@ class ReceivedMessage(msgspec.Struct, kw_only=True):
     """A message that the next turn of a session will read."""
 
     session: str
-    message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
-    seq: Annotated[
-        int, msgspec.Meta(description="The number of its fact; replies name it in `read`.")
-    ]
+    message: Annotated[str, doc("Its id in the transcript.")]
+    seq: Annotated[int, doc("The number of its fact; replies name it in `read`.")]
 
 
 def _body_of(found: FoundSession, seq: int) -> Session:

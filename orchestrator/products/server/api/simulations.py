@@ -22,7 +22,7 @@ from orchestrator.products.server.api.runs import (
 )
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST, HttpError
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
@@ -36,16 +36,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 class NewSimulation(msgspec.Struct, kw_only=True):
     """A run to simulate, and the assumptions about it."""
 
-    model: Annotated[str, msgspec.Meta(description="The name of the agent.")] = ""
-    agent: Annotated[
-        str, msgspec.Meta(description="The same as `model`, which wins if both are set.")
-    ] = ""
-    input: Annotated[
-        Any, msgspec.Meta(description="The goal: text, or any JSON that the pipeline takes.")
-    ]
-    language_model: Annotated[
-        str | None, msgspec.Meta(description="A model that replaces the agent's own.")
-    ] = None
+    model: Annotated[str, doc("The name of the agent.")] = ""
+    agent: Annotated[str, doc("The same as `model`, which wins if both are set.")] = ""
+    input: Annotated[Any, doc("The goal: text, or any JSON that the pipeline takes.")]
+    language_model: Annotated[str | None, doc("A model that replaces the agent's own.")] = None
     budget: RunBudget | None = None
     fan_out: Annotated[
         str,
@@ -55,15 +49,11 @@ class NewSimulation(msgspec.Struct, kw_only=True):
             " down: `4`, or `10,3`; the last number holds for all levels below.",
         ),
     ] = "3"
-    model_seconds: Annotated[
-        Seconds, msgspec.Meta(description="The median duration of an answer.")
-    ] = 8
+    model_seconds: Annotated[Seconds, doc("The median duration of an answer.")] = 8
     output_tokens: Annotated[
         float, msgspec.Meta(ge=0, le=1_000_000, description="The median length of an answer.")
     ] = 300
-    tool_seconds: Annotated[
-        Seconds, msgspec.Meta(description="The median duration of a tool call.")
-    ] = 1
+    tool_seconds: Annotated[Seconds, doc("The median duration of a tool call.")] = 1
     failure_rate: Annotated[
         float, msgspec.Meta(ge=0, le=1, description="The share of attempts that fail.")
     ] = 0
@@ -72,8 +62,8 @@ class NewSimulation(msgspec.Struct, kw_only=True):
     ] = 50
     run_code: Annotated[
         bool,
-        msgspec.Meta(
-            description="Let the functions of pipelines, hooks, checks and instructions run. They"
+        doc(
+            "Let the functions of pipelines, hooks, checks and instructions run. They"
             " are not simulated: each seed has their real effects."
         ),
     ] = False
@@ -102,32 +92,26 @@ class Simulation(msgspec.Struct, kw_only=True):
 
     object: Literal["simulation"] = "simulation"
     agent: str
-    seeds: Annotated[int, msgspec.Meta(description="The number of simulated runs.")]
-    seconds: Annotated[
-        Spread, msgspec.Meta(description="The time from the question to the answer.")
-    ]
+    seeds: Annotated[int, doc("The number of simulated runs.")]
+    seconds: Annotated[Spread, doc("The time from the question to the answer.")]
     cost: Annotated[
         Spread | None,
-        msgspec.Meta(
-            description="Micro-dollars, for models with a known price; null without such a model."
-        ),
+        doc("Micro-dollars, for models with a known price; null without such a model."),
     ]
-    unpriced: Annotated[list[str], msgspec.Meta(description="The models without a known price.")]
+    unpriced: Annotated[list[str], doc("The models without a known price.")]
     tokens: Spread
-    calls: Annotated[Spread, msgspec.Meta(description="Calls of models, with failed ones.")]
+    calls: Annotated[Spread, doc("Calls of models, with failed ones.")]
     tasks: Spread
     limited_by: Annotated[
         str,
-        msgspec.Meta(
-            description="The limit that takes most of the time: `critical path`, `failures`,"
+        doc(
+            "The limit that takes most of the time: `critical path`, `failures`,"
             " `provider rate`, `slots`, `fan-out limit` or `budget`."
         ),
     ]
-    sentence: Annotated[str, msgspec.Meta(description="The limit in one sentence, for people.")]
-    shares: Annotated[
-        dict[str, float], msgspec.Meta(description="The share of the time that each limit takes.")
-    ]
-    endings: Annotated[dict[str, int], msgspec.Meta(description="The number of runs by ending.")]
+    sentence: Annotated[str, doc("The limit in one sentence, for people.")]
+    shares: Annotated[dict[str, float], doc("The share of the time that each limit takes.")]
+    endings: Annotated[dict[str, int], doc("The number of runs by ending.")]
 
 
 @operation(

@@ -15,7 +15,7 @@ from orchestrator.products.server.api.lookup import find_task, read_task
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.transport.idempotency import message_id
 
 LONGEST_WAIT: Final = 60
@@ -37,17 +37,15 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
     """The fate of a message to a task."""
 
     task: str
-    message: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    message: Annotated[str, doc("Its id in the transcript.")]
     state: Annotated[
         Literal["seen", "too_late", "gone", "waiting"],
-        msgspec.Meta(
-            description="`waiting`: the task sees it before its next model call; `gone`: the"
+        doc(
+            "`waiting`: the task sees it before its next model call; `gone`: the"
             " task had already ended."
         ),
     ]
-    seen_at: Annotated[
-        int | None, msgspec.Meta(description="The number of the model call that saw it.")
-    ]
+    seen_at: Annotated[int | None, doc("The number of the model call that saw it.")]
     sentence: str
     seq: int
 

@@ -7,6 +7,7 @@ import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from orchestrator.delegation import SessionId, TaskId
+from orchestrator.products.server.operation import doc
 from orchestrator.products.server.served_journal import ServedJournal
 
 
@@ -21,15 +22,14 @@ class CalledTool(msgspec.Struct, kw_only=True):
 class Attachment(msgspec.Struct, kw_only=True):
     """An image or a file of a message."""
 
-    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
+    number: Annotated[int, doc("Its position, counted from 1.")]
     media_type: str
     name: str
     url: str
     bytes: Annotated[
         int,
-        msgspec.Meta(
-            description="The bytes it has, without a url. /v1/tasks/TASK/messages/ID/parts/NUMBER"
-            " returns them."
+        doc(
+            "The bytes it has, without a url. /v1/tasks/TASK/messages/ID/parts/NUMBER returns them."
         ),
     ]
 
@@ -37,47 +37,36 @@ class Attachment(msgspec.Struct, kw_only=True):
 class TranscriptMessage(msgspec.Struct, kw_only=True):
     """One message of a transcript."""
 
-    number: Annotated[int, msgspec.Meta(description="Its position, counted from 1.")]
+    number: Annotated[int, doc("Its position, counted from 1.")]
     id: str
     role: Literal["user", "assistant", "tool"]
     text: str
     parts: list[Attachment] = []
     calls: list[CalledTool] = []
-    call: Annotated[str, msgspec.Meta(description="For a tool: the call that this answers.")] = ""
-    failed: Annotated[bool, msgspec.Meta(description="For a tool: it failed.")] = False
-    aside: Annotated[bool, msgspec.Meta(description="It was sent during a turn.")] = False
+    call: Annotated[str, doc("For a tool: the call that this answers.")] = ""
+    failed: Annotated[bool, doc("For a tool: it failed.")] = False
+    aside: Annotated[bool, doc("It was sent during a turn.")] = False
     incomplete: Annotated[
         bool,
-        msgspec.Meta(
-            description="For an assistant: the call ended in the middle, and this is the text"
-            " until then."
-        ),
+        doc("For an assistant: the call ended in the middle, and this is the text until then."),
     ] = False
     model: str = ""
     usage: Usage | None = None
     reasoning: Annotated[
-        str,
-        msgspec.Meta(
-            description="For an assistant: the reasoning that it reported, if the client asked"
-            " for it."
-        ),
+        str, doc("For an assistant: the reasoning that it reported, if the client asked for it.")
     ] = ""
 
 
 class CallIncident(msgspec.Struct, kw_only=True):
     """A retry or a cut of a model call, besides its answer."""
 
-    after: Annotated[
-        int, msgspec.Meta(description="The `number` of the message before it; 0 for no message.")
-    ]
-    error: Annotated[
-        str, msgspec.Meta(description="The provider's error, after which the call was repeated.")
-    ]
-    then: Annotated[str, msgspec.Meta(description="The model that was called instead, if another.")]
+    after: Annotated[int, doc("The `number` of the message before it; 0 for no message.")]
+    error: Annotated[str, doc("The provider's error, after which the call was repeated.")]
+    then: Annotated[str, doc("The model that was called instead, if another.")]
     left_out: Annotated[
         int,
-        msgspec.Meta(
-            description="The number of characters of the conversation that were left out to fit"
+        doc(
+            "The number of characters of the conversation that were left out to fit"
             " the model's window."
         ),
     ]
@@ -86,7 +75,7 @@ class CallIncident(msgspec.Struct, kw_only=True):
 class QueuedMessage(msgspec.Struct, kw_only=True):
     """A message that no turn has read yet."""
 
-    id: Annotated[str, msgspec.Meta(description="Its id in the transcript.")]
+    id: Annotated[str, doc("Its id in the transcript.")]
     text: str
     parts: list[Attachment]
 
@@ -97,17 +86,16 @@ class Messages(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[TranscriptMessage]
     has_more: bool
-    count: Annotated[int, msgspec.Meta(description="The number of all messages so far.")]
+    count: Annotated[int, doc("The number of all messages so far.")]
     incidents: Annotated[
         list[CallIncident],
-        msgspec.Meta(
-            description="Model calls on this page that failed and were repeated, or read only"
+        doc(
+            "Model calls on this page that failed and were repeated, or read only"
             " a part, oldest first."
         ),
     ]
     queued: Annotated[
-        list[QueuedMessage],
-        msgspec.Meta(description="For a conversation: the messages that the next turn reads."),
+        list[QueuedMessage], doc("For a conversation: the messages that the next turn reads.")
     ]
 
 
