@@ -175,10 +175,7 @@ async def _open_place(
     here: frozenset[str],
     environ: Mapping[str, str],
 ) -> AsyncGenerator[tuple[ToolPlace, Callable[[], None]]]:
-    """Open the place of tool calls: this process, unless workers can reach the journal.
-
-    The second value is called before running tasks are torn down.
-    """
+    """Open the place of tool calls, and a function to call before tasks are torn down."""
     tenure, database = journal.tenure, journal.database
     if tenure is None:
         yield HERE, _do_nothing

@@ -121,10 +121,7 @@ def variables_of(agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
 
 
 def load_schedule(target: str) -> LoadedTeam:
-    """Return the agents and jobs of a file that has jobs: a Python file, or a team.yaml.
-
-    In Python these are all variables of type `Job`, and lists of them: `schedule` by custom.
-    """
+    """Return the agents and jobs of a Python file (all variables of type `Job`) or a team.yaml."""
     file, name = _split(target)
     if name or file.is_dir() or file.suffix.lower() == ".md":
         raise CommandError(

@@ -31,12 +31,7 @@ PAGE: Final = """\
 
 @contextmanager
 def console_file(folder: Path, link: str) -> Generator[Path]:
-    """Keep a file that leads to the link, as long as the block lasts.
-
-    Args:
-        folder: the folder of the server.
-        link: signs one browser in, once; after that the file is worthless.
-    """
+    """Keep a file that leads to the one-time link, as long as the block lasts."""
     # Made for this user alone, and under a name of its own: a folder may have several servers.
     descriptor, name = mkstemp(".html", "open-console-", folder / FOLDER)
     try:

@@ -14,13 +14,7 @@ from orchestrator.ports.files import is_inside
 def warn_of_exposed_journal(
     agents: Iterable[Agent[Any]], journal: str | None, workspace: Path | None = None
 ) -> None:
-    """Warn about a journal that a command of an agent could reach by an ordinary path.
-
-    Args:
-        agents: the agents that run.
-        journal: the journal as the user named it.
-        workspace: the folder that tools work in; by default this one.
-    """
+    """Warn about a journal that a command of an agent could reach by an ordinary path."""
     journals = journals_of(journal)
     folder = Path.cwd() if workspace is None else workspace
     path = Path(journals.address)

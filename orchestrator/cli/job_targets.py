@@ -50,15 +50,7 @@ class JobTargets:
 
 
 def targets_for(jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False) -> JobTargets:
-    """Return the targets of the jobs of a file.
-
-    There are webhooks if a job names one, or the environment has the secret that signs them.
-
-    Args:
-        jobs: the jobs.
-        folder: the folder of the secret, if the environment has none.
-        is_insecure: replies may cross a network unencrypted.
-    """
+    """Return the targets of jobs: webhooks if a job or the secret in the environment asks."""
     is_named = any(target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver)
     if not (is_named or os.environ.get(SECRET, "").strip()):
         return JobTargets(None, is_insecure)

@@ -161,10 +161,7 @@ def media_type_of(name: str, data: bytes) -> str:
 
 
 def server_folder(journals: Journals) -> Path:
-    """Return the folder of a server's keys and secrets: beside its journals.
-
-    A database has no folder: the user's own folder is used, on each machine.
-    """
+    """Return the folder of keys and secrets: beside the journals, or the user's for a database."""
     if journals.folder is not None:
         return journals.folder
     return state_folder(os.environ) if is_database(journals.address) else Path()
@@ -185,15 +182,7 @@ def require_writable(file: Path, journals: Journals) -> None:
 
 
 def write_file(file: Path, text: str, *, private: bool = False, chosen: bool = True) -> None:
-    """Write or replace an output file.
-
-    Args:
-        file: the file.
-        text: its content.
-        private: only the owner may read a new file, whatever the umask says.
-        chosen: the user named the file, so an existing one keeps its permissions; any other one is
-            replaced, including links and permissions.
-    """
+    """Write a file; if the user has not `chosen` it, replace it with links and permissions."""
     mode = PRIVATE_FILE if private else 0o666
     try:
         if not chosen:

@@ -46,12 +46,7 @@ class Retention:
             raise CommandError("--keep-size is for journals in files: use --keep")
 
     async def prune_forever(self, orchestrator: Orchestrator, file: Path | None) -> NoReturn:
-        """Delete runs that are too old or too many, from time to time.
-
-        Args:
-            orchestrator: writes the journal.
-            file: the journal; None for a database.
-        """
+        """Delete runs that are too old or too many, from time to time."""
         next_age = 0.0
         while True:
             now = trio.current_time()

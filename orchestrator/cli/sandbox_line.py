@@ -26,13 +26,7 @@ SandboxOption = Annotated[
 async def choose_sandbox(
     name: SandboxName | None, agents: Iterable[Agent[Any]], *, quiet: bool = False
 ) -> SandboxChoice:
-    """Return the sandbox of a command line; print its name if an agent may need it.
-
-    Args:
-        name: the option.
-        agents: the agents that run.
-        quiet: print nothing.
-    """
+    """Return the sandbox of a command line; print its name if an agent may need it."""
     choice = SandboxChoice(name or os.environ.get(SANDBOX_VARIABLE) or "auto")
     if not quiet and any(_starts_programs(one) for it in agents for one in reachable_agents(it)):
         print(describe_sandbox(await choice.detect()), file=sys.stderr)

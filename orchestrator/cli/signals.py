@@ -33,12 +33,7 @@ SHOW_CURSOR: Final = b"\x1b[?25h"
 def run_stoppable(
     work: "Callable[[Stop], Awaitable[int | None]]", grace: float = GRACE_SECONDS
 ) -> int:
-    """Run a command that signals stop in good order, and return its exit code.
-
-    Args:
-        work: returns its exit code, or None if a signal stopped it before its end.
-        grace: the seconds that tasks may run on after the first signal.
-    """
+    """Run a command that signals stop in good order, and return its exit code."""
     return trio.run(_run_until_stopped, work, grace)
 
 
@@ -173,10 +168,7 @@ class Stop:
 
     @contextmanager
     def count_signals(self) -> Generator[None]:
-        """Let a third signal kill the process, like `kill -9`.
-
-        A blocked event loop does not handle the first two.
-        """
+        """Let a third signal kill the process: a blocked event loop does not handle the first."""
         receive: Any = signal.getsignal(signal.SIGINT)
 
         def count(number: int, frame: FrameType | None) -> None:

@@ -91,11 +91,7 @@ def test_the_editor_delegates_each_part_and_merges_the_answers() -> None:
 
 
 def team_files(model: str | None) -> dict[str, str]:
-    """Return the files by name.
-
-    Args:
-        model: the name of the agents' model; by default their models are scripted.
-    """
+    """Return the files by name; without a model, the models are scripted."""
     if model is None:
         team = TEAM.format(
             imports=SCRIPTED_IMPORTS,

@@ -18,26 +18,12 @@ import attrs
 import trio
 
 from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.products.chat import (
-    Button,
-    ButtonPress,
-    ChatAddress,
-    ChatEvent,
-    ChatUser,
-    GatewaySettings,
-    GoneError,
-    IncomingMessage,
-    NotSentError,
-    Platform,
-    RetryAfterError,
-    RevokedError,
-    open_gateway,
-)
+from orchestrator.products import chat
 from orchestrator.products.chat.replies import MARK
 from orchestrator.testing.harness import Harness
 
 NO_FILES: Final[Mapping[str, bytes]] = {}
-NO_ANCHORS: Final[Mapping[ChatAddress, str]] = {}
+NO_ANCHORS: Final[Mapping[chat.ChatAddress, str]] = {}
 SECONDS: Final = 60.0
 """A timeout longer than any check takes; with trio's jumping clock it costs no time."""
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -58,10 +44,10 @@ class ShownMessage:
     """A message of the bot, as the platform shows it."""
 
     id: str
-    address: ChatAddress
+    address: chat.ChatAddress
     text: str = ""
     anchor: str = ""
-    buttons: tuple[Button, ...] = ()
+    buttons: tuple[chat.Button, ...] = ()
     file: bytes = b""
 
 
@@ -69,20 +55,22 @@ class StandIn(Protocol):
     """A server on loopback that speaks the protocol of a platform, and that a check controls."""
 
     @property
-    def user(self) -> ChatUser:
+    def user(self) -> chat.ChatUser:
         """The person who writes to the bot."""
         ...
 
     @property
-    def addresses(self) -> Sequence[ChatAddress]:
+    def addresses(self) -> Sequence[chat.ChatAddress]:
         """A private chat, a group, and a thread or topic of a group, in this order."""
         ...
 
-    def connect(self) -> AbstractAsyncContextManager[Platform]:
+    def connect(self) -> AbstractAsyncContextManager[chat.Platform]:
         """Connect to the server as one process would; a check may connect again later."""
         ...
 
-    def say(self, address: ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES) -> str:
+    def say(
+        self, address: chat.ChatAddress, text: str, files: Mapping[str, bytes] = NO_FILES
+    ) -> str:
         """Let the person write to the bot, and return the anchor for a reply."""
         ...
 
@@ -120,7 +108,7 @@ class RecordingInbox:
     """An inbox that records its events."""
 
     def __init__(
-        self, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
+        self, *, takes: bool = True, anchors: Mapping[chat.ChatAddress, str] = NO_ANCHORS
     ) -> None:
         """Create an empty inbox.
 
@@ -129,12 +117,12 @@ class RecordingInbox:
             anchors: the last messages that an earlier process has taken.
         """
         self.anchors = dict(anchors)
-        self.events: list[ChatEvent] = []
+        self.events: list[chat.ChatEvent] = []
         self.reports: list[str] = []
         self._takes = takes
         self._changed = trio.Event()
 
-    async def receive(self, event: ChatEvent) -> None:
+    async def receive(self, event: chat.ChatEvent) -> None:
         """Record an event."""
         self.events.append(event)
         self._changed.set()
@@ -142,10 +130,10 @@ class RecordingInbox:
         await trio.lowlevel.checkpoint()
         if not self._takes:
             await trio.sleep_forever()
-        if isinstance(event, IncomingMessage):
+        if isinstance(event, chat.IncomingMessage):
             self.anchors[event.address] = event.anchor
 
-    async def last_anchors(self) -> Mapping[ChatAddress, str]:
+    async def last_anchors(self) -> Mapping[chat.ChatAddress, str]:
         """Return the last taken message of each address."""
         await trio.lowlevel.checkpoint()
         return self.anchors
@@ -154,7 +142,7 @@ class RecordingInbox:
         """Record a line."""
         self.reports.append(line)
 
-    async def wait_events(self, count: int) -> list[ChatEvent]:
+    async def wait_events(self, count: int) -> list[chat.ChatEvent]:
         """Wait for this number of events."""
         await trio.lowlevel.checkpoint()
         while len(self.events) < count:
@@ -164,8 +152,8 @@ class RecordingInbox:
 
 @asynccontextmanager
 async def _heard(
-    stand_in: StandIn, *, takes: bool = True, anchors: Mapping[ChatAddress, str] = NO_ANCHORS
-) -> AsyncGenerator[tuple[Platform, RecordingInbox]]:
+    stand_in: StandIn, *, takes: bool = True, anchors: Mapping[chat.ChatAddress, str] = NO_ANCHORS
+) -> AsyncGenerator[tuple[chat.Platform, RecordingInbox]]:
     """Hear a platform for the duration of the block."""
     inbox = RecordingInbox(takes=takes, anchors=anchors)
     with trio.fail_after(SECONDS * 60):
@@ -181,14 +169,14 @@ async def a_message_is_heard_with_its_address_and_sender(open_stand_in: OpenStan
         for number, address in enumerate(stand_in.addresses, 1):
             anchor = stand_in.say(address, f"Hello {number}")
             event = (await inbox.wait_events(number))[-1]
-            assert isinstance(event, IncomingMessage), event
+            assert isinstance(event, chat.IncomingMessage), event
             assert event.address == address, f"{event.address} is not {address}"
             assert event.user.id == stand_in.user.id
             assert event.text == f"Hello {number}", f"{event.text!r} has a mention"
             assert event.anchor == anchor
             assert event.is_private is (number == 1)
             assert event.is_addressed
-        assert len({it.id for it in inbox.events if isinstance(it, IncomingMessage)}) == 3
+        assert len({it.id for it in inbox.events if isinstance(it, chat.IncomingMessage)}) == 3
 
 
 async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> None:
@@ -197,7 +185,7 @@ async def a_message_that_comes_twice_has_one_id(open_stand_in: OpenStandIn) -> N
         stand_in.say(stand_in.addresses[0], "Hello")
         await inbox.wait_events(1)
         stand_in.say_again()
-        ids = {it.id for it in await inbox.wait_events(2) if isinstance(it, IncomingMessage)}
+        ids = {it.id for it in await inbox.wait_events(2) if isinstance(it, chat.IncomingMessage)}
         assert len(ids) == 1, f"it had the ids {ids}"
 
 
@@ -230,7 +218,7 @@ async def a_fault_is_reported_and_what_was_said_is_heard(open_stand_in: OpenStan
         stand_in.fail(ChatFault.NOT_HEARD)
         stand_in.say(stand_in.addresses[0], "Two")
         events = [*await inbox.wait_events(2)]
-        texts = [it.text for it in events if isinstance(it, IncomingMessage)]
+        texts = [it.text for it in events if isinstance(it, chat.IncomingMessage)]
         assert texts == ["One", "Two"], texts
         _require_no_secrets("\n".join(inbox.reports), platform)
 
@@ -244,9 +232,9 @@ async def a_revoked_secret_ends_the_hearing(open_stand_in: OpenStandIn) -> None:
             try:
                 with trio.fail_after(SECONDS * 60):
                     await platform.run(RecordingInbox())
-            except (RevokedError, trio.TooSlowError) as exc:
+            except (chat.RevokedError, trio.TooSlowError) as exc:
                 error = exc
-            assert isinstance(error, RevokedError), "it went on"
+            assert isinstance(error, chat.RevokedError), "it went on"
             _require_no_secrets(str(error), platform)
 
 
@@ -297,7 +285,7 @@ async def a_pause_is_told_with_its_seconds(open_stand_in: OpenStandIn) -> None:
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.PAUSE)
         error = await _error_of_send(platform, stand_in.addresses[0])
-        assert isinstance(error, RetryAfterError), repr(error)
+        assert isinstance(error, chat.RetryAfterError), repr(error)
         assert error.seconds > 0
         assert not stand_in.messages
 
@@ -310,7 +298,7 @@ async def a_lost_answer_is_no_certain_failure(open_stand_in: OpenStandIn) -> Non
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.LOST_ANSWER)
         error = await _error_of_send(platform, stand_in.addresses[0])
-        assert not isinstance(error, NotSentError), repr(error)
+        assert not isinstance(error, chat.NotSentError), repr(error)
         assert len(stand_in.messages) == 1, "it was doubled without a mark"
         _require_no_secrets(str(error), platform)
 
@@ -320,7 +308,7 @@ async def a_chat_that_is_gone_is_told_as_such(open_stand_in: OpenStandIn) -> Non
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         stand_in.fail(ChatFault.GONE)
         error = await _error_of_send(platform, stand_in.addresses[0])
-        assert isinstance(error, GoneError), repr(error)
+        assert isinstance(error, chat.GoneError), repr(error)
         _require_no_secrets(str(error), platform)
 
 
@@ -331,14 +319,14 @@ async def buttons_are_shown_pressed_and_taken_away(open_stand_in: OpenStandIn) -
         for number, address in enumerate(stand_in.addresses, 1):
             stand_in.say(address, "Hello")
             await inbox.wait_events(2 * number - 1)
-            buttons = [Button("Approve", data), Button("Deny", "deny:x")]
+            buttons = [chat.Button("Approve", data), chat.Button("Deny", "deny:x")]
             sent = await platform.send_buttons(address, "May it?", buttons, key=f"b{number}")
             shown = stand_in.messages[-1]
             assert (shown.id, shown.address, shown.text) == (sent.id, address, "May it?")
             assert list(shown.buttons) == buttons
             stand_in.press(shown, data)
             press = (await inbox.wait_events(2 * number))[-1]
-            assert isinstance(press, ButtonPress), press
+            assert isinstance(press, chat.ButtonPress), press
             assert (press.data, press.message, press.address) == (data, sent.id, address)
             assert press.user.id == stand_in.user.id
             await platform.answer_press(press, "Approved")
@@ -354,7 +342,7 @@ async def files_come_and_go_unchanged(open_stand_in: OpenStandIn) -> None:
         address = stand_in.addresses[0]
         anchor = stand_in.say(address, "Look", {name: PICTURE})
         (event,) = await inbox.wait_events(1)
-        assert isinstance(event, IncomingMessage)
+        assert isinstance(event, chat.IncomingMessage)
         (attachment,) = event.attachments
         assert attachment.size in {None, len(PICTURE)}
         assert await platform.download(attachment) == PICTURE
@@ -437,21 +425,21 @@ LONG_REPLY: Final = "\n\n".join(
 @asynccontextmanager
 async def _gateway(
     stand_in: StandIn, harness: Harness, *, reply: str = LONG_REPLY, crash_after: int | None = None
-) -> AsyncGenerator[Platform]:
+) -> AsyncGenerator[chat.Platform]:
     user = stand_in.user.id
-    settings = GatewaySettings(
+    settings = chat.GatewaySettings(
         allow=tuple(f"{address.platform}:{user}" for address in stand_in.addresses)
     )
     agent = Agent("helper", model=ScriptedModel.always(reply))
     async with (
         stand_in.connect() as platform,
         harness.open(crash_after=crash_after) as orchestrator,
-        open_gateway(orchestrator, agent, [platform], settings=settings),
+        chat.open_gateway(orchestrator, agent, [platform], settings=settings),
     ):
         yield platform
 
 
-async def _error_of_send(platform: Platform, address: ChatAddress) -> Exception | None:
+async def _error_of_send(platform: chat.Platform, address: chat.ChatAddress) -> Exception | None:
     await trio.lowlevel.checkpoint()
     (part,) = platform.split("Hello")
     try:
@@ -461,7 +449,7 @@ async def _error_of_send(platform: Platform, address: ChatAddress) -> Exception 
     return None
 
 
-def _require_no_secrets(text: str, platform: Platform) -> None:
+def _require_no_secrets(text: str, platform: chat.Platform) -> None:
     for secret in platform.secrets:
         assert secret not in text, "it tells a secret"
     assert "://" not in text, f"it has a URL: {text}"

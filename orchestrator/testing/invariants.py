@@ -18,36 +18,19 @@ from orchestrator.delegation import (
     SessionId,
     TaskId,
     TaskRequest,
+    events,
     root_of,
 )
 from orchestrator.delegation.amounts import NOTHING, ONE_TASK, Amounts
-from orchestrator.delegation.events import (
-    AttemptFact,
-    Entry,
-    JournalOpened,
-    MessageReceived,
-    ModelAnswered,
-    ModelCalled,
-    ModelFailed,
-    QuietChanged,
-    SessionOpened,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnStarted,
-    WorkFact,
-)
 
 
-def assert_laws(entries: Sequence[Entry], rules: Rules | None = None) -> None:
+def assert_laws(entries: Sequence[events.Entry], rules: Rules | None = None) -> None:
     """Raise `AssertionError` with all violations, if a journal breaks a law."""
     broken = laws_of(entries, rules)
     assert not broken, "the journal breaks a law:\n" + "\n".join(broken)
 
 
-def laws_of(entries: Sequence[Entry], rules: Rules | None = None) -> list[str]:
+def laws_of(entries: Sequence[events.Entry], rules: Rules | None = None) -> list[str]:
     """Return the violations of a journal, as sentences.
 
     Facts are in order. A task settles once, takes no step before it starts or after it has settled,
@@ -150,68 +133,68 @@ class _JournalCheck:
         """The budgets that apply to all turns of a session."""
         self._message_grants: dict[int, tuple[Grant, ...]] = {}
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: events.Entry) -> None:
         self._require(entry, entry.seq > self._seq, "comes after a later one")
         # Another process may have a different clock.
-        is_later = entry.at >= self._at or isinstance(entry.event, JournalOpened)
+        is_later = entry.at >= self._at or isinstance(entry.event, events.JournalOpened)
         self._require(entry, is_later, "is dated before the one before it")
         self._seq, self._at = entry.seq, entry.at
         event = entry.event
-        if isinstance(event, JournalOpened):
+        if isinstance(event, events.JournalOpened):
             self._interrupt()
-        elif isinstance(event, SessionOpened):
+        elif isinstance(event, events.SessionOpened):
             self._grant(root_of(event.session), 0, (), event.budget, event.grants)
             self._session_accounts[event.session] = self._accounts[root_of(event.session)]
-        elif isinstance(event, WorkFact | AttemptFact):
+        elif isinstance(event, events.WorkFact | events.AttemptFact):
             self._check_work(entry, event)
 
-    def _check_work(self, entry: Entry, event: WorkFact | AttemptFact) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    def _check_work(self, entry: events.Entry, event: events.WorkFact | events.AttemptFact) -> None:  # noqa: C901, PLR0912 (a case a fact)
         match event:
-            case MessageReceived(grants=grants):
+            case events.MessageReceived(grants=grants):
                 self._message_grants[entry.seq] = grants
-            case TurnStarted(session, mail=mail):
+            case events.TurnStarted(session, mail=mail):
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
                 # The grants of a message apply to the turn that reads it.
                 grants = tuple(grant for seq in mail for grant in self._message_grants.get(seq, ()))
                 above = self._session_accounts.get(session, ())
                 self._grant(root_of(session), 0, above, None, grants)
-            case TurnEnded(session, turn):
+            case events.TurnEnded(session, turn):
                 once = (session, turn) not in self._ended
                 self._require(entry, once, "ends a turn again")
                 self._ended.add((session, turn))
                 waited = self._unsettled_joined.get(root_of(session), ())
                 self._require(entry, not waited, "ends before its joined children")
-            case TaskRequested(request, mode):
+            case events.TaskRequested(request, mode):
                 self._requested(entry, request, mode)
-            case TaskStarted(task, afresh):
+            case events.TaskStarted(task, afresh):
                 # A task that has lost its worker starts again in its slot.
                 if not (afresh and self._tasks[task].running):
                     self._started(entry, self._tasks[task])
-            case TaskSettled(task):
+            case events.TaskSettled(task):
                 self._settled(entry, task, self._tasks[task])
-            case ModelCalled(task, reserved):
+            case events.ModelCalled(task, reserved):
                 self._require_running(entry, task)
                 for account in self._accounts_of(task):
                     account.hold(task, reserved)
                     self._require_within_budget(entry, account)
-            case ModelAnswered(task, message, copied):
+            case events.ModelAnswered(task, message, copied):
                 self._require_running(entry, task)
                 if not copied:
                     self._booked(entry, task, message.usage)
-            case ModelFailed(task, _, usage, charged=charged):
+            case events.ModelFailed(task, _, usage, charged=charged):
                 self._require_running(entry, task)
                 self._booked(entry, task, usage, charged)
-            case ToolAnswered(task, _, mail):
+            case events.ToolAnswered(task, _, mail):
                 self._require_running(entry, task)
                 self._require(entry, self._read.isdisjoint(mail), "reads mail again")
                 self._read.update(mail)
-            case QuietChanged():
+            case events.QuietChanged():
                 pass
             case _:
                 assert_never(event)
 
-    def _require(self, entry: Entry, condition: bool, otherwise: str) -> None:
+    def _require(self, entry: events.Entry, condition: bool, otherwise: str) -> None:
         if not condition:
             kind = type(entry.event).__name__
             self.broken.append(f"entry {entry.seq}, {kind} of {entry.session}: {otherwise}")
@@ -242,7 +225,7 @@ class _JournalCheck:
         new = (grant.id for grant in own if grant.id not in above)
         self._accounts[task] = (*above, *new)
 
-    def _requested(self, entry: Entry, request: TaskRequest, mode: Mode) -> None:
+    def _requested(self, entry: events.Entry, request: TaskRequest, mode: Mode) -> None:
         parent = self._tasks.get(request.parent)
         depth = 1 if parent is None else parent.depth + 1
         self._tasks[request.id] = _Task(request, mode, depth)
@@ -265,7 +248,7 @@ class _JournalCheck:
             else:
                 self._unsettled_joined.setdefault(request.parent, set()).add(request.id)
 
-    def _started(self, entry: Entry, task: _Task) -> None:
+    def _started(self, entry: events.Entry, task: _Task) -> None:
         self._require(entry, not task.settled, "starts after its end")
         self._require(entry, not task.running, "starts while it runs")
         rules, session = self._rules, entry.session
@@ -289,7 +272,7 @@ class _JournalCheck:
             fits = most is None or count <= most
             self._require(entry, fits, f"{count} {what}, of {most} that may")
 
-    def _settled(self, entry: Entry, id_: TaskId, task: _Task) -> None:
+    def _settled(self, entry: events.Entry, id_: TaskId, task: _Task) -> None:
         task.settled += 1
         self._require(entry, task.settled == 1, f"is settled {task.settled} times")
         self._require(entry, not task.unsettled, "ends before its joined children")
@@ -309,7 +292,7 @@ class _JournalCheck:
         if not (lent and parent is not None and not parent.joined_running):
             self._slots[entry.session] -= 1
 
-    def _require_running(self, entry: Entry, task: TaskId) -> None:
+    def _require_running(self, entry: events.Entry, task: TaskId) -> None:
         if task in self._tasks:
             known = self._tasks[task]
             self._require(entry, known.running, f"{task} acts while it does not run")
@@ -318,7 +301,7 @@ class _JournalCheck:
         return [self._budgets[id_] for id_ in self._accounts.get(task, ())]
 
     def _booked(
-        self, entry: Entry, task: TaskId, usage: Usage, charged: Usage | None = None
+        self, entry: events.Entry, task: TaskId, usage: Usage, charged: Usage | None = None
     ) -> None:
         used = self._used.get(entry.session, Usage())
         self._used[entry.session] = used + usage
@@ -330,11 +313,11 @@ class _JournalCheck:
                 account.add(charged, charged.calls)
             self._require_within_budget(entry, account)
 
-    def _require_within_budget(self, entry: Entry, account: _Budget) -> None:
+    def _require_within_budget(self, entry: events.Entry, account: _Budget) -> None:
         passed = account.exceeded
         self._require(entry, not passed, f"{account.budget}: {', '.join(passed)}")
 
-    def check_ledger(self, entries: Sequence[Entry]) -> Iterator[str]:
+    def check_ledger(self, entries: Sequence[events.Entry]) -> Iterator[str]:
         """Yield the differences from the ledger's sums."""
         ledger = Ledger(self._rules)
         try:

@@ -2,13 +2,7 @@
 
 import trio
 
-from orchestrator.cli.terminal.approvals import (
-    ANSWER_WORDS,
-    TOO_LATE,
-    UNATTENDED_DENIAL,
-    show_question,
-    wait_question_closed,
-)
+from orchestrator.cli.terminal import approvals
 from orchestrator.cli.terminal.console import Terminal, print_hint
 from orchestrator.delegation import Mode
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
@@ -29,14 +23,14 @@ class ApprovalPrompts:
         """Show each question when the one before it is closed, until the session closes."""
         async for question in self._session.questions:
             self._console.print()
-            show_question(question, self._console, slash="/")
+            approvals.show_question(question, self._console, slash="/")
             self._shown = question
-            await wait_question_closed(self._orchestrator, question)
+            await approvals.wait_question_closed(self._orchestrator, question)
             self._shown = None
 
     def is_answer(self, line: str) -> bool:
         """Return whether a line without a slash answers the shown question."""
-        return self._shown is not None and line.strip().lower() in ANSWER_WORDS
+        return self._shown is not None and line.strip().lower() in approvals.ANSWER_WORDS
 
     async def answer(self, verdict: ApprovalVerdict, reason: str) -> None:
         """Answer the shown question."""
@@ -52,7 +46,7 @@ class ApprovalPrompts:
         while True:
             for question in self._session.open_questions:
                 if self._is_in_turn(question):
-                    await self._answer(question, *UNATTENDED_DENIAL)
+                    await self._answer(question, *approvals.UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
     def _is_in_turn(self, question: ApprovalQuestion) -> bool:
@@ -70,4 +64,4 @@ class ApprovalPrompts:
         try:
             await self._session.answer(question.id, verdict, reason=reason, by="the user")
         except UnknownIdError:
-            print_hint(self._console, TOO_LATE)
+            print_hint(self._console, approvals.TOO_LATE)

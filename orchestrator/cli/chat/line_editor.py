@@ -44,10 +44,7 @@ Input: TypeAlias = str | Key
 
 
 class LineEditor:
-    """The line that the user types, with the unfinished output and a status above it.
-
-    `open_line_editor` opens it.
-    """
+    """The line that the user types, with the unfinished output and a status above it."""
 
     def __init__(self, history: Path | None, words: Sequence[str]) -> None:
         self._unfinished = ""
@@ -79,13 +76,7 @@ class LineEditor:
     # In the thread of trio.
 
     def show(self, *, unfinished: str, status: str, is_busy: bool) -> None:
-        """Show the last line of the output, which has not ended, and the status.
-
-        Args:
-            unfinished: the line; it fits the width.
-            status: the status.
-            is_busy: Ctrl-C has work to stop.
-        """
+        """Show the last line, which fits the width, and the status; Ctrl-C stops work if busy."""
         self._unfinished, self._status, self._is_busy = unfinished, status, is_busy
         self._session.app.invalidate()
 
@@ -249,13 +240,7 @@ def _open_history(file: Path | None) -> History:
 async def open_line_editor(
     output: ChatOutput, history: Path | None, words: Sequence[str]
 ) -> AsyncGenerator[LineEditor]:
-    """Let the user type for the block, and print all output of this process above the line.
-
-    Args:
-        output: the stream that the chat is printed to.
-        history: the file of earlier lines; None keeps no history.
-        words: the words that Tab completes.
-    """
+    """Let the user type for the block, and print all output of this process above the line."""
     editor = LineEditor(history, words)
     with raising_one_error():
         async with trio.open_nursery() as nursery:

@@ -25,21 +25,7 @@ from orchestrator.cli.terminal.style import (
 )
 from orchestrator.cli.terminal.tree_frame import DELEGATE_TASK, calls_text
 from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
-from orchestrator.ports.sessions import (
-    ApprovalNeeded,
-    ModelRetried,
-    Orchestrator,
-    ReasoningWritten,
-    RunEvent,
-    RunEvents,
-    Session,
-    TaskDelegated,
-    TaskEnded,
-    TextReplaced,
-    TextWritten,
-    ToolCalled,
-    ToolReturned,
-)
+from orchestrator.ports import sessions
 
 TICK_SECONDS: Final = 0.25
 """The seconds between two drawings of the spinner and the clock of the status."""
@@ -50,8 +36,8 @@ class TerminalChat:
 
     def __init__(
         self,
-        orchestrator: Orchestrator,
-        session: Session,
+        orchestrator: sessions.Orchestrator,
+        session: sessions.Session,
         commands: SlashCommands,
         editor: LineEditor,
         console: Terminal,
@@ -130,50 +116,55 @@ class TerminalChat:
 
     # Output of the agent.
 
-    async def _print_events(self, events: RunEvents) -> None:
+    async def _print_events(self, events: sessions.RunEvents) -> None:
         while some := await events.receive_some():
             for event in some:
                 self._print_event(event)
             self._draw()
 
-    def _print_event(self, event: RunEvent) -> None:
+    def _print_event(self, event: sessions.RunEvent) -> None:
         if event.task != self._root:
             self._print_task_event(event)
             return
         match event:
-            case TextWritten(text=text):
+            case sessions.TextWritten(text=text):
                 text = printable(text).expandtabs(4)
                 self._print_lines(self._answer.add(text, self._console.width))
                 self._last_answer = self._answer.text
-            case TextReplaced(text=text):
+            case sessions.TextReplaced(text=text):
                 self._end_answer()
                 self._say("(the answer was changed)")
                 self._print_text(text)
                 self._last_answer = text
-            case ModelRetried(error=error):
+            case sessions.ModelRetried(error=error):
                 self._end_answer()
                 self._say(f"(asked again: {one_line(error)})")
-            case ToolCalled(call=call):
+            case sessions.ToolCalled(call=call):
                 self._end_answer()
                 if call.name != DELEGATE_TASK and self._shows_tasks:
                     self._say(f"· {calls_text([call])}")
-            case TaskEnded():
+            case sessions.TaskEnded():
                 self._end_turn(event)
-            case ToolReturned() | TaskDelegated() | ApprovalNeeded() | ReasoningWritten():
+            case (
+                sessions.ToolReturned()
+                | sessions.TaskDelegated()
+                | sessions.ApprovalNeeded()
+                | sessions.ReasoningWritten()
+            ):
                 pass
 
-    def _print_task_event(self, event: RunEvent) -> None:
+    def _print_task_event(self, event: sessions.RunEvent) -> None:
         """Print that a task of this session starts in the background, or has ended."""
         if not self._shows_tasks:
             return
         node = self._session.tree[event.task]
         name = node.path.rpartition("/")[2]
         match event:
-            case TaskDelegated(mode=mode, goal=goal, parent=self._root):
+            case sessions.TaskDelegated(mode=mode, goal=goal, parent=self._root):
                 self._end_answer()
                 where = ", in the background" if mode == Mode.DETACHED else ""
                 self._say(f"· {name}{where}: {one_line(goal)}")
-            case TaskEnded(outcome=outcome) if node.mode == Mode.DETACHED:
+            case sessions.TaskEnded(outcome=outcome) if node.mode == Mode.DETACHED:
                 self._end_answer()
                 line = f"· {name} {outcome.ending}"
                 if outcome.error:
@@ -182,7 +173,7 @@ class TerminalChat:
             case _:
                 pass
 
-    def _end_turn(self, event: TaskEnded) -> None:
+    def _end_turn(self, event: sessions.TaskEnded) -> None:
         self._end_answer()
         outcome = event.outcome
         if outcome.ending is Ending.CANCELLED:

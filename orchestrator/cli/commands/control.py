@@ -16,15 +16,7 @@ from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.delegation import printable
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.ports.control import (
-    AnswerApproval,
-    Cancel,
-    ControlRequest,
-    Pause,
-    RefusedError,
-    Steer,
-    connect_control,
-)
+from orchestrator.ports import control
 from orchestrator.ports.journals import Journals
 
 SEARCHED_RUNS = 50
@@ -49,7 +41,7 @@ def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = Non
     node = tree[id_]
     if node.ended is not None and not tree.tally(id_).unsettled:
         return _report_not_done(f"{node.path} has ended already: {node.status}")
-    return _do(found, Cancel(id_), f"cancelled: {node.path}")
+    return _do(found, control.Cancel(id_), f"cancelled: {node.path}")
 
 
 def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
@@ -66,7 +58,7 @@ def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     done = f"paused: no new task starts below {tree[id_].path}"
-    return _do(found, Pause(id_, paused=True), done)
+    return _do(found, control.Pause(id_, paused=True), done)
 
 
 def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
@@ -80,7 +72,7 @@ def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = No
         run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
-    return _do(found, Pause(id_, paused=False), f"unpaused: {tree[id_].path}")
+    return _do(found, control.Pause(id_, paused=False), f"unpaused: {tree[id_].path}")
 
 
 def message(
@@ -100,7 +92,9 @@ def message(
         raise CommandError("there is nothing to tell: the message is empty")
     found, tree, id_ = find_task(journals_of(journal), task, run)
     path = tree[id_].path
-    return _do(found, Steer(id_, text), f"told: {path} reads it before its next model call", path)
+    return _do(
+        found, control.Steer(id_, text), f"told: {path} reads it before its next model call", path
+    )
 
 
 def approve(
@@ -152,11 +146,11 @@ def _answer(
 ) -> int:
     found, question = _find_question(journals, approval, run)
     what = f"{question.path}  {question.tool}: {question.subject}"
-    request = AnswerApproval(question.id, verdict, reason)
+    request = control.AnswerApproval(question.id, verdict, reason)
     return _do(found, request, f"{verdict}: {' '.join(what.split())}")
 
 
-def _do(found: FoundRun, request: ControlRequest, done: str, path: str = "") -> int:
+def _do(found: FoundRun, request: control.ControlRequest, done: str, path: str = "") -> int:
     """Send a request to the process that runs a run, print the result, and return the exit code.
 
     Args:
@@ -175,16 +169,16 @@ def _do(found: FoundRun, request: ControlRequest, done: str, path: str = "") -> 
     return SUCCEEDED
 
 
-async def _send(found: FoundRun, request: ControlRequest) -> dict[str, Any]:
+async def _send(found: FoundRun, request: control.ControlRequest) -> dict[str, Any]:
     not_there = f"no process of this machine runs {found.id}, or it has no control socket"
     if found.store.file is None:
         raise NotDoneError(not_there)
-    async with connect_control(found.store.file) as client:
+    async with control.connect_control(found.store.file) as client:
         if client is None:
             raise NotDoneError(not_there)
         try:
             return await client.request(request)
-        except RefusedError as exc:
+        except control.RefusedError as exc:
             raise NotDoneError(str(exc)) from exc
 
 

@@ -4,14 +4,8 @@ import sys
 import time
 from typing import Final
 
+from orchestrator.cli import options
 from orchestrator.cli.journal_queries import read_run
-from orchestrator.cli.options import (
-    JournalOption,
-    OutputOption,
-    journals_of,
-    require_writable,
-    write_file,
-)
 from orchestrator.delegation import SessionId, printable
 from orchestrator.ports.journals import Journals
 from orchestrator.products.history.export_formats import Format, export_tree, html_report
@@ -25,8 +19,8 @@ def export(
     /,
     *,
     format: Format,  # noqa: A002 (the option's name)
-    output: OutputOption = None,
-    journal: JournalOption = None,
+    output: options.OutputOption = None,
+    journal: options.JournalOption = None,
 ) -> None:
     """Write the tree of a run for another program.
 
@@ -37,14 +31,14 @@ def export(
             speedscope. html: the report, without transcripts.
         output: The file; by default stdout. An existing file is replaced.
     """
-    journals = journals_of(journal)
+    journals = options.journals_of(journal)
     if output is not None:
-        require_writable(output, journals)
+        options.require_writable(output, journals)
     session, text, tasks = export_run(journals, run, format)
     if output is None:
         print(text)
         return
-    write_file(output, f"{text}\n")
+    options.write_file(output, f"{text}\n")
     collapsed = ", folded into at most 120 boxes" if format in COLLAPSED_FORMATS else ""
     size = f"{len(text.encode()) / 1000:,.0f} kB"
     print(

@@ -8,15 +8,9 @@ from typing import Final, Literal
 
 import attrs
 
+from orchestrator.cli import options
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
-from orchestrator.cli.options import (
-    JournalOption,
-    OutputOption,
-    journals_of,
-    require_writable,
-    write_file,
-)
 from orchestrator.delegation import SessionId, printable
 from orchestrator.ports.journals import Journals
 
@@ -37,10 +31,10 @@ def report(
     run: str | None = None,
     /,
     *,
-    output: OutputOption = None,
+    output: options.OutputOption = None,
     transcripts: Literal["auto", "none", "failed", "all"] = "auto",
     open: bool = False,  # noqa: A002 (the option's name)
-    journal: JournalOption = None,
+    journal: options.JournalOption = None,
 ) -> None:
     """Write a run as one HTML file that needs no network, to look at and to send around.
 
@@ -52,7 +46,7 @@ def report(
             file, unless it has none.
         open: Open the file in the browser.
     """
-    written = report_run(journals_of(journal), run, output=output, transcripts=transcripts)
+    written = report_run(options.journals_of(journal), run, output=output, transcripts=transcripts)
     print(written.sentence, file=sys.stderr)
     print(written.file)
     if open and not webbrowser.open(written.file.resolve().as_uri()):
@@ -73,7 +67,7 @@ def report_run(
 
     if output is not None:
         # Before the work is done: the run may be large.
-        require_writable(output, journals)
+        options.require_writable(output, journals)
     found = read_run(journals, run)
     session = found.id
     kind = Transcripts(transcripts)
@@ -82,8 +76,10 @@ def report_run(
     )
     page = build_report(history, version=version("delegation-orchestrator"), transcripts=kind)
     file = _default_file(session) if output is None else output
-    require_writable(file, journals)
-    write_file(file, page.html, private=kind is not Transcripts.NONE, chosen=output is not None)
+    options.require_writable(file, journals)
+    options.write_file(
+        file, page.html, private=kind is not Transcripts.NONE, chosen=output is not None
+    )
     size = len(page.html.encode())
     return WrittenReport(
         file,

@@ -9,21 +9,11 @@ import msgspec
 
 from orchestrator.agents import Agent, Usage
 from orchestrator.agents.sandbox.choice import SandboxName
+from orchestrator.cli import options
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
-from orchestrator.cli.options import (
-    AttachOption,
-    BudgetOption,
-    JournalOption,
-    ModelOption,
-    ProgressOption,
-    journals_of,
-    parts_of,
-    with_instructions,
-    with_model,
-)
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.progress.live_tree import shown_tree
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
@@ -44,15 +34,15 @@ def run(
     goal: str,
     /,
     *,
-    attach: AttachOption = (),
+    attach: options.AttachOption = (),
     instructions: str | None = None,
-    model: ModelOption = None,
-    limits: BudgetOption = None,
+    model: options.ModelOption = None,
+    limits: options.BudgetOption = None,
     resume_on_crash: bool = False,
     json: bool = False,
     quiet: bool = False,
-    progress: ProgressOption = "auto",
-    journal: JournalOption = None,
+    progress: options.ProgressOption = "auto",
+    journal: options.JournalOption = None,
     sandbox: SandboxOption = None,
 ) -> int:
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
@@ -75,13 +65,13 @@ def run(
             "the goal is empty: give the agent a task, such as 'Compare the three offers'"
         )
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = with_model(load_agent(file, model=model), model)
-    agent = with_instructions(agent, instructions)
-    parts = parts_of(agent, attach)
+    agent = options.with_model(load_agent(file, model=model), model)
+    agent = options.with_instructions(agent, instructions)
+    parts = options.parts_of(agent, attach)
     require_one_document(json=json, progress=progress)
     interrupted: SessionId | None = None
     if resume_on_crash:
-        found = OtherJournals(journals_of(journal)).find_interrupted(goal_key(agent, goal))
+        found = OtherJournals(options.journals_of(journal)).find_interrupted(goal_key(agent, goal))
         interrupted = None if found is None else found.id
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:

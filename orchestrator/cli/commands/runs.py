@@ -140,9 +140,7 @@ def _sum(pruned: Sequence[Pruned]) -> Pruned:
 
 
 def _audited(action: str) -> tuple[float, AuditEvent]:
-    """Return an audit event of this process, and its time; no other process writes the journal
-    now.
-    """
+    """Return an audit event of this process, and its time."""
     return time.time(), AuditEvent(
         actor=local_actor(os.getuid()), action=action, peer=f"pid {os.getpid()}"
     )

@@ -11,12 +11,7 @@ from rich.text import Text
 
 from orchestrator.agents import Transcript, unanswered_calls
 from orchestrator.backends import journals_at
-from orchestrator.cli.commands.worker import (
-    DatabaseOption,
-    QueueOption,
-    open_exchange_at,
-    require_database,
-)
+from orchestrator.cli.commands import worker
 from orchestrator.cli.terminal.console import Terminal
 from orchestrator.cli.terminal.style import format_seconds
 from orchestrator.delegation import printable
@@ -35,12 +30,12 @@ class LentCall:
     placed: CallPlaced
 
 
-def workers(*, journal: DatabaseOption = None, queue: QueueOption = "absurd") -> int:
+def workers(*, journal: worker.DatabaseOption = None, queue: worker.QueueOption = "absurd") -> int:
     """List the workers, their work, and the calls that wait for a worker.
 
     Exits with 0, and with 1 if a call waits at a place without a worker.
     """
-    address = require_database(journal)
+    address = worker.require_database(journal)
     seen = trio.run(_seen, address, queue)
     lent = _lent_calls(address)
     console = Terminal()
@@ -51,7 +46,7 @@ def workers(*, journal: DatabaseOption = None, queue: QueueOption = "absurd") ->
 
 
 async def _seen(address: str, queue: str) -> Sequence[WorkerSeen]:
-    async with open_exchange_at(address, queue) as exchange:
+    async with worker.open_exchange_at(address, queue) as exchange:
         return await exchange.presence.workers()
 
 

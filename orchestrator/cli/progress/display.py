@@ -49,13 +49,7 @@ class ProgressDisplay:
         run: SessionId | None = None,
         ask_approvals: bool = True,
     ) -> AsyncGenerator[None]:
-        """Show progress for the block, and open the control socket.
-
-        Args:
-            orchestrator: the orchestrator whose progress is shown.
-            run: the id of the run to show; by default the newest.
-            ask_approvals: ask the user approval questions; not if a chat reads stdin.
-        """
+        """Show progress for the block; ask no approvals if a chat reads stdin."""
         console, progress = self._console, self.progress
         is_shown = progress in {"live", "plain"} and not console.quiet
         shows_hint = is_attended() and not console.quiet and progress != "json"
@@ -173,13 +167,7 @@ async def _open_control_socket(orchestrator: Orchestrator) -> AsyncGenerator[Pat
 async def open_display(
     progress: Progress, console: Terminal, journal: str | None
 ) -> AsyncGenerator[ProgressDisplay]:
-    """Open the display of a command, and flush it at the end.
-
-    Args:
-        progress: the option.
-        console: shows the progress, except JSON.
-        journal: the journal as the user named it.
-    """
+    """Open the display of a command, and flush it at the end."""
     stream = sys.stderr if console.stderr else sys.stdout
     with ExitStack() as exit_stack:
         kind = choose_progress(progress, stream, os.environ)
@@ -187,10 +175,7 @@ async def open_display(
 
 
 async def _write_facts(orchestrator: Orchestrator, facts: FactQueue) -> NoReturn:
-    """Write facts as NDJSON on stdout, until cancelled.
-
-    A fact is written after it is durable, so a crash takes no line back.
-    """
+    """Write facts as NDJSON on stdout when they are durable, until cancelled."""
     while True:
         await facts.wait()
         _write_lines(facts, until=await orchestrator.wait_durable())

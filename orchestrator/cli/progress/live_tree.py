@@ -13,14 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.agents import raising_one_error
-from orchestrator.cli.terminal.approvals import (
-    UNATTENDED_DENIAL,
-    one_line_subject,
-    parse_answer,
-    pending_approvals,
-    question_lines,
-    question_text,
-)
+from orchestrator.cli.terminal import approvals
 from orchestrator.cli.terminal.keyboard import InputLine, KeyReader, raw_terminal
 from orchestrator.cli.terminal.style import is_ascii
 from orchestrator.cli.terminal.task_line import Canvas
@@ -41,14 +34,7 @@ ANSWER_HINT: Final = "y once · t in this task · s in this session · n no, and
 async def show_live(
     orchestrator: Orchestrator, console: Console, *, attended: bool, run: SessionId | None = None
 ) -> None:
-    """Show the tree of a run while it grows, until cancelled.
-
-    Args:
-        orchestrator: has the tree.
-        console: the terminal.
-        attended: a user is there, and answers questions.
-        run: the id of the run; by default the newest.
-    """
+    """Show the tree of a run, by default the newest, while it grows, until cancelled."""
     view = LiveView(orchestrator, console, attended=attended, run=run)
     with ExitStack() as stack, raising_one_error():
         keys = stack.enter_context(raw_terminal()) if attended else None
@@ -87,7 +73,7 @@ class LiveView:
         self._note = ""
         self._answered: set[str] = set()
         """The questions that were answered here."""
-        self._ignored_approvals = pending_approvals(orchestrator)
+        self._ignored_approvals = approvals.pending_approvals(orchestrator)
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -152,8 +138,8 @@ class LiveView:
                 )
         if first is None or not self._is_attended:
             return []
-        question = question_lines(
-            question_text(first),
+        question = approvals.question_lines(
+            approvals.question_text(first),
             width=self._console.width,
             most=max(2, self._console.height - RESERVED_LINES),
             hint=f"; all of it: orchestrator show {first.task}",
@@ -173,12 +159,12 @@ class LiveView:
         seen = 0
         while True:
             for question in self._open_questions():
-                await self._answer(question, *UNATTENDED_DENIAL)
+                await self._answer(question, *approvals.UNATTENDED_DENIAL)
             seen = await self._orchestrator.wait_changed(after=seen)
 
     async def _handle_input(self, text: str, question: ApprovalQuestion) -> None:
         self._line.text, self._note = "", ""
-        answer = parse_answer(text)
+        answer = approvals.parse_answer(text)
         if answer is not None:
             await self._answer(question, *answer)
         else:
@@ -199,7 +185,7 @@ class LiveView:
 
 
 def _question_summary(question: ApprovalQuestion) -> str:
-    return f"{question.path}  {question.tool}: {one_line_subject(question.subject)}"
+    return f"{question.path}  {question.tool}: {approvals.one_line_subject(question.subject)}"
 
 
 def shown_tree(orchestrator: Orchestrator, run: SessionId | None = None) -> Tree | None:

@@ -19,21 +19,15 @@ from orchestrator.cli.terminal.style import (
     format_tokens,
     is_ascii,
 )
-from orchestrator.delegation import Ending, SessionId, Status, TaskId, Tree, one_line, printable
-from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    CallPlaced,
-    Entry,
-    OversightFact,
-    QuietChanged,
-    StartsPaused,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
+from orchestrator.delegation import (
+    Ending,
+    SessionId,
+    Status,
+    TaskId,
+    Tree,
+    events,
+    one_line,
+    printable,
 )
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
@@ -65,22 +59,24 @@ class ProgressLog:
         self._tasks = 0
         self._failed: list[tuple[str, str]] = []
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[events.Entry]) -> None:
         """Write a line for each important fact."""
-        started = {entry.event.task for entry in entries if isinstance(entry.event, TaskStarted)}
+        started = {
+            entry.event.task for entry in entries if isinstance(entry.event, events.TaskStarted)
+        }
         for entry in entries:
             if self._began is None:
                 self._began = entry.at
             self._active_at = entry.at
             self._write_entry(entry, started)
 
-    def _write_entry(self, entry: Entry, started: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
+    def _write_entry(self, entry: events.Entry, started: set[TaskId]) -> None:  # noqa: C901 (a case a fact)
         event = entry.event
-        if isinstance(event, OversightFact):
+        if isinstance(event, events.OversightFact):
             self._write_oversight(entry, event)
             return
         match event:
-            case TaskRequested(request):
+            case events.TaskRequested(request):
                 self._tasks += 1
                 if self._tasks == DETAILED_TASKS + 1:
                     self._write_line(
@@ -92,41 +88,41 @@ class ProgressLog:
                 if request.id not in started:
                     about = request.label or request.goal
                     self._write_change(entry, request.id, Status.QUEUED, about)
-            case TaskStarted(task):
+            case events.TaskStarted(task):
                 self._write_change(entry, task, Status.RUNNING, "")
-            case QuietChanged(task, quiet):
+            case events.QuietChanged(task, quiet):
                 status = Status.QUIET if quiet else Status.RUNNING
                 self._write_change(entry, task, status, "")
-            case CallPlaced(task, _, place, execution="", wants=wants, turn=turn):
+            case events.CallPlaced(task, _, place, execution="", wants=wants, turn=turn):
                 what = "its turn" if turn else "a call"
                 about = f"{what} waits for a worker at {place!r}"
                 about += f" with version {wants}" if wants else ""
                 self._write_change(entry, task, Status.RUNNING, about)
-            case TaskSettled(task, outcome):
+            case events.TaskSettled(task, outcome):
                 self._write_settled(entry, task, outcome.ending, outcome.error)
-            case TurnStarted(session) | TurnResumed(session):
+            case events.TurnStarted(session) | events.TurnResumed(session):
                 self._session = session
                 self._write_change(entry, TaskId(session), Status.RUNNING, "")
-            case TurnEnded(session, _, outcome):
+            case events.TurnEnded(session, _, outcome):
                 task = TaskId(session)
                 self._write_change(entry, task, outcome.ending, outcome.error)
             case _:
                 pass  # the fact changes the status of no task
 
-    def _write_oversight(self, entry: Entry, event: OversightFact) -> None:
+    def _write_oversight(self, entry: events.Entry, event: events.OversightFact) -> None:
         match event:
-            case ApprovalAsked(task, id_, _, tool, subject):
+            case events.ApprovalAsked(task, id_, _, tool, subject):
                 about = f"{tool}: {subject} ({id_})"
                 self._write_change(entry, task, Status.WAITING, about, always=True)
-            case ApprovalAnswered(task, _, answer, reason):
+            case events.ApprovalAnswered(task, _, answer, reason):
                 about = f"{answer}{': ' * bool(reason)}{reason}"
                 self._write_change(entry, task, Status.RUNNING, about, always=True)
-            case StartsPaused():
+            case events.StartsPaused():
                 pass
             case _:
                 assert_never(event)
 
-    def _write_settled(self, entry: Entry, task: TaskId, ending: Ending, error: str) -> None:
+    def _write_settled(self, entry: events.Entry, task: TaskId, ending: Ending, error: str) -> None:
         is_logged = False
         if ending in FAILURES:
             path, _ = self._path_and_depth(entry.session, task)
@@ -138,7 +134,7 @@ class ProgressLog:
             self._write_line(entry.at, words, "dim")
 
     def _write_change(
-        self, entry: Entry, task: TaskId, status: str, about: str, *, always: bool = False
+        self, entry: events.Entry, task: TaskId, status: str, about: str, *, always: bool = False
     ) -> None:
         path, depth = self._path_and_depth(entry.session, task)
         if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:

@@ -49,12 +49,7 @@ from orchestrator.products.cluster.work.postgres.exchange import exchange_opener
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.mcp.server.tools import parse_modes
 from orchestrator.products.schedule import require_jobs
-from orchestrator.products.server.cluster.cluster_server import (
-    ClusterSettings,
-    open_cluster_server,
-    require_named,
-    secret_of_database,
-)
+from orchestrator.products.server.cluster import cluster_server
 from orchestrator.products.server.cluster.proxy import is_address, is_own_machine
 from orchestrator.products.server.console.sign_in import FILE as SIGNED_IN
 from orchestrator.products.server.keys.file import FILE as KEYS
@@ -86,14 +81,7 @@ SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
 def prepare_server(
     file: str, team: LoadedTeam, options: ServeOptions, retention: Retention
 ) -> "ServerProcess":
-    """Check the options of a server, make its keys, and return it ready to run.
-
-    Args:
-        file: defines the agents.
-        team: the agents, and their jobs.
-        options: the options of the command.
-        retention: the ended runs that are kept.
-    """
+    """Check the options of a server, make its keys, and return it ready to run."""
     listening = Listening(
         host=options.listen.host,
         port=options.listen.port,
@@ -187,8 +175,7 @@ class ServerProcess:
     token: StoredSecret | None
     settings: Settings
     secrets: Mapping[str, str] = attrs.field(repr=False)
-    """Secrets that are redacted from texts, and removed from the environment of commands, by name.
-    """
+    """Secrets, by name: redacted from texts, and not in the environment of commands."""
 
     async def work(self, stop: Stop) -> int:
         """Serve until a signal comes, and return the exit code."""
@@ -240,9 +227,9 @@ class ServerProcess:
 
     def _cluster(
         self, opener: JournalOpener, secret: str, sandbox: SandboxChoice
-    ) -> ClusterSettings:
+    ) -> cluster_server.ClusterSettings:
         environ = {**os.environ, **opener.secrets}
-        return ClusterSettings(
+        return cluster_server.ClusterSettings(
             secret=secret.encode(),
             open_orchestrator=opener.open,
             clock=time.time,
@@ -257,16 +244,12 @@ class ServerProcess:
         )
 
     async def _cluster_secret(self) -> str:
-        """Return the secret that servers of the same journals share, if any.
-
-        It is never a key, nor derived from one: clients have keys. A server of one journal has
-        none.
-        """
+        """Return the secret that servers of the same journals share; it is made of no key."""
         await trio.lowlevel.checkpoint()
         if isinstance(self.journals, OneJournal):
             return ""
         if self.database is not None:
-            return await secret_of_database(self.database)
+            return await cluster_server.secret_of_database(self.database)
         file = self.folder / "cluster_secret"
         return load_or_create_secret(file, lambda: random_secrets.token_hex(32)).value
 
@@ -276,11 +259,9 @@ class ServerProcess:
         opener: JournalOpener,
         settings: Settings,
         push: Mapping[str, Push],
-        cluster: ClusterSettings | None,
+        cluster: cluster_server.ClusterSettings | None,
     ) -> AsyncGenerator[tuple[Server, Drainable]]:
-        """Serve one journal, or the journals of a folder; yield the server, and the part that
-        signals drain.
-        """
+        """Serve one journal, or a folder; yield the server, and the part that signals drain."""
         journals, agents = self.journals, self.team.agents
         if isinstance(journals, OneJournal):
             async with (
@@ -291,7 +272,7 @@ class ServerProcess:
                 yield server, orchestrator
             return
         assert cluster is not None, "it is for all but one journal"
-        async with open_cluster_server(
+        async with cluster_server.open_cluster_server(
             journals, agents, settings, self.listening, push=push, cluster=cluster
         ) as served:
             yield served.server, served
@@ -373,7 +354,7 @@ def _require_for_database(
             raise CommandError("--shards is for servers of one database: --journal postgresql://…")
         return
     named = listening.host if address is None else urlsplit(address).hostname
-    require_named(named or "")
+    cluster_server.require_named(named or "")
     if not os.environ.get("ORCHESTRATOR_API_KEY", "").strip():
         raise CommandError(
             "the journal is a database, which other servers have, too: set ORCHESTRATOR_API_KEY"

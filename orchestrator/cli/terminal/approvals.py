@@ -81,14 +81,7 @@ def question_text(question: ApprovalQuestion) -> str:
 
 
 def question_lines(question: str, *, width: int, most: int, hint: str = "") -> list[Text]:
-    """Wrap a question, and count the lines that do not fit between its beginning and its end.
-
-    Args:
-        question: its text.
-        width: the width of the terminal.
-        most: the number of lines that fit.
-        hint: the place of the whole question.
-    """
+    """Wrap a question to `most` lines, and count the lines left out of its middle."""
     lines = wrapped((Text(line) for line in question.splitlines()), width)
     if len(lines) > most:
         left = len(lines) - most + 1
@@ -147,13 +140,7 @@ def pending_approvals(orchestrator: Orchestrator) -> set[ApprovalId]:
 async def answer_in_terminal(
     orchestrator: Orchestrator, console: Terminal, ignored: Collection[ApprovalId]
 ) -> NoReturn:
-    """Ask the user each question as it comes, until cancelled.
-
-    Args:
-        orchestrator: whose questions.
-        console: the terminal.
-        ignored: questions that are not asked here.
-    """
+    """Ask the user each question except `ignored` ones as it comes, until cancelled."""
     if console.quiet:
         console = Terminal(stderr=True)  # the user must see the question
     lines = StdinLines()

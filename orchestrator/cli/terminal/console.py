@@ -18,10 +18,7 @@ from orchestrator.ports.files import JOURNAL_VARIABLE
 
 
 class Terminal(Console):
-    """A console that lets the command end quietly when its reader has left.
-
-    A printed line contains no control characters except its styles.
-    """
+    """A console that lets the command end quietly when its reader has left."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

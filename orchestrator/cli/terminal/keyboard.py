@@ -139,13 +139,7 @@ class RawTerminal:
     async def stop_with_ctrl_z(
         self, stops: AsyncIterator[int], hide: Callable[[], None], restore: Callable[[], None]
     ) -> NoReturn:
-        """Let Ctrl-Z stop the process with the terminal restored, until cancelled.
-
-        Args:
-            stops: one item for each Ctrl-Z.
-            hide: removes the frame.
-            restore: draws it again.
-        """
+        """Let Ctrl-Z stop the process with the terminal restored, until cancelled."""
         async for _ in stops:
             hide()
             self.restore()

@@ -69,13 +69,7 @@ def is_ascii(console: Console) -> bool:
 
 
 def choose_progress(progress: Progress, stream: IO[str], environ: Mapping[str, str]) -> Progress:
-    """Return the kind of progress, if the user asked for `auto`.
-
-    Args:
-        progress: the option.
-        stream: shows the progress.
-        environ: has TERM and CI.
-    """
+    """Return the kind of progress, if the user asked for `auto`."""
     if progress != "auto":
         return progress
     # Not `console.is_terminal`: colours forced on a pipe do not make it a live terminal.

@@ -9,41 +9,7 @@ from rich.text import Text
 
 from orchestrator.agents import AssistantMessage, ToolCall
 from orchestrator.cli.terminal.style import format_seconds, format_tokens
-from orchestrator.delegation import printable
-from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    CallPlaced,
-    CancelRequested,
-    DoorFact,
-    Entry,
-    Event,
-    GivenSettings,
-    JobFact,
-    JournalOpened,
-    MessageReceived,
-    ModelAnswered,
-    ModelCalled,
-    ModelFailed,
-    ModelFailure,
-    NetworkRequested,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessStarted,
-    ProcessUnreachable,
-    QuietChanged,
-    StartsPaused,
-    Steered,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
-    WorkspaceOpened,
-)
+from orchestrator.delegation import events, printable
 
 INDENT: Final = " " * 9
 LONG_JSON: Final = 60
@@ -52,7 +18,7 @@ MOST_LINES: Final = 1_000
 """The number of lines of one text that are shown; the journal has the rest."""
 
 
-def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
+def transcript_lines(entries: Iterable[events.Entry]) -> list[Text]:
     """Return the entries of a task as lines, each with its time."""
     lines: list[Text] = []
     began: float | None = None
@@ -65,14 +31,14 @@ def transcript_lines(entries: Iterable[Entry]) -> list[Text]:
     return lines
 
 
-def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
-    if isinstance(event, TurnResumed):
+def _event_lines(event: events.Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
+    if isinstance(event, events.TurnResumed):
         yield Text("goes on", "dim")
         return
-    if isinstance(event, JournalOpened | DoorFact | JobFact):
+    if isinstance(event, events.JournalOpened | events.DoorFact | events.JobFact):
         return
     match event:
-        case TaskRequested(request, mode, reason):
+        case events.TaskRequested(request, mode, reason):
             yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
             for said in request.handed or ():
                 who = "the user" if said.role == "user" else "the agent before"
@@ -80,63 +46,63 @@ def _event_lines(event: Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR091
             yield from _body(request.goal, "bold")
             if request.context:
                 yield from _body(request.context, "")
-        case MessageReceived(_, text):
+        case events.MessageReceived(_, text):
             yield Text("the user", "bold blue")
             yield from _body(text, "")
-        case TaskStarted() | TurnStarted():
+        case events.TaskStarted() | events.TurnStarted():
             yield Text("begins", "dim")
-        case ModelAnswered(_, message, _, left_out):
+        case events.ModelAnswered(_, message, _, left_out):
             if left_out:
                 note = f"has not read {left_out} characters, to fit its window"
                 yield Text(note, "yellow")
             yield from _settings(event.settings)
             yield from _answer(message)
-        case ModelFailed():
+        case events.ModelFailed():
             yield from _failed_call(event)
-        case ToolAnswered(_, message):
+        case events.ToolAnswered(_, message):
             yield Text("answer" if not message.failed else "error", "magenta")
             yield from _body(message.text, "red" if message.failed else "dim")
             for part in message.parts:
                 yield from _body(f"with {part.label}", "dim")
-        case Steered(_, _, text, by):
+        case events.Steered(_, _, text, by):
             yield Text(f"message from {by}", "bold blue")
             yield from _body(text, "")
-        case SteeringSeen():
+        case events.SteeringSeen():
             yield Text("has read the message", "dim")
-        case ApprovalAsked(_, id_, _, tool, subject):
+        case events.ApprovalAsked(_, id_, _, tool, subject):
             yield Text(f"! asks for approval {id_}", "bold yellow")
             yield from _body(f"{tool}: {subject}", "yellow")
-        case ApprovalAnswered(_, _, answer, reason, by):
+        case events.ApprovalAnswered(_, _, answer, reason, by):
             why = f": {reason}" if reason else ""
             yield from _body(f"{by or 'the user'} says {answer}{why}", "yellow")
-        case ProcessStarted(_, _, command):
+        case events.ProcessStarted(_, _, command):
             yield from _body(f"begins in the background: {command}", "cyan")
-        case ProcessUnreachable(_, id_, host):
+        case events.ProcessUnreachable(_, id_, host):
             yield from _body(
                 f"whether {id_} still runs is not known: {host} took over, and cannot see it",
                 "bold yellow",
             )
-        case WorkspaceOpened(_, host, path):
+        case events.WorkspaceOpened(_, host, path):
             yield from _body(f"works on {host} in {path}", "dim")
-        case ProcessEnded(_, _, how, output):
+        case events.ProcessEnded(_, _, how, output):
             yield Text(f"a command in the background {how}", "cyan")
             yield from _body(output, "dim")
-        case NetworkRequested():
+        case events.NetworkRequested():
             yield from _network_request(event)
-        case CallPlaced():
+        case events.CallPlaced():
             yield from _body(placed_text(event), "cyan")
-        case CancelRequested():
+        case events.CancelRequested():
             yield Text("is asked to end", "yellow")
-        case StartsPaused(_, paused):
+        case events.StartsPaused(_, paused):
             again = "starts no new tasks until it is unpaused" if paused else "is unpaused"
             yield Text(again, "yellow")
-        case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
+        case events.TaskSettled(_, outcome) | events.TurnEnded(_, _, outcome):
             style = "bold green" if outcome.succeeded else "bold red"
             yield Text(outcome.ending, style)
             yield from _body(outcome.error, "red")
             yield from _body(outcome.traceback, "dim")
             yield from _body(outcome.output, "green")
-        case QuietChanged() | ModelCalled() | ProcessMatched():
+        case events.QuietChanged() | events.ModelCalled() | events.ProcessMatched():
             pass
         case _:
             assert_never(event)
@@ -151,20 +117,20 @@ def _answer(message: AssistantMessage) -> Iterator[Text]:
         yield from _body(_call_text(call), "magenta")
 
 
-def _settings(given: GivenSettings) -> Iterator[Text]:
+def _settings(given: events.GivenSettings) -> Iterator[Text]:
     if given is not msgspec.UNSET:
         text = ", ".join(f"{name}={value!r}" for name, value in given.items())
         yield from _body(f"asked with {text}", "dim")
 
 
-def _failed_call(event: ModelFailed) -> Iterator[Text]:
+def _failed_call(event: events.ModelFailed) -> Iterator[Text]:
     yield from _settings(event.settings)
     tokens = format_tokens(event.usage)
-    if event.reason is ModelFailure.SUMMARY:
+    if event.reason is events.ModelFailure.SUMMARY:
         yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
-    elif event.reason is ModelFailure.QUESTION:
+    elif event.reason is events.ModelFailure.QUESTION:
         yield Text(f"its parent was asked, {tokens} tokens", "dim")
-    elif event.reason is ModelFailure.BROKEN_OFF:
+    elif event.reason is events.ModelFailure.BROKEN_OFF:
         yield Text(f"the model is broken off, {tokens} tokens", "yellow")
     else:
         yield Text(f"the model failed, {tokens} tokens", "red")
@@ -174,7 +140,7 @@ def _failed_call(event: ModelFailed) -> Iterator[Text]:
         yield Text("… it had said no more", "dim")
 
 
-def _network_request(event: NetworkRequested) -> Iterator[Text]:
+def _network_request(event: events.NetworkRequested) -> Iterator[Text]:
     if not event.allowed:
         yield from _body(f"a command was refused {event.target}", "yellow")
         return
@@ -182,7 +148,7 @@ def _network_request(event: NetworkRequested) -> Iterator[Text]:
     yield from _body(f"a command reached {event.target}: {size}", "dim cyan")
 
 
-def placed_text(event: CallPlaced) -> str:
+def placed_text(event: events.CallPlaced) -> str:
     """Return the place where a lent call or turn runs or waits."""
     what = "its turn" if event.turn else "a call"
     if event.place.startswith("mcp:"):

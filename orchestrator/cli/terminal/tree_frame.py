@@ -115,9 +115,7 @@ def render_frame(
 
 
 def _first_shown(rows: Sequence[CollapsedRow], space: int, selected: str | None, first: int) -> int:
-    """Return the first visible row: the first of the last frame, if the selected row stays
-    visible.
-    """
+    """Return the first visible row, as in the last frame if the selection stays visible."""
     at = next((n for n, row in enumerate(rows) if row.key == selected), 0)
     first = min(first, max(0, len(rows) - space))
     return min(max(first, at - space + 1), at) if selected else 0

@@ -17,12 +17,7 @@ from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.cli.watch.keys import TRANSCRIPT_KEYS, TREE_KEYS, help_lines, keys_line
 from orchestrator.delegation import Status, TaskId, Tree, one_line
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
-from orchestrator.delegation.tree.collapse import (
-    SHOWN_PER_GROUP,
-    CollapsedRow,
-    CollapseState,
-    RowKind,
-)
+from orchestrator.delegation.tree import collapse
 from orchestrator.delegation.tree.tally import FAILURES
 from orchestrator.ports.control import AnswerApproval, Cancel, Pause, Steer
 
@@ -68,9 +63,9 @@ class WatchState:
         self._wrapped: tuple[int, list[Text]] = (0, [])
         """The width that the transcript is wrapped to, and its lines."""
         self._selected: str | None = None
-        self._collapse_state = CollapseState()
+        self._collapse_state = collapse.CollapseState()
         self._first = 0
-        self._rows: Sequence[CollapsedRow] = ()
+        self._rows: Sequence[collapse.CollapsedRow] = ()
         self._selected_index = 0
         """The index of the row that was selected last."""
         self._visible_rows = 10
@@ -210,10 +205,10 @@ class WatchState:
         if self.shown_task is not None:
             return self.shown_task
         row = self._row
-        return row.task if row is not None and row.kind is RowKind.TASK else None
+        return row.task if row is not None and row.kind is collapse.RowKind.TASK else None
 
     @property
-    def _row(self) -> CollapsedRow | None:
+    def _row(self) -> collapse.CollapsedRow | None:
         return self._rows[self._index] if self._rows else None
 
     @property
@@ -348,9 +343,9 @@ class WatchState:
         row = self._row
         if row is None:
             return
-        if row.kind is RowKind.MORE:
+        if row.kind is collapse.RowKind.MORE:
             whole = row.key.removesuffix("/…")
-            shown = MORE_FACTOR * self._collapse_state.shown.get(whole, SHOWN_PER_GROUP)
+            shown = MORE_FACTOR * self._collapse_state.shown.get(whole, collapse.SHOWN_PER_GROUP)
             # A group may have thousands of members; the agents below a task are few.
             state = self._collapse_state
             self._collapse_state = state.show(whole, shown) if "/" in whole else state.expand(whole)
@@ -399,7 +394,7 @@ class WatchState:
             branch = tree.subtree(parent)
             group = branch.groups[tree[child].agent]
             state = state.expand(parent)
-            shown = SHOWN_PER_GROUP
+            shown = collapse.SHOWN_PER_GROUP
             while child not in {member.task for member in group.most_important(shown)}:
                 shown *= 2
             state = state.show(group.key, max(shown, state.shown.get(group.key, 0)))

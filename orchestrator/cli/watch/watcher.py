@@ -46,12 +46,7 @@ POLL_SECONDS: Final = 1
 
 
 async def watch_run(journals: Journals, run: str | None) -> int:
-    """Watch a run until the user leaves, and return the exit code.
-
-    Args:
-        journals: the journals to search.
-        run: the start of the run's id; None is the newest run.
-    """
+    """Watch a run, by default the newest, until the user leaves; return the exit code."""
     if not (os.isatty(0) and os.isatty(1)):
         raise CommandError(
             "watch needs a terminal; elsewhere: orchestrator tree RUN, or"

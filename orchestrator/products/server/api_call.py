@@ -125,11 +125,7 @@ class ApiCall:
         return (RequestState(key_name=self._key_name),)
 
     def request_state(self, *, opening: str = "") -> RequestState:
-        """Return the state of the session that the request opens.
-
-        Args:
-            opening: the characters that the answer may begin with, if that is JSON.
-        """
+        """Return the state of the opened session; `opening` may begin its answer in JSON."""
         return RequestState(
             key_name=self._key_name, fingerprint=self.ids.fingerprint, opening=opening
         )
@@ -141,11 +137,7 @@ class ApiCall:
     def begin_run(
         self, session: SessionRecord | None = None, *, runs: int = 1
     ) -> AbstractContextManager[None]:
-        """Charge the runs that begin in the block to the key of the request, or refuse them.
-
-        The block must not have a checkpoint. `session` is a conversation that goes on; None begins
-        new runs.
-        """
+        """Charge the runs that begin in the block, without a checkpoint, to the key, or refuse."""
         self._require_home()
         read = self.journal.read
         return self.server.quotas.begin_run(self.key, read, session, runs)
@@ -177,26 +169,17 @@ class ApiCall:
         await search_request_ahead(self.journal.read.redactor, request)
 
     async def take_texts(self, texts: Iterable[str]) -> None:
-        """Search texts for secrets beside the event loop; refuse texts that are too long.
-
-        So no other client waits for that search when the texts are posted.
-        """
+        """Search texts for secrets beside the event loop; refuse texts that are too long."""
         taken = list(texts)
         self.server.require_short(taken)
         await search_ahead(self.journal.read.redactor, taken)
 
     def record(self, target: str) -> None:
-        """Record in the audit that the request is carried out; `target` is the id of its subject.
-
-        Call it before the first fact is posted, or after it without a checkpoint, so that both are
-        in one commit.
-        """
+        """Record that the request is carried out on `target`, in the commit of its first fact."""
         self._audit.accept(target)
 
     def event_of_pruning(self) -> AuditEvent:
-        """Return the audit event that a journal records with the sessions that the request
-        deletes.
-        """
+        """Return the audit event of a journal that deletes sessions for the request."""
         return self._audit.event_of_pruning()
 
     @property

@@ -88,9 +88,7 @@ CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
     *login.OPERATIONS,
     *console_events.OPERATIONS,
 )
-"""The routes of the console's own page. They promise nothing to other clients, so the document
-leaves them out.
-"""
+"""The routes of the console's own page, which are no API: the document leaves them out."""
 ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, *mcp_route.OPERATIONS)
 """All routes. MCP is its own protocol, and not in the document."""
 _PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
@@ -154,10 +152,7 @@ async def _internal_error(request: Request, exc: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods of a path, over all its routes.
-
-    If a route has exactly this path, routes with parameters do not count.
-    """
+    """Return the methods of a path; routes with exactly this path win over parameters."""
     path = request.url.path
     routes = [
         route

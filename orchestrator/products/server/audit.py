@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from orchestrator.ports.journals import (
-    ACCEPTED,
-    UNKNOWN,
-    AuditEvent,
-    AuditWriter,
-    RefusalCounter,
-    key_actor,
-    local_actor,
-)
+from orchestrator.ports import journals
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -35,19 +27,17 @@ ADMISSION: Final = "request"
 class HttpAudit:
     """Records the requests of one server."""
 
-    def __init__(self, writer: AuditWriter, *, records_reads: bool = False) -> None:
-        """Record in the journal of `writer`, and requests that change nothing only if
-        `records_reads`.
-        """
+    def __init__(self, writer: journals.AuditWriter, *, records_reads: bool = False) -> None:
+        """Record in the journal of `writer`; reads only if `records_reads`."""
         self.writer = writer
         self.records_reads = records_reads
-        self.refusals = RefusalCounter(writer)
+        self.refusals = journals.RefusalCounter(writer)
 
     @contextmanager
     def lifetime(self, address: str) -> Generator[None]:
         """Record the start and the stop of the server, and the remaining counts."""
-        process = AuditEvent(
-            actor=local_actor(os.getuid()),
+        process = journals.AuditEvent(
+            actor=journals.local_actor(os.getuid()),
             action="server.start",
             target=address,
             peer=f"pid {os.getpid()}",
@@ -71,8 +61,8 @@ class HttpAudit:
         access: Access | None = scope["state"].get("access")
         key = None if access is None else access.key
         self.refusals.count(
-            AuditEvent(
-                actor=UNKNOWN if key is None else key_actor(key.name),
+            journals.AuditEvent(
+                actor=journals.UNKNOWN if key is None else journals.key_actor(key.name),
                 owner="" if key is None else key.owner,
                 action=ADMISSION,
                 outcome=str(status),
@@ -81,9 +71,9 @@ class HttpAudit:
         )
 
 
-def key_change(action: str, name: str) -> AuditEvent:
+def key_change(action: str, name: str) -> journals.AuditEvent:
     """Return the audit event for a key that was made, changed or revoked on this machine."""
-    return AuditEvent(actor=local_actor(os.getuid()), action=action, target=name)
+    return journals.AuditEvent(actor=journals.local_actor(os.getuid()), action=action, target=name)
 
 
 class RequestAudit:
@@ -110,10 +100,7 @@ class RequestAudit:
         self._audit = audit
 
     def accept(self, target: str) -> None:
-        """Record that the request is carried out, in the commit of the facts just posted.
-
-        Call it without a checkpoint after the first fact, or before it.
-        """
+        """Record that the request is carried out, without a checkpoint beside its first fact."""
         assert self._audit is not None, "only a journal carries out a request"
         self.is_recorded = True
         self._audit.writer.audit(self._event(target))
@@ -130,11 +117,8 @@ class RequestAudit:
         elif self._audit.records_reads:
             self._audit.writer.audit(self._event(target, outcome=str(status)))
 
-    def event_of_pruning(self) -> AuditEvent:
-        """Return the event that the journal records with the sessions that the request deletes.
-
-        The answer is not recorded, then.
-        """
+    def event_of_pruning(self) -> journals.AuditEvent:
+        """Return the event of a journal that deletes sessions; the answer is not recorded, then."""
         self.is_recorded = True
         return self._event("")
 
@@ -143,10 +127,10 @@ class RequestAudit:
         assert self._audit is not None, "nothing was recorded"
         await self._audit.writer.wait_audited()
 
-    def _event(self, target: str, *, outcome: str = ACCEPTED) -> AuditEvent:
+    def _event(self, target: str, *, outcome: str = journals.ACCEPTED) -> journals.AuditEvent:
         key = self._key
-        return AuditEvent(
-            actor=UNKNOWN if key is None else key_actor(key.name),
+        return journals.AuditEvent(
+            actor=journals.UNKNOWN if key is None else journals.key_actor(key.name),
             owner="" if key is None else key.owner,
             action=self._action,
             target=target,

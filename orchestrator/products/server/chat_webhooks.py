@@ -68,10 +68,7 @@ async def _body(receive: Receive) -> bytes | None:
 async def open_chat_webhooks(
     webhooks: Mapping[str, Webhook], listening: Listening, redactor: Redactor
 ) -> AsyncGenerator[str]:
-    """Answer the calls of platforms as long as the block lasts, and yield our address.
-
-    `webhooks` has the handlers by path.
-    """
+    """Answer calls of platforms, by path, as long as the block lasts; yield our address."""
     require_usable(listening)
     listener = bind(listening)
     shutdown = trio.Event()

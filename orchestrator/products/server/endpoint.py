@@ -21,13 +21,7 @@ from orchestrator.products.server.json_rpc import RpcMessage, error_response, re
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.operation import Operation
-from orchestrator.products.server.transport.errors import (
-    CLIENT_CLOSED_REQUEST,
-    HttpError,
-    journal_moved,
-    key_ended,
-    to_http_error,
-)
+from orchestrator.products.server.transport import errors
 from orchestrator.products.server.transport.local_peer import require_person
 from orchestrator.products.server.transport.request_body import read_body
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
@@ -97,10 +91,10 @@ class Endpoint:
                 is_answered = True
             if status is None and not is_answered:
                 # The journal has ended under the request.
-                await journal_moved().response()(scope, receive, send_counted)
+                await errors.journal_moved().response()(scope, receive, send_counted)
         except trio.Cancelled:
             if status is None:
-                count(CLIENT_CLOSED_REQUEST)
+                count(errors.CLIENT_CLOSED_REQUEST)
             raise
         finally:
             if status is None:
@@ -126,14 +120,14 @@ async def _handle(
             await require_person(request.scope)
         return await _handle_at_home(call, tracked)
     except ClientDisconnect:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(status_code=errors.CLIENT_CLOSED_REQUEST)
     except trio.TooSlowError:
-        return journal_moved().response()
-    except HttpError as exc:
+        return errors.journal_moved().response()
+    except errors.HttpError as exc:
         return _refusal(call, exc)
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
         is_stopping = server.is_stopping if call is None else call.is_stopping
-        return _refusal(call, to_http_error(exc, is_stopping=is_stopping))
+        return _refusal(call, errors.to_http_error(exc, is_stopping=is_stopping))
 
 
 async def _read_message(call: ApiCall) -> None:
@@ -146,7 +140,7 @@ async def _read_message(call: ApiCall) -> None:
         await _require_scope(call.server, call.key, message.scope)
 
 
-def _refusal(call: ApiCall | None, error: HttpError) -> Response:
+def _refusal(call: ApiCall | None, error: errors.HttpError) -> Response:
     """Return the response for an error, in the protocol of its request."""
     if call is None or call.message is None:
         return error.response()
@@ -154,10 +148,7 @@ def _refusal(call: ApiCall | None, error: HttpError) -> Response:
 
 
 async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
-    """Handle a request in its journal.
-
-    If the journal moves before the request has an effect, handle it at the next holder.
-    """
+    """Handle a request in its journal, or at the next holder if the journal moves before."""
     while True:
         home = await call.server.home_of(call)
         if isinstance(home, Response):
@@ -172,7 +163,7 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
             if home is None or not home.is_moving or call.server.placement is None:
                 raise
             if call.is_forwarded:
-                return journal_moved(MOVED).response()
+                return errors.journal_moved(MOVED).response()
         else:
             if call.answer_headers:
                 response.headers.update(call.answer_headers)
@@ -192,7 +183,7 @@ async def _withheld(answer: Response) -> Response:
     await trio.lowlevel.checkpoint()
     if isinstance(answer, OpenAnswer):
         await answer.aclose()
-    return key_ended().response()
+    return errors.key_ended().response()
 
 
 async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
@@ -207,7 +198,7 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
             "commands of agents can read its token here; add a key for people with"
             f" `orchestrator keys add NAME --scope {scope}`"
         )
-    raise HttpError(
+    raise errors.HttpError(
         403,
         f"the key {key.name!r} does not have the scope {scope.value!r}: {hint}",
         type="permission_error",

@@ -77,11 +77,7 @@ class RpcMessage(msgspec.Struct):
 
 
 async def read_message(raw: bytes) -> RpcMessage:
-    """Return the message in a body; the handler refuses a message without a method.
-
-    Raises:
-        HttpError: the body is not a message, or has too many values.
-    """
+    """Return the message in a body; the handler refuses a message without a method."""
     await trio.lowlevel.checkpoint()
     try:
         found = await decoded(raw, object)

@@ -40,13 +40,9 @@ from orchestrator.products.server.api.lookup import (
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.json_rpc import error_response
 from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.transport import sse
 from orchestrator.products.server.transport.errors import HttpError, key_ended, server_stopping
 from orchestrator.products.server.transport.session_headers import context_of
-from orchestrator.products.server.transport.sse import (
-    LAST_EVENTS_SECONDS,
-    SERVER_ENDED_RUN,
-    cancelled_on_disconnect,
-)
 
 ID_BYTES: Final = 16
 """The number of random bytes in the id of a run that clients keep as a task."""
@@ -181,7 +177,7 @@ class _SdkResponse(Response):
             # Owns the tasks that the SDK runs for this request.
             async with (
                 trio.open_nursery() as nursery,
-                cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
+                sse.cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
             ):
                 sdk_scope = trio.CancelScope()
                 shutdown: trio.Event = state["shutdown"]
@@ -189,7 +185,7 @@ class _SdkResponse(Response):
                 with sdk_scope, access.cancels(sdk_scope):
                     await self._let_sdk_answer(scope, receive, send_noted)
                 if not has_begun:
-                    error = server_stopping(SERVER_ENDED_RUN)
+                    error = server_stopping(sse.SERVER_ENDED_RUN)
                     if not access.is_valid():
                         error = key_ended()
                     message = self._call.message
@@ -216,7 +212,7 @@ async def _cancel_at_shutdown(shutdown: trio.Event, scope: trio.CancelScope) -> 
     """Cancel a scope soon after the server has begun to shut down."""
     await shutdown.wait()
     # Runs that were just cancelled still send their outcome.
-    await trio.sleep(LAST_EVENTS_SECONDS)
+    await trio.sleep(sse.LAST_EVENTS_SECONDS)
     scope.cancel(reason="the server is shutting down")
 
 

@@ -9,19 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from orchestrator.agents import Usage
-from orchestrator.delegation import Encoded, SessionId
-from orchestrator.delegation.events import (
-    Entry,
-    ModelAnswered,
-    ModelFailed,
-    SessionClosed,
-    SessionOpened,
-    TaskSettled,
-    TaskStarted,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
-)
+from orchestrator.delegation import Encoded, SessionId, events
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.sessions import Orchestrator, is_over
 from orchestrator.products.server.operation import Operation
@@ -32,8 +20,14 @@ SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """The buckets of request times: an agent may take minutes."""
 
 COUNTED: Final = (
-    *(SessionOpened, SessionClosed, TurnStarted, TurnResumed, TurnEnded),
-    *(TaskStarted, TaskSettled, ModelAnswered, ModelFailed),
+    *(
+        events.SessionOpened,
+        events.SessionClosed,
+        events.TurnStarted,
+        events.TurnResumed,
+        events.TurnEnded,
+    ),
+    *(events.TaskStarted, events.TaskSettled, events.ModelAnswered, events.ModelFailed),
 )
 """The facts that change a metric."""
 
@@ -176,35 +170,36 @@ class _JournalFacts:
             for session in self.records.sessions.values()
             if session.kind is not SessionKind.PROGRAM and not is_over(session)
         }
-        """The runs that are not over. A conversation is one only during its turns, because few are
-        closed."""
+        """The runs that are not over; a conversation counts only during its turns."""
 
-    def count(self, entry: Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
+    def count(self, entry: events.Entry, encoded: Encoded) -> None:  # noqa: C901, PLR0912 (a case a fact)
         del encoded
         match entry.event:
-            case SessionOpened(session=session, kind=kind) if kind is not SessionKind.PROGRAM:
+            case events.SessionOpened(session=session, kind=kind) if (
+                kind is not SessionKind.PROGRAM
+            ):
                 self._metrics.started.labels(kind).inc()
                 if kind.is_run and kind is not SessionKind.CONVERSATION:
                     self.under_way.add(session)
-            case TurnStarted(session=session) | TurnResumed(session=session):
+            case events.TurnStarted(session=session) | events.TurnResumed(session=session):
                 if self.records.sessions[session].kind is not SessionKind.PROGRAM:
                     self.under_way.add(session)
-            case TurnEnded(session=session, outcome=outcome):
+            case events.TurnEnded(session=session, outcome=outcome):
                 self._end(session, outcome.ending)
-            case SessionClosed(session=session):
+            case events.SessionClosed(session=session):
                 record = self.records.sessions[session]
                 if record.kind is SessionKind.CONVERSATION:
                     self._metrics.ended.labels(record.kind, "closed").inc()
                 # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
-            case TaskStarted():
+            case events.TaskStarted():
                 self._metrics.tasks_started.inc()
-            case TaskSettled(outcome=outcome):
+            case events.TaskSettled(outcome=outcome):
                 self._metrics.tasks_ended.labels(outcome.ending).inc()
-            case ModelAnswered(message=message, copied=False):
+            case events.ModelAnswered(message=message, copied=False):
                 self._count_usage(message.usage)
-            case ModelFailed(usage=usage):
+            case events.ModelFailed(usage=usage):
                 self._count_usage(usage)
             case _:
                 pass  # the fact is not counted

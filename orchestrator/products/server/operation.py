@@ -54,8 +54,7 @@ class Operation:
     query: type | None = None
     """The type of its query: an attrs class whose fields all have defaults."""
     errors: tuple[int, ...] = ()
-    """The statuses of its own errors; `openapi.py` adds the statuses that its other fields imply.
-    """
+    """The statuses of its own errors; `openapi.py` adds those that its other fields imply."""
     takes_idempotency_key: bool = False
     takes_last_event_id: bool = False
     is_public: bool = False

@@ -24,8 +24,7 @@ from orchestrator.products.server.api.bodies import run_of
 from orchestrator.products.server.console.rows import all_rows
 
 LARGE_FACTS: Final = 10_000
-"""A run with more facts is read elsewhere. It has some 2,500 tasks, which a thread folds in 50 ms.
-"""
+"""A run with more facts is read elsewhere: a thread folds this many in 50 ms."""
 PROCESSES: Final = 2
 
 
@@ -58,9 +57,7 @@ class PastRuns:
     """Asks other processes about runs that are not in memory."""
 
     def __init__(self, read: ReadApi, nursery: trio.Nursery) -> None:
-        """Ask about runs that `read` does not have in memory; `nursery` owns the waits for
-        processes.
-        """
+        """Ask about runs that `read` does not have in memory; `nursery` owns the waits."""
         self._read = read
         self._nursery = nursery
         self._answers: dict[Hashable, _SharedAnswer] = {}

@@ -71,11 +71,7 @@ class Quotas:
         self._buckets: dict[str, TokenBucket] = {}
 
     def take_request(self, key: Key) -> None:
-        """Count a request.
-
-        Raises:
-            HttpError: the key makes too many requests.
-        """
+        """Count a request, or refuse it if the key makes too many."""
         rate = key.limits.requests_per_second
         if rate is None:
             return
@@ -102,17 +98,7 @@ class Quotas:
     def begin_run(
         self, key: Key, read: ReadApi, session: SessionRecord | None = None, runs: int = 1
     ) -> Generator[None]:
-        """Charge the runs that begin in the block to the key. The block must not have a checkpoint.
-
-        Args:
-            key: begins the runs.
-            read: reads their journal.
-            session: the conversation that goes on; None begins new runs.
-            runs: the number of runs.
-
-        Raises:
-            HttpError: too many runs of the key are under way, or the day's budget is used up.
-        """
+        """Charge the runs that begin in the block, without a checkpoint, or raise at a limit."""
         if session is None or key.name not in _keys_at_work(session):
             self._require_place(key, runs)
         with use_grants(self._grants(key, read.records, session)):
@@ -177,13 +163,7 @@ class JobCharges:
 
     @contextmanager
     def charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
-        """Charge the run that begins in the block to the key of a job's session.
-
-        With `goes_on`, it is a turn of the session itself and not a new run.
-
-        Raises:
-            UnpaidError: the key is gone, or is at its limit.
-        """
+        """Charge the run in the block to the key of a job's session, or raise `UnpaidError`."""
         name = _newest_key(session)
         if name == DEFAULT:
             yield

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_KEY: Final = 255
 LONGEST_SORTED: Final = 1_000_000
-"""The most bytes of a body whose names are sorted. Longer bodies are compared as sent: sorting
-takes long.
-"""
+"""The most bytes of a body whose names are sorted; longer bodies are compared as sent."""
 
 
 class RequestIds:
@@ -54,14 +52,7 @@ class RequestIds:
         return "idempotency-key" in self._headers
 
     def from_key(self, prefix: str) -> str | None:
-        """Return the id that the Idempotency-Key stands for; None without a key.
-
-        A repeated request finds the session of the first one, even after a restart. Each owner has
-        its own keys.
-
-        Raises:
-            HttpError: the key is empty, or too long.
-        """
+        """Return the id that the owner's Idempotency-Key stands for; None without a key."""
         return self._from_key(prefix)
 
     def _from_key(self, prefix: str, number: int = 0, attempt: int = 0) -> str | None:
@@ -85,10 +76,7 @@ class RequestIds:
         return f"{prefix}{hashlib.sha256(scoped.encode()).hexdigest()[:16]}"
 
     def new_session(self, home: str, attempt: int = 0) -> SessionId | None:
-        """Return the id of the session that the request opens; None allows any id.
-
-        `attempt` counts the sessions of the same key that came to nothing.
-        """
+        """Return the id to open; None allows any. `attempt` counts sessions that failed before."""
         if (id_ := self.session_from_key(attempt) or self._drawn) is not None:
             return id_
         return None if self.companion is None else self.further_session(home)
@@ -136,10 +124,7 @@ class RequestIds:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the body, which shows whether a key was sent before with the same body.
-
-        The order of names and the white space between them do not matter.
-        """
+        """A digest of the body, the same for any order of names and any white space."""
         raw = self._raw
         if self.has_key and len(raw) <= LONGEST_SORTED:
             with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,4 @@
-"""The subject of a request: the session, task or approval that its path, JSON-RPC message or
-Idempotency-Key names.
-"""
+"""The subject of a request: the session, task or approval that it names."""
 
 from enum import StrEnum
 from typing import Final

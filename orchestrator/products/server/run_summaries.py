@@ -32,10 +32,7 @@ class RunSummaries:
         return None if body is None else msgspec.json.decode(body, type=RunSummary)
 
     def keep(self, found: FoundSession, *, seq: int) -> None:
-        """Keep the summary of a run that was just read, if it is at rest and unchanged.
-
-        `seq` is the number of the last fact before it was read.
-        """
+        """Keep the summary of a run at rest, if no fact came after `seq`, when it was read."""
         run = found.session.id
         is_now = found.records is self._read.records or seq == self._read.last_seq
         if not (is_now and found.session.is_at_rest):

@@ -103,11 +103,7 @@ class HeldJournals:
 
     @property
     def first(self) -> ServedJournal:
-        """The journal that was taken first.
-
-        Raises:
-            HttpError: there is none now.
-        """
+        """The journal that was taken first; an error if there is none."""
         journal = self.first_or_none
         if journal is None:
             raise no_journal()

@@ -131,10 +131,7 @@ async def open_server_state(
     settings: Settings,
     push: Push | Mapping[str, Push] | None = None,
 ) -> AsyncGenerator[ServerState]:
-    """Open the state of a server, and go on with the unfinished sessions of an earlier one.
-
-    Work that outlives its connection lives as long as this block.
-    """
+    """Open the state of a server and of the work that outlives its connections."""
     state = new_state(
         agents,
         settings,
@@ -155,10 +152,7 @@ def new_state(
     redactor: Redactor,
     sandbox: SandboxChoice,
 ) -> ServerState:
-    """Return the state of a server that holds no journal yet.
-
-    `sandbox` finds the backend that confines commands.
-    """
+    """Return the state of a server that holds no journal yet."""
     journals = HeldJournals()
 
     def note_key(action: str, name: str) -> None:
@@ -196,10 +190,7 @@ async def serve_journal(
     *,
     name: str = ONLY,
 ) -> AsyncGenerator[ServedJournal]:
-    """Serve the sessions of a journal, and go on with the unfinished ones.
-
-    `push` sends the replies of `default` to a webhook, or the replies of each owner by its name.
-    """
+    """Serve the sessions of a journal, and go on with the unfinished ones."""
     read = orchestrator.read
     audit = HttpAudit(orchestrator.facts, records_reads=state.settings.audit_reads)
     settings = state.settings

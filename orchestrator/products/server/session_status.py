@@ -58,9 +58,7 @@ class FailureReason:
 
 
 def last_outcome_of(session: SessionRecord) -> Outcome | None:
-    """Return the outcome of the last turn of a session; for clients, an interrupted run has
-    failed.
-    """
+    """Return the outcome of the last turn; for clients, an interrupted run has failed."""
     return INTERRUPTED if session.awaits_resume else session.last_outcome
 
 
@@ -106,9 +104,7 @@ def failure_reason(outcome: Outcome) -> FailureReason | None:
 
 
 def cut_reason(session: SessionRecord) -> CutReason | None:
-    """Return the reason why the answer of a session's own model is cut off; None if it is
-    complete.
-    """
+    """Return why the answer of a session's own model is cut off; None if it is complete."""
     outcome = _model_failure(session)
     return None if outcome is None else _CUT.get(outcome.kind)
 
@@ -178,10 +174,7 @@ def messages_in(session: SessionRecord, answer: AssistantMessage) -> list[AgentM
 
 
 def agent_messages(session: SessionRecord) -> list[AgentMessage]:
-    """Return the messages of a session's agent, oldest first.
-
-    The last one of a successful session is its answer; earlier ones are commentary.
-    """
+    """Return the messages of a session's agent: commentary, and at last its answer."""
     # A resumed turn repeats the message that a shutdown interrupted.
     end = -1 if session.is_interrupted_in_answer else None
     every = [

@@ -105,8 +105,7 @@ class ServerState:
     quotas: Quotas
     sandbox: SandboxChoice
     home_of: "Callable[[ApiCall], Awaitable[ServedJournal | Response | None]]"
-    """Finds the journal of a request. Returns None if the server holds no journal, or the answer of
-    another server that writes the journal."""
+    """Finds the journal of a request, or the answer of the server that writes it."""
     listing: "SessionListing | None" = None
     """Lists the sessions of all journals; None if this server has the only journal."""
     peers: "Peers | None" = None

@@ -100,14 +100,7 @@ class Webhook:
 def webhooks_for(
     options: Sequence[str], environ: Mapping[str, str], folder: Path, *, is_insecure: bool = False
 ) -> list[Webhook]:
-    """Return the webhooks of the options, each `URL` or `OWNER=URL`, one for each owner.
-
-    Args:
-        options: the texts of the command line.
-        environ: may have the secret of `default`.
-        folder: has the other secrets.
-        is_insecure: whether replies may cross a network in the clear.
-    """
+    """Return the webhooks of the options, each `URL` or `OWNER=URL`, one for each owner."""
     found: dict[str, Webhook] = {}
     for option in options:
         owner, _, url = option.partition("=")
@@ -170,11 +163,7 @@ async def open_webhooks(
 async def open_webhook(
     url: str, secret: str, *, is_insecure: bool = False, clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[Push]:
-    """Send replies to a URL, as long as the block lasts.
-
-    The URL may contain a password, so no error quotes it. With `is_insecure`, replies may cross a
-    network in the clear.
-    """
+    """Send replies to a URL, which no error quotes, as long as the block lasts."""
     host = require_url(url, is_insecure=is_insecure)
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
         sender = _Sender(client, secret)
@@ -239,11 +228,7 @@ class _Sender:
         self._secret = secret
 
     async def send(self, url: str, host: str, event: WebhookEvent) -> None:
-        """Send an event. The URL may contain a password, so no error quotes it.
-
-        Raises:
-            WebhookError: the receiver did not confirm it.
-        """
+        """Send an event, or raise. The URL may contain a password, so no error quotes it."""
         body, now = msgspec.json.encode(event), event.created_at
         headers = {
             "content-type": "application/json",
@@ -297,10 +282,7 @@ def webhook_signature(secret: str, id_: str, now: int, body: bytes) -> str:
 
 
 def require_url(url: str, name: str = "--webhook", *, is_insecure: bool = False) -> str:
-    """Return the host of a URL, or raise if it cannot be called, or would be called in the clear.
-
-    An error calls the URL by `name`. With `is_insecure`, replies may cross a network in the clear.
-    """
+    """Return the host of a URL, or raise if it cannot be called, or would be in the clear."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -18,9 +18,7 @@ from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
 MOST_FACTS: Final = 10_000
-"""The most facts of a run that a server copies. That takes half a second, and all other requests
-wait.
-"""
+"""The most facts of a run that a server copies: other requests wait for half a second."""
 
 
 @operation(

@@ -67,11 +67,7 @@ async def read_run(call: ApiCall, session: str) -> FoundSession:
 
 
 async def find_run(call: ApiCall, session: str) -> SessionRecord:
-    """Return a session to act on: it stays in memory.
-
-    The session of a program's job is not found here. To close it would end the job, and the program
-    could not set it again.
-    """
+    """Return a session to act on, never one of a program's job: closing it would end the job."""
     if call.sees(SessionId(session)):
         found = await call.journal.door.find(session)
         if found.kind is not SessionKind.JOB:

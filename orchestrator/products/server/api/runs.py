@@ -21,24 +21,8 @@ from orchestrator.ports.sessions import (
     with_language_model,
 )
 from orchestrator.products.history.ports import MEDIA_TYPES, Format, draw_tree, html_report
-from orchestrator.products.server.api.bodies import (
-    Metadata,
-    Run,
-    RunStatus,
-    RunSummary,
-    run_of,
-    summary_of,
-)
+from orchestrator.products.server.api import bodies, lookup
 from orchestrator.products.server.api.failures import ENDED_BADLY
-from orchestrator.products.server.api.lookup import (
-    Bodies,
-    PageQuery,
-    Shown,
-    find_run,
-    page_of,
-    read_run,
-    unknown_run,
-)
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -89,14 +73,14 @@ class NewRun(msgspec.Struct, kw_only=True):
     budget: Annotated[
         RunBudget | None, doc("Applies besides the budgets of the agent and the key.")
     ] = None
-    metadata: Metadata = {}
+    metadata: bodies.Metadata = {}
 
 
 @attrs.frozen(kw_only=True)
-class RunsQuery(PageQuery):
+class RunsQuery(lookup.PageQuery):
     """The filters and the page of a list of runs."""
 
-    status: Annotated[RunStatus | None, doc("Only runs with this status.")] = None
+    status: Annotated[bodies.RunStatus | None, doc("Only runs with this status.")] = None
     agent: Annotated[str, doc("Only runs of this agent.")] = ""
     q: Annotated[str, doc("Only runs with these words in their input or metadata, or this id.")] = (
         ""
@@ -107,7 +91,7 @@ class RunsQuery(PageQuery):
     ] = 0.0
     failures: Annotated[bool, doc("Only runs with a task that ended badly.")] = False
 
-    def lists(self, run: RunSummary) -> bool:
+    def lists(self, run: bodies.RunSummary) -> bool:
         """Return whether a run passes every filter."""
         return (
             run.kind.is_run
@@ -119,7 +103,7 @@ class RunsQuery(PageQuery):
             and self._has_words(run)
         )
 
-    def _has_words(self, run: RunSummary) -> bool:
+    def _has_words(self, run: bodies.RunSummary) -> bool:
         text = " ".join((run.id, run.about, *run.metadata.values())).casefold()
         return all(word in text for word in self.q.casefold().split())
 
@@ -135,7 +119,7 @@ class Runs(msgspec.Struct, kw_only=True):
     """A page of runs, newest first."""
 
     object: Literal["list"] = "list"
-    data: list[RunSummary]
+    data: list[bodies.RunSummary]
     has_more: bool
     last_id: Annotated[str | None, doc("The `after` of the next page.")]
 
@@ -177,7 +161,7 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
     "POST",
     "/v1/runs",
     Scope.RUN,
-    Answer("The run has begun, or is queued", Run, status=202),
+    Answer("The run has begun, or is queued", bodies.Run, status=202),
     body=NewRun,
     errors=(404, 422, 503),
     takes_idempotency_key=True,
@@ -270,31 +254,33 @@ def goal_of(agent: Agent[Any], value: Any) -> Any:
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with the present state of a run, once it is durable."""
     read = call.journal.read
-    body = run_of(found.session, found.records, seq=read.last_seq)
+    body = bodies.run_of(found.session, found.records, seq=read.last_seq)
     await read.wait_durable()
     return json_response(body, status, x_run_id=body.id)
 
 
-class _RunBodies(Bodies[RunSummary]):
+class _RunBodies(lookup.Bodies[bodies.RunSummary]):
     """Makes the entry of each run in a list."""
 
     def __init__(self, query: RunsQuery) -> None:
-        super().__init__(lambda it: self._listed(summary_of(it.session, it.records)))
+        super().__init__(lambda it: self._listed(bodies.summary_of(it.session, it.records)))
         self._query = query
 
-    def known(self, journal: ServedJournal, session: SessionId) -> Shown[RunSummary] | None:
+    def known(
+        self, journal: ServedJournal, session: SessionId
+    ) -> lookup.Shown[bodies.RunSummary] | None:
         summary = journal.summaries.get(session)
-        return None if summary is None else Shown(self._listed(summary))
+        return None if summary is None else lookup.Shown(self._listed(summary))
 
-    async def read(self, journal: ServedJournal, session: SessionId) -> RunSummary | None:
+    async def read(self, journal: ServedJournal, session: SessionId) -> bodies.RunSummary | None:
         past = await journal.past_runs.ask(session)
         if past is None:
             return await super().read(journal, session)
         if not past:
             return None  # it was deleted
-        return self._listed(msgspec.json.decode(past, type=RunSummary))
+        return self._listed(msgspec.json.decode(past, type=bodies.RunSummary))
 
-    def _listed(self, summary: RunSummary) -> RunSummary | None:
+    def _listed(self, summary: bodies.RunSummary) -> bodies.RunSummary | None:
         return summary if self._query.lists(summary) else None
 
 
@@ -304,17 +290,17 @@ class _RunBodies(Bodies[RunSummary]):
 async def list_runs(call: ApiCall) -> Response:
     """List your runs, newest first; an admin's key sees the runs of all owners."""
     query = call.query(RunsQuery)
-    page = await page_of(call, query, _RunBodies(query))
+    page = await lookup.page_of(call, query, _RunBodies(query))
     return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
 
 
-@operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", Run))
+@operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", bodies.Run))
 async def get_run(call: ApiCall) -> Response:
     """Return the status, output and usage of a run."""
     if (body := await _past_answer(call)) is not None:
         headers = {"x-run-id": call.path("run")}
         return Response(body, headers=headers, media_type=JSON)
-    return await show_run(call, await read_run(call, call.path("run")))
+    return await show_run(call, await lookup.read_run(call, call.path("run")))
 
 
 @operation(
@@ -334,7 +320,7 @@ async def get_tree(call: ApiCall) -> Response:
     format_ = call.query(TreeQuery).format
     if (drawn := await _past_answer(call, format_)) is not None:
         return _tree_response(SessionId(call.path("run")), format_, drawn)
-    session = (await read_run(call, call.path("run"))).session
+    session = (await lookup.read_run(call, call.path("run"))).session
     if format_ == "html":
         text = await _report(call, session.id)
     else:
@@ -355,10 +341,10 @@ async def _past_answer(call: ApiCall, tree: Format | None = None) -> bytes | Non
     run = call.path("run")
     if not call.sees(SessionId(run)):
         await trio.lowlevel.checkpoint()
-        raise unknown_run(run)
+        raise lookup.unknown_run(run)
     answer = await call.journal.past_runs.ask(run, tree=tree)
     if answer == b"":
-        raise unknown_run(run)
+        raise lookup.unknown_run(run)
     return answer
 
 
@@ -375,7 +361,7 @@ async def _report(call: ApiCall, run: SessionId) -> str:
 @operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("The run is deleted", DeletedRun))
 async def delete_run(call: ApiCall) -> Response:
     """Cancel a run and delete it."""
-    session = await find_run(call, call.path("run"))
+    session = await lookup.find_run(call, call.path("run"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
     return json_response(DeletedRun(id=session.id, object="run", seq=call.journal.read.last_seq))
@@ -385,12 +371,12 @@ async def delete_run(call: ApiCall) -> Response:
     "POST",
     "/v1/runs/{run}/cancel",
     Scope.STEER,
-    Answer("Every task is settled", Run),
+    Answer("Every task is settled", bodies.Run),
     takes_idempotency_key=True,
 )
 async def cancel_run(call: ApiCall) -> Response:
     """Cancel a run and all tasks below it for good."""
-    session = await find_run(call, call.path("run"))
+    session = await lookup.find_run(call, call.path("run"))
     if not is_over(session):
         call.record(session.id)
         await call.journal.door.close(session)
@@ -401,13 +387,13 @@ async def cancel_run(call: ApiCall) -> Response:
     "POST",
     "/v1/runs/{run}/resume",
     Scope.RUN,
-    Answer("The run goes on", Run, status=202),
+    Answer("The run goes on", bodies.Run, status=202),
     errors=(409, 503),
     takes_idempotency_key=True,
 )
 async def resume_run(call: ApiCall) -> Response:
     """Resume a run whose process died, from its last step."""
-    session = await find_run(call, call.path("run"))
+    session = await lookup.find_run(call, call.path("run"))
     agent = agent_of(call, session)
     # A request that is repeated while the run goes on has nothing left to do.
     if session.door is None or is_over(session):

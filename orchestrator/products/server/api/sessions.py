@@ -13,27 +13,16 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import InboundRequest, search_parts_ahead
+from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, changed_at, status_of
-from orchestrator.products.server.api.lookup import (
-    Bodies,
-    PageQuery,
-    Shown,
-    find_run,
-    page_of,
-    read_run,
-)
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, doc, operation
 from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.transport import idempotency
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.idempotency import (
-    message_id,
-    session_exists,
-    session_for_key,
-)
 from orchestrator.products.server.transport.session_headers import context_of
 
 
@@ -138,14 +127,14 @@ async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Respon
 
 async def read_session(call: ApiCall) -> FoundSession:
     """Return a conversation to read."""
-    found = await read_run(call, call.path("session"))
+    found = await lookup.read_run(call, call.path("session"))
     _require_conversation(found.session)
     return found
 
 
 async def find_session(call: ApiCall) -> SessionRecord:
     """Return a conversation to act on: it stays in memory."""
-    session = await find_run(call, call.path("session"))
+    session = await lookup.find_run(call, call.path("session"))
     _require_conversation(session)
     return session
 
@@ -171,8 +160,8 @@ async def create_session(call: ApiCall) -> Response:
     body = await call.body(NewSession)
     agent = call.server.agent(body.model)
     id_ = call.ids.new_session(call.journal.name)
-    if session_exists(call, id_):
-        session = await session_for_key(call, id_)
+    if idempotency.session_exists(call, id_):
+        session = await idempotency.session_for_key(call, id_)
     else:
         session = call.journal.door.open_conversation(
             agent, id_, owner=call.owner, metadata=body.metadata, states=(call.request_state(),)
@@ -181,13 +170,13 @@ async def create_session(call: ApiCall) -> Response:
     return await _show(call, FoundSession(session, call.journal.read.records), 201)
 
 
-class _SessionBodies(Bodies[Session]):
+class _SessionBodies(lookup.Bodies[Session]):
     """Makes the entry of each conversation in a list."""
 
-    def known(self, journal: ServedJournal, session: SessionId) -> Shown[Session] | None:
+    def known(self, journal: ServedJournal, session: SessionId) -> lookup.Shown[Session] | None:
         summary = journal.summaries.get(session)
         is_other = summary is not None and summary.kind is not SessionKind.CONVERSATION
-        return Shown(None) if is_other else None
+        return lookup.Shown(None) if is_other else None
 
 
 @operation(
@@ -195,7 +184,7 @@ class _SessionBodies(Bodies[Session]):
     "/v1/sessions",
     Scope.READ,
     Answer("A page of conversations", Sessions),
-    query=PageQuery,
+    query=lookup.PageQuery,
     errors=(404,),
 )
 async def list_sessions(call: ApiCall) -> Response:
@@ -208,7 +197,7 @@ async def list_sessions(call: ApiCall) -> Response:
         records = found.records if journal is None else journal.read.records
         return _body_of(found, records.last_seq)
 
-    page = await page_of(call, call.query(PageQuery), _SessionBodies(show))
+    page = await lookup.page_of(call, call.query(lookup.PageQuery), _SessionBodies(show))
     for journal in call.server.journals:
         await journal.read.wait_durable()
     return json_response(Sessions(data=page.items, has_more=page.has_more, last_id=page.last))
@@ -264,7 +253,7 @@ async def tell_session(call: ApiCall) -> Response:
     await call.take_texts([text, instructions])
     await search_parts_ahead(call.journal.read.redactor, parts)
     session = await find_session(call)
-    id_ = message_id(call, _message_ids(session))
+    id_ = idempotency.message_id(call, _message_ids(session))
     seq = _seq_of(session, id_)
     if seq is None:
         request = InboundRequest(

@@ -14,12 +14,7 @@ from orchestrator.products.history.ports import (
     SimulationSettings,
     simulate_in_thread,
 )
-from orchestrator.products.server.api.runs import (
-    RunBudget,
-    agent_for,
-    allowed_language_model,
-    goal_of,
-)
+from orchestrator.products.server.api import runs
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, doc, operation
@@ -40,7 +35,7 @@ class NewSimulation(msgspec.Struct, kw_only=True):
     agent: Annotated[str, doc("The same as `model`, which wins if both are set.")] = ""
     input: Annotated[Any, doc("The goal: text, or any JSON that the pipeline takes.")]
     language_model: Annotated[str | None, doc("A model that replaces the agent's own.")] = None
-    budget: RunBudget | None = None
+    budget: runs.RunBudget | None = None
     fan_out: Annotated[
         str,
         msgspec.Meta(
@@ -125,9 +120,9 @@ class Simulation(msgspec.Struct, kw_only=True):
 async def create_simulation(call: ApiCall) -> Response:
     """Estimate the time and cost of a run; no model is called, and no tool runs."""
     body = await call.body(NewSimulation)
-    model = allowed_language_model(call, body.language_model)
-    agent = agent_for(call, body.model or body.agent, model)
-    goal = agent.as_goal(goal_of(agent, body.input))
+    model = runs.allowed_language_model(call, body.language_model)
+    agent = runs.agent_for(call, body.model or body.agent, model)
+    goal = agent.as_goal(runs.goal_of(agent, body.input))
     if not body.run_code:
         _require_no_code(agent)
     call.server.require_short([goal])

@@ -1,3 +1,1 @@
-"""Several servers with the same journals: each journal has one writer, and requests are sent to
-it.
-"""
+"""Several servers with the same journals: each journal has one writer, which gets its requests."""

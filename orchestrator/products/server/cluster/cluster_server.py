@@ -52,8 +52,7 @@ class ClusterSettings:
     """The settings of a server of many journals, besides its `Settings`."""
 
     secret: bytes = attrs.field(repr=False)
-    """Servers sign the requests that they forward with it. It is random, and not made of any key.
-    """
+    """Signs the requests that servers forward. It is random, and not made of any key."""
     open_orchestrator: OpenOrchestrator
     """Opens an orchestrator on a journal that this server holds."""
     clock: Callable[[], float]
@@ -115,11 +114,7 @@ async def open_cluster_server(
     push: Mapping[str, Push],
     cluster: ClusterSettings,
 ) -> AsyncGenerator[ClusterServer]:
-    """Serve the journals of a folder, or shards of a database, as long as the block lasts.
-
-    `agents` has the model names that clients use. `push` sends the replies of each owner to a
-    webhook.
-    """
+    """Serve the journals of a folder, or shards of a database, as long as the block lasts."""
     require_usable(listening)
     with bind(listening) as listener:
         bound = address_of(listener, listening)

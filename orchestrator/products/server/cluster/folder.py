@@ -39,17 +39,12 @@ class FolderDirectory:
         self._holder = holder
         self._address = address
         self._failed: set[str] = set()
-        """The journals that were lost or cannot be taken. Only a client's request tries one again.
-        """
+        """The journals that were lost or cannot be taken; only a request tries one again."""
         self._is_taking_again = False
         holder.on_released(self._note_released)
 
     async def take_first(self) -> None:
-        """Take the journals where sessions of a server wait, and one for new sessions.
-
-        Raises:
-            JournalError: no journal can be opened or made.
-        """
+        """Take the journals where sessions of a server wait, and one for new sessions."""
         waiting = await trio.to_thread.run_sync(self._waiting)
         for name in waiting:
             if name not in self._failed:
@@ -58,10 +53,7 @@ class FolderDirectory:
             await self._holder.take(lambda: self._journals.open_free(address=self._address))
 
     async def take_forever(self, name: str) -> None:
-        """Take a journal as soon as no other process writes it, until the server ends.
-
-        The jobs of the program begin at its holder: when that server dies, another one takes over.
-        """
+        """Take the journal of jobs as soon as no other process writes it, until the server ends."""
         await trio.lowlevel.checkpoint()
         is_told = False
         while not self._holder.is_draining:

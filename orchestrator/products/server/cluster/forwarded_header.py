@@ -23,11 +23,7 @@ class StaleHeaderError(Exception):
 
 
 def sign(secret: bytes, *, peer: str, method: str, target: str, request: str, now: float) -> str:
-    """Return the header of a forwarded request.
-
-    The signature covers the client's address, the time in seconds since 1970, the method, the
-    target (the path with the query) and the request's id.
-    """
+    """Return the header of a forwarded request; `now` is in seconds since 1970."""
     at = str(int(now))
     return f"{peer} {at} {_signature(secret, peer, at, method, target, request)}"
 
@@ -35,14 +31,7 @@ def sign(secret: bytes, *, peer: str, method: str, target: str, request: str, no
 def forwarded_peer(
     secret: bytes | None, header: str, *, method: str, target: str, request: str, now: float
 ) -> str | None:
-    """Return the client's address in the header of a forwarded request.
-
-    Returns:
-        None if no server of ours has signed it.
-
-    Raises:
-        StaleHeaderError: a server has signed it at another time.
-    """
+    """Return the client's address in a header that a server of ours has signed, or None."""
     peer, _, rest = header.partition(" ")
     at, _, given = rest.partition(" ")
     if secret is None or not given:

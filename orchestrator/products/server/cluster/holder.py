@@ -109,12 +109,7 @@ class JournalHolder:
         self._released.append(receive)
 
     async def take(self, open_journal: OpenJournal, name: str = "") -> ServedJournal:
-        """Open a journal, and go on with its sessions; `name` is its name if known before.
-
-        Raises:
-            JournalInUseError: another process writes it.
-            JournalError: it cannot be opened.
-        """
+        """Open a journal, and go on with its sessions; `name` is its name if known before."""
         self._taking.add(name)
         try:
             served: ServedJournal = await self._nursery.start(self.serve, open_journal)
@@ -179,10 +174,7 @@ class JournalHolder:
             await tenure.served.door.cancel_waiting_runs()
 
     def release(self, name: str, grace: float) -> None:
-        """Begin to hand over a journal: no run begins in it any more.
-
-        Running tasks may go on for `grace` seconds.
-        """
+        """Begin to hand over a journal; running tasks may go on for `grace` seconds."""
         tenure = self._tenures[name]
         tenure.grace = grace
         tenure.served.is_moving = self._hands_over

@@ -18,10 +18,7 @@ class Peers:
         self._addresses = addresses
 
     async def ask(self, call: ApiCall) -> list[bytes]:
-        """Return the answers of the others to the same request, which they do not forward again.
-
-        A server that cannot be reached is left out: another one takes over its sessions soon.
-        """
+        """Return the answers of all other servers that can be reached to the same request."""
         await trio.lowlevel.checkpoint()
         if call.is_forwarded:
             return []

@@ -23,13 +23,9 @@ from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import peer_of
 from orchestrator.products.server.cluster.forwarded_header import HEADER, MOVED, sign
 from orchestrator.products.server.endpoint import OpenAnswer
+from orchestrator.products.server.transport import sse
 from orchestrator.products.server.transport.api_key import is_loopback, is_wildcard
 from orchestrator.products.server.transport.errors import SOON, ErrorBody, HttpError
-from orchestrator.products.server.transport.sse import (
-    SSE_MEDIA_TYPE,
-    cancelled_on_disconnect,
-    encode_event,
-)
 
 CONNECT_SECONDS: Final = 3
 CLOSE_SECONDS: Final = 1
@@ -163,10 +159,7 @@ class Proxy:
         self._under_way.pop(scope, None)
 
     def end_stale(self, epochs: Mapping[str, int]) -> None:
-        """Cancel waits for former writers: they may be stopped, not dead.
-
-        `epochs` has the epochs of the present writers, by journal.
-        """
+        """Cancel waits for former writers: they may be stopped. `epochs` has the present ones."""
         for scope, (journal, epoch) in self._under_way.items():
             if epochs.get(journal, epoch) != epoch:
                 scope.cancel(reason="another server writes the journal by now")
@@ -204,12 +197,12 @@ class ForwardedAnswer(OpenAnswer):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._answer
         is_complete = False
-        is_stream = self.media_type == SSE_MEDIA_TYPE
+        is_stream = self.media_type == sse.SSE_MEDIA_TYPE
         ended = trio.CancelScope()
         self._proxy.track(ended, *self._writer)
         try:
             with trio.CancelScope() as left:
-                async with cancelled_on_disconnect(scope, receive, left):
+                async with sse.cancelled_on_disconnect(scope, receive, left):
                     await send(
                         {
                             "type": "http.response.start",
@@ -237,7 +230,7 @@ class ForwardedAnswer(OpenAnswer):
                     elif is_stream:
                         # A client that comes back continues with the next writer.
                         error = msgspec.json.encode(ErrorBody(_writer_gone().problem))
-                        last = encode_event(error, name="error")
+                        last = sse.encode_event(error, name="error")
                         await send(_body(last, more=False))
         finally:
             self._proxy.untrack(ended)
@@ -262,11 +255,7 @@ def target_of(call: ApiCall) -> bytes:
 
 
 def url_at(address: str, target: bytes) -> httpx2.URL:
-    """Return the URL of a client's target at a server, and nowhere else.
-
-    Raises:
-        HttpError: the target is invalid, or would lead elsewhere.
-    """
+    """Return the URL of a client's target at a server, or refuse one that leads elsewhere."""
     there = httpx2.URL(address)
     try:
         url = there.copy_with(raw_path=target)
@@ -314,9 +303,7 @@ def may_reach(address: str, network: str) -> bool:
 
 
 def require_reachable(writer: Writer) -> None:
-    """Refuse an address of another machine that leads to this one: the client's key would go
-    astray.
-    """
+    """Refuse an address of another machine that leads here: the client's key would go astray."""
     if may_reach(writer.address, writer.network):
         return
     if not writer.network:

@@ -60,10 +60,7 @@ class ClusterRouter:
         proxy: Proxy,
         placement: Placement | None = None,
     ) -> None:
-        """Route requests to journals held here, or by `proxy` to journals of other servers.
-
-        `placement` has the homes of ids; None opens new sessions in the first journal.
-        """
+        """Route requests to journals held here, or by `proxy`; `placement` has the homes of ids."""
         self._journals = journals
         self._directory = directory
         self._proxy = proxy

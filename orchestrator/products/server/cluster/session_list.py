@@ -55,9 +55,7 @@ class SessionListing:
         return [self._journals.store(name) for name in names if name not in held]
 
     async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
-        """Return the sessions that a key sees, newest first; an admin needs only the newest
-        `most`.
-        """
+        """Return the sessions that a key sees, newest first; an admin gets only `most`."""
         if key.is_admin:
             return await trio.to_thread.run_sync(self._newest_of_all, most)
         return await trio.to_thread.run_sync(self._newest, key)
@@ -87,10 +85,7 @@ class SessionListing:
         return sorted(found, reverse=True)
 
     async def show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
-        """Return the body of a session that another process writes.
-
-        It is None if the session was deleted, or cannot be read: the list goes on with the others.
-        """
+        """Return the body of a session of another process; None if it cannot be read."""
         return await trio.to_thread.run_sync(self._show, listed, show)
 
     def _show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:

@@ -64,21 +64,7 @@ class ShardKeeper:
         grace: float,
         report: Callable[[str], None],
     ) -> None:
-        """Keep no shard yet.
-
-        Args:
-            journals: the journals of the database.
-            holder: holds the shards that are taken.
-            proxy: cancels waits for former writers.
-            database: a connection for statements that can be repeated.
-            id_: the name of this server among the others.
-            address: the URL at which the others reach it.
-            host: the name of its machine.
-            shards: the number of all shards.
-            lease: the seconds after which a silent server counts as dead.
-            grace: the seconds that running tasks may go on in a shard that is handed over.
-            report: called with a sentence when a shard is taken, lost or let go.
-        """
+        """Keep no shard yet; `report` is called when a shard is taken, lost or let go."""
         self._report = report
         self._journals = journals
         self._holder = holder

@@ -8,12 +8,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.products.server.api_call import ApiCall, json_response
-from orchestrator.products.server.console.sign_in import (
-    COOKIE_SECONDS,
-    cookie_name,
-    cookie_of,
-    require_own_page,
-)
+from orchestrator.products.server.console import sign_in
 from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.transport.errors import HttpError
@@ -57,7 +52,7 @@ class Me(msgspec.Struct, kw_only=True):
 async def log_in(call: ApiCall) -> Response:
     """Sign in with a one-time link, or with the token of a key."""
     headers = call.request.headers
-    require_own_page("POST", headers)
+    sign_in.require_own_page("POST", headers)
     body = await call.body(Login)
     client = call.request.client
     peer = "" if client is None else client.host
@@ -68,14 +63,14 @@ async def log_in(call: ApiCall) -> Response:
         cookie = await sign_ins.use_token(body.token.strip(), peer)
     else:
         raise HttpError(400, "send a code or a token", code="nothing_shown")
-    return _answer(call, cookie, COOKIE_SECONDS)
+    return _answer(call, cookie, sign_in.COOKIE_SECONDS)
 
 
 @operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
 async def log_out(call: ApiCall) -> Response:
     """Sign out."""
     await trio.lowlevel.checkpoint()
-    cookie = cookie_of(call.request.headers)
+    cookie = sign_in.cookie_of(call.request.headers)
     if cookie is not None:
         await call.server.sign_ins.sign_out(cookie)
     return _answer(call, "", 0)
@@ -84,7 +79,7 @@ async def log_out(call: ApiCall) -> Response:
 def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
     response = Response(status_code=NO_CONTENT)
     response.set_cookie(
-        cookie_name(call.request.headers),
+        sign_in.cookie_name(call.request.headers),
         cookie,
         max_age=seconds,
         path="/",

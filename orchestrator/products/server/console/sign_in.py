@@ -34,9 +34,7 @@ FILE: Final = "keys/console.json"
 LINK_SECONDS: Final = 3600
 COOKIE_SECONDS: Final = 7 * 24 * 3600
 COOKIE: Final = "orchestrator"
-"""The start of the cookie's name. The port follows: a browser sends a cookie to all ports of a
-host.
-"""
+"""The start of the cookie's name; the port follows, because all ports share cookies."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 PERSON: Final = frozenset({*ORDINARY, Scope.APPROVE, Scope.ADMIN})
 """The scopes of the person who started the server."""
@@ -60,13 +58,7 @@ class SignIns:
     """Makes one-time links and cookies, and finds the key of a cookie."""
 
     def __init__(self, keys: KeyStore, file: Path | None, *, is_view_only: bool = False) -> None:
-        """Let people sign in.
-
-        Args:
-            keys: finds the keys of tokens.
-            file: stores the hashes of cookies; None forgets them with this process.
-            is_view_only: whether people who are signed in may change nothing.
-        """
+        """Let people sign in; `file` stores the hashes of cookies, or None forgets them."""
         self._keys = keys
         self._file = file
         self._most = VIEWER if is_view_only else frozenset(Scope)

@@ -15,25 +15,7 @@ import msgspec
 import trio
 
 from orchestrator.agents import Compacted, ModelEvent, Queued, Retrying, Switched
-from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, root_of
-from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    DoorClosed,
-    Entry,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
-    JournalOpened,
-    ModelAnswered,
-    ModelFailed,
-    SessionClosed,
-    TaskRequested,
-    TaskSettled,
-    ToolAnswered,
-    TurnEnded,
-)
+from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, events, root_of
 from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.api.approvals import approval_bodies
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
@@ -115,7 +97,9 @@ class RunTopic(Topic):
             self._reset()
             return
         missed = await read.entries(id_, after=self._after)
-        if len(missed) > MOST_READ or any(isinstance(it.event, JournalOpened) for it in missed):
+        if len(missed) > MOST_READ or any(
+            isinstance(it.event, events.JournalOpened) for it in missed
+        ):
             self._reset()
             return
         for entry in missed:
@@ -131,15 +115,15 @@ class RunTopic(Topic):
         self._changed.clear()
         self._note_change()
 
-    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
         self._mark(entry)
         self._note_change()
 
-    def _mark(self, entry: Entry) -> None:
+    def _mark(self, entry: events.Entry) -> None:
         event = entry.event
         # The status of a session depends on all its tasks.
         self._changed[root_of(entry.session)] = None
-        if isinstance(event, TaskRequested):
+        if isinstance(event, events.TaskRequested):
             self._added[event.request.id] = None
         elif (task := getattr(event, "task", None)) is not None:
             self._changed[task] = None
@@ -205,7 +189,7 @@ class RestingRunTopic(Topic):
         stack.enter_context(self.journal.read.subscribe(self._receive, session=self._run))
         self._note_change()
 
-    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, _entry: events.Entry, _encoded: Encoded) -> None:
         self.has_ended = True
         self._note_change()
 
@@ -234,9 +218,7 @@ def _budgets(session: SessionRecord) -> list[Message]:
 
 
 class TaskTopic(Topic):
-    """The conversation of a task: tells when it has grown, and has the text that its model is
-    writing.
-    """
+    """The conversation of a task: its growth, and the text that its model is writing."""
 
     def __init__(
         self,
@@ -265,15 +247,17 @@ class TaskTopic(Topic):
         self._thoughts = [live_text.reasoning_so_far(self._task)]
         self._note_change()
 
-    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
         event = entry.event
         task = getattr(event, "task", None)
         if task != self._task and (task is not None or self._task != root_of(self._session)):
             return
         # A closed session has no more messages, and may be deleted by now.
-        if isinstance(event, TaskRequested | SessionClosed | DoorClosed):
+        if isinstance(event, events.TaskRequested | events.SessionClosed | events.DoorClosed):
             return
-        if isinstance(event, ModelAnswered | ModelFailed | TaskSettled | TurnEnded):
+        if isinstance(
+            event, events.ModelAnswered | events.ModelFailed | events.TaskSettled | events.TurnEnded
+        ):
             self._begin_text()
         self._has_grown = True
         self._note_change()
@@ -351,10 +335,10 @@ class RunsTopic(Topic):
             stack.enter_context(journal.read.watch_pruning(self._note_pruned))
         self._note_change()
 
-    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
         if not entry.session:
             return
-        if isinstance(entry.event, SessionClosed) and entry.event.deleted:
+        if isinstance(entry.event, events.SessionClosed) and entry.event.deleted:
             self._deleted[entry.session] = None
             self._changed.pop(entry.session, None)
         else:
@@ -412,14 +396,14 @@ class ApprovalsTopic(Topic):
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
         kinds = (
-            *(ApprovalAsked, ApprovalAnswered, ToolAnswered),
-            *(TaskSettled, TurnEnded, SessionClosed),
+            *(events.ApprovalAsked, events.ApprovalAnswered, events.ToolAnswered),
+            *(events.TaskSettled, events.TurnEnded, events.SessionClosed),
         )
         for journal in self.journals:
             stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
         self._note_change()
 
-    def _receive(self, _entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, _entry: events.Entry, _encoded: Encoded) -> None:
         self._may_have_changed = True
         self._note_change()
 
@@ -436,9 +420,7 @@ class ApprovalsTopic(Topic):
 
 
 class JobsTopic(Topic):
-    """Tells that jobs have changed: the page reads them again, because other servers may have
-    some.
-    """
+    """Tells that jobs have changed: the page reads them again, also from other servers."""
 
     def __init__(
         self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
@@ -449,11 +431,11 @@ class JobsTopic(Topic):
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
-        kinds = (JobSet, JobPaused, JobRemoved, JobOccurred)
+        kinds = (events.JobSet, events.JobPaused, events.JobRemoved, events.JobOccurred)
         for journal in self.journals:
             stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
 
-    def _receive(self, entry: Entry, _encoded: Encoded) -> None:
+    def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
         if any(it.owners.sees(self._key, entry.session) for it in self.journals):
             self._has_changed = True
             self._note_change()

@@ -1,3 +1,1 @@
-"""Keys: the rights of clients over HTTP. Only hashes of tokens are stored; no change needs a
-restart.
-"""
+"""Keys: the rights of clients over HTTP. Only hashes of tokens are stored."""

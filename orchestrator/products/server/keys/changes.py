@@ -33,11 +33,7 @@ def add_key(
     expires: float | None = None,
     limits: KeyLimits = UNLIMITED,
 ) -> tuple[Key, str]:
-    """Add a key to `keys.json`, and return it with its token, which is stored nowhere.
-
-    The key sees the sessions of `owner`, by default its own name. `expires` and `now` are seconds
-    since the epoch; None never expires.
-    """
+    """Add a key to `keys.json`, and return it with its token, which is stored nowhere."""
     owner = name if owner is None else owner
     _require_name(name, "a key")
     _require_name(owner, "an owner")
@@ -71,9 +67,7 @@ def revoke_key(file: Path, name: str) -> Key:
 
 
 def rotate_key(file: Path, name: str, *, now: float, grace: float) -> tuple[Key, str]:
-    """Give a key another token, and return both; the previous token stays valid for `grace`
-    seconds.
-    """
+    """Give a key another token, and return both; the old one is valid for `grace` seconds."""
     with changed_keys(file) as keys:
         found = _existing(keys, name, keys.get(name))
         token, stored = new_token()

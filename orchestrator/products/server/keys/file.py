@@ -19,9 +19,7 @@ from orchestrator.products.server.keys.key import Key, KeyLimits, Scope
 from orchestrator.products.server.keys.tokens import TokenHash
 
 FILE: Final = "keys/keys.json"
-"""The path in the folder of the journal. A sandbox hides the whole folder `keys`: commands could
-see the file alone while it is replaced.
-"""
+"""The path beside the journal; a sandbox hides the whole folder, not the replaced file."""
 VERSION: Final = 1
 
 Signature: TypeAlias = tuple[int, ...]

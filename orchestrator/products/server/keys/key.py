@@ -9,9 +9,7 @@ from typing import Final
 import attrs
 
 DEFAULT: Final = "default"
-"""The name and owner of the key that `serve` makes by itself. It owns sessions without an owner,
-such as sessions that were not opened over HTTP.
-"""
+"""The key that `serve` makes, which owns all sessions without an owner."""
 CONSOLE: Final = "console"
 """The name of the key of a person who signed in to the console with a one-time link."""
 

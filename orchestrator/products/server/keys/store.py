@@ -22,14 +22,11 @@ from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, split_
 
 FOREVER: Final = float("inf")
 LATE_SECONDS: Final = 0.01
-"""The seconds from the expiry of a key to the end of its work: the two clocks may differ a little.
-"""
+"""The seconds from the expiry of a key to the end of its work: two clocks may differ."""
 
 
 DEFAULT_KEY: Final = Key(name=DEFAULT, owner=DEFAULT, scopes=frozenset({*ORDINARY, Scope.ADMIN}))
-"""The key of the file `api_key`, or of the environment. `ServerState.may_default_approve` says
-whether it may also answer approvals: that depends on who can read its token.
-"""
+"""The key of `api_key` or the environment; it may approve if no agent can read its token."""
 
 
 class Access:
@@ -133,8 +130,7 @@ class KeyStore:
         self._signature: Signature | None = None
         self._under_way: dict[Access, None] = {}
         self.problem = ""
-        """The reason why the file cannot be read. As long as there is one, no key in it is valid.
-        """
+        """The reason why the file cannot be read; until then no key in it is valid."""
         if file is not None:
             self._signature = signature_of(file)
             self._entries = _entries_of(read_keys(file))
@@ -166,10 +162,7 @@ class KeyStore:
         return None
 
     def mark_of(self, token_id: str, salt: bytes) -> str:
-        """Return a mark of a token; `marked` finds the token by it until the token changes.
-
-        The salt makes the mark of `default`, whose id is empty, different wherever it is stored.
-        """
+        """Return a salted mark of a token; `marked` finds the token by it until it changes."""
         return token_id or sha256(salt + (self._default_digest or b"")).hexdigest()
 
     def marked(self, mark: str, salt: bytes) -> tuple[Key, str] | None:
@@ -186,10 +179,7 @@ class KeyStore:
     def hold(
         self, key: Key, token_id: str, *, latest: Callable[[], float] = lambda: FOREVER
     ) -> Generator[Access]:
-        """Track whether a key stays valid, as long as the block lasts.
-
-        `latest` returns the latest time when the access ends, which may change meanwhile.
-        """
+        """Track whether a key stays valid, in the block and at most until `latest()`."""
         access = Access(self, key, token_id, latest)
         self._under_way[access] = None
         try:

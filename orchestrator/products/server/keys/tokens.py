@@ -27,8 +27,7 @@ class TokenHash:
     until: float | None = None
     """The time when it ends, if that is before its key does: another token replaces it."""
     shown: str = ""
-    """For a cookie: the mark of the token that was exchanged for it. The cookie ends with that
-    token."""
+    """For a cookie: the mark of its token; the cookie ends with that token."""
 
     def matches(self, secret: str) -> bool:
         """Compare in constant time."""

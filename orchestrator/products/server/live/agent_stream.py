@@ -16,14 +16,9 @@ import trio
 from orchestrator.delegation import Encoded, SessionRecord
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
 from orchestrator.ports.sessions import is_over
+from orchestrator.products.server import session_status
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.served_journal import ServedJournal
-from orchestrator.products.server.session_status import (
-    AgentMessage,
-    agent_messages,
-    is_shown,
-    messages_in,
-)
 
 
 @attrs.frozen
@@ -43,7 +38,7 @@ class FullText:
     """A finished message from the journal."""
 
     item: int
-    message: AgentMessage
+    message: session_status.AgentMessage
 
 
 @attrs.frozen
@@ -78,8 +73,7 @@ class AgentStream:
         self._thought_length = 0
         """The number of queued characters of the reasoning before the next message."""
         self._model_thought_length = 0
-        """The number of characters of the model's reasoning: a model that is called again repeats
-        them."""
+        """The characters of the model's reasoning, which a repeated call repeats."""
         self._begin_message()
         self._put_new()
         if thought := journal.live_text.reasoning_so_far(session.root.id):
@@ -147,13 +141,11 @@ class AgentStream:
         self._blank = ""
 
     def _shown(self, text: str) -> str:
-        """Return the text to show: all of it, or nothing if an answer in JSON is due and this is
-        none.
-        """
+        """Return the text to show; nothing if an answer in JSON is due and this is none."""
         if self._is_shown is None:
             text = self._blank + text
             if text.strip():
-                self._is_shown = is_shown(self._session, text)
+                self._is_shown = session_status.is_shown(self._session, text)
             else:
                 self._blank = text
         return text if self._is_shown else ""
@@ -162,8 +154,8 @@ class AgentStream:
         del encoded
         match entry.event:
             case ModelAnswered(task, message) if task == self._session.root.id:
-                for said in messages_in(self._session, message):
-                    if said.is_reasoning or is_shown(self._session, said.text):
+                for said in session_status.messages_in(self._session, message):
+                    if said.is_reasoning or session_status.is_shown(self._session, said.text):
                         self._put(FullText(self._items, said))
                         self._items += 1
                 self._model_length = self._queued_length = self._thought_length = 0
@@ -183,7 +175,7 @@ class AgentStream:
 
     def _put_new(self) -> None:
         """Queue the finished messages that are not queued yet, and the end if there are no more."""
-        every = agent_messages(self._session)
+        every = session_status.agent_messages(self._session)
         for item in range(self._items, len(every)):
             self._put(FullText(item, every[item]))
         self._items = max(self._items, len(every))

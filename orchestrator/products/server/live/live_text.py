@@ -128,10 +128,7 @@ class LiveText:
 
     @contextmanager
     def subscribe_reasoning(self, root: TaskId, receive: Callable[[str], None]) -> Generator[None]:
-        """Call `receive` with the reasoning of a task's agent, as long as the block lasts.
-
-        If the client did not ask for reasoning, it is kept from the first subscriber on.
-        """
+        """Call `receive` with the reasoning of a task's agent, as long as the block lasts."""
         receivers = self._reasoning_subscribers.setdefault(root, [])
         receivers.append(receive)
         try:

@@ -114,10 +114,7 @@ NextUpdate: TypeAlias = Callable[[], Awaitable[Update | None]]
 async def open_updates(
     journal: ServedJournal, session: SessionRecord, *, has_progress: bool
 ) -> AsyncGenerator[NextUpdate]:
-    """Yield a function that waits for the next text of an agent; it returns None at the end.
-
-    With `has_progress`, it also returns the progress of the session, once its facts are durable.
-    """
+    """Yield a function that returns the agent's next text, or its progress; None is the end."""
     if not has_progress:
         with open_agent_stream(journal, session) as texts:
             yield texts.next

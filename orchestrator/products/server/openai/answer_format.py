@@ -65,10 +65,7 @@ ResponseFormat: TypeAlias = PlainText | AnyJson | ResponseJson
 def requested_schema(
     format_: ChatFormat | ResponseFormat | None, agent: Agent[Any], dialect: Dialect, param: str
 ) -> Mapping[str, Any] | None:
-    """Return the schema that an answer has to fit; None if the agent's own format fits the request.
-
-    `param` names the format in an error.
-    """
+    """Return the schema that an answer has to fit; None if the agent's own format fits."""
     schema = ANY_OBJECT
     match format_:
         case None | PlainText():

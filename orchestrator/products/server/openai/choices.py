@@ -38,10 +38,7 @@ class ChoicesState(SessionState, frozen=True):
 
 
 async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> list[SessionRecord]:
-    """Return the sessions of a request, one for each choice; open them if the request is new.
-
-    There is no checkpoint after they are opened. `requests` has one request for each choice.
-    """
+    """Return the session of each choice, just opened without a checkpoint or opened before."""
     known, id_ = await find_attempt(call, other_choices)
     if known is not None:
         return await choices_of(call, known)
@@ -103,11 +100,7 @@ async def _wait_for_all(
 async def wait_for_answers(
     call: ApiCall, sessions: Sequence[SessionRecord], wait: Callable[[], Awaitable[object]]
 ) -> Response | None:
-    """Wait for all answers; return a response only if the client disconnects before.
-
-    Raises:
-        HttpError: one of the sessions has no answer.
-    """
+    """Wait for all answers, or raise; return a response only if the client disconnects."""
     if not await wait_unless_disconnected(call.request, wait):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(sessions[0]))
     for session in sessions:

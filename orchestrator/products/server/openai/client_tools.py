@@ -61,10 +61,7 @@ class ChosenTools:
 
 
 def require_client_tool(kind: str, param: str, *, ignores_others: bool) -> bool:
-    """Return whether a client can run a tool; otherwise refuse the tool, or ignore it.
-
-    `ignores_others` ignores tools that only their provider could run.
-    """
+    """Return whether a client can run a tool; otherwise ignore or refuse the tool."""
     if kind in {FUNCTION, CUSTOM}:
         return True
     if ignores_others:
@@ -140,11 +137,7 @@ def choose_tools(
     *,
     ignored: Sequence[str] = (),
 ) -> ChosenTools:
-    """Return the tools of a client that `tool_choice` allows.
-
-    `none` removes the tools of the client, and keeps the agent's own tools. `choice` is a word, or
-    an object that names one or several tools; `ignored` has the types of ignored tools.
-    """
+    """Return the tools of a client that `tool_choice` allows; the agent keeps its own."""
     left, required = _choose(agent, tools, choice, dialect)
     names = [f"tools.{kind}" for kind in ignored]
     if any(it.text_input and it.text_input.grammar for it in left) and not (
@@ -218,10 +211,7 @@ def _items(value: object) -> list[object]:
 
 
 def earlier_call(name: str, arguments: str, id_: str, param: str, dialect: Dialect) -> ToolCall:
-    """Return a function call in the conversation; `arguments` is JSON text.
-
-    `param` names the arguments in an error.
-    """
+    """Return a function call in the conversation; `arguments` is JSON text."""
     try:
         decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as exc:
@@ -249,11 +239,7 @@ class ClientToolsState(SessionState, frozen=True):
 def client_tools_state(
     tools: Iterable[Tool], earlier: Iterable[str] = (), *, has_functions: bool = False
 ) -> ClientToolsState:
-    """Return the state of a session whose client has tools.
-
-    `earlier` has the custom tools that were called in the conversation before it. With
-    `has_functions`, the client has sent its tools in the older form.
-    """
+    """Return the state of a client's tools; `earlier` has the custom tools called before."""
     names = {it.name for it in tools if it.text_input is not None} | {*earlier}
     return ClientToolsState(custom=tuple(sorted(names)), has_functions=has_functions)
 

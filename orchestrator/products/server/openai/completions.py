@@ -16,15 +16,7 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.chat.bodies import (
-    ChatCompletion,
-    ChatRequest,
-    ChatUsage,
-    Chunk,
-    Finish,
-    StreamOptions,
-    User,
-)
+from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.stream import chat_stream
@@ -47,9 +39,7 @@ SAME: Final = (
 
 
 class CompletionRequest(msgspec.Struct, kw_only=True):
-    """A request for the text that follows a prompt; an agent answers the prompt as a user's
-    message.
-    """
+    """A request for the text after a prompt; an agent answers it as a user's message."""
 
     model: str
     """The name of an agent."""
@@ -65,7 +55,7 @@ class CompletionRequest(msgspec.Struct, kw_only=True):
     """Whether the text begins with the prompt."""
     suffix: Annotated[str | None, UNSUPPORTED] = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: bodies.StreamOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
@@ -95,7 +85,7 @@ class TextCompletion(msgspec.Struct, kw_only=True):
     choices: list[TextChoice]
     run_id: str
     """The run of the first choice; its tree is at `/v1/runs/{run_id}/tree`."""
-    usage: ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
+    usage: bodies.ChatUsage | msgspec.UnsetType | None = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
 
 
@@ -119,7 +109,7 @@ async def create_completion(call: ApiCall) -> Response:
     unknown = await call.unknown_parameters(CompletionRequest)
     inbound: list[InboundRequest] = []
     for prompt in prompts:
-        chat = ChatRequest(model=request.model, messages=[User(prompt)], **asked)
+        chat = bodies.ChatRequest(model=request.model, messages=[bodies.User(prompt)], **asked)
         one, call.answer_headers = to_inbound_request(call, chat, SessionKind.COMPLETION, unknown)
         await call.take_request(one)
         inbound += [one] * (request.n or 1)
@@ -132,7 +122,7 @@ async def create_completion(call: ApiCall) -> Response:
             call.journal,
             sessions,
             wait,
-            request.stream_options or StreamOptions(),
+            request.stream_options or bodies.StreamOptions(),
             encode=words.encode_chunk,
         )
     if (left := await wait_for_answers(call, sessions, wait)) is not None:
@@ -177,7 +167,7 @@ class _Words:
     """The number of answers to each prompt."""
     has_echo: bool = attrs.field(kw_only=True)
 
-    def completion(self, chat: ChatCompletion) -> TextCompletion:
+    def completion(self, chat: bodies.ChatCompletion) -> TextCompletion:
         choices = [
             self._choice(
                 self._echo(it.index) + (it.message.content or it.message.refusal or ""),
@@ -188,7 +178,7 @@ class _Words:
         ]
         return self._body(chat, choices)
 
-    def encode_chunk(self, chunk: Chunk) -> bytes | None:
+    def encode_chunk(self, chunk: bodies.Chunk) -> bytes | None:
         """Encode a piece of a stream; return None if the older form has no such piece."""
         choices: list[TextChoice] = []
         for it in chunk.choices:
@@ -204,7 +194,7 @@ class _Words:
     def _echo(self, index: int) -> str:
         return self.prompts[index // self.answers] if self.has_echo else ""
 
-    def _choice(self, text: str, index: int, finish: Finish | None) -> TextChoice:
+    def _choice(self, text: str, index: int, finish: bodies.Finish | None) -> TextChoice:
         # Completions have no tools, so no tool is called.
         match finish:
             case "tool_calls" | "function_call":
@@ -213,7 +203,9 @@ class _Words:
                 reason = finish
         return TextChoice(text=text, index=index, finish_reason=reason)
 
-    def _body(self, chat: ChatCompletion | Chunk, choices: list[TextChoice]) -> TextCompletion:
+    def _body(
+        self, chat: bodies.ChatCompletion | bodies.Chunk, choices: list[TextChoice]
+    ) -> TextCompletion:
         return TextCompletion(
             id=chat.id.replace("chatcmpl-", "cmpl-"),
             created=chat.created,

@@ -57,14 +57,7 @@ def require_answerable(
     param: str,
     open_calls: Iterable[str] = (),
 ) -> None:
-    """Refuse a conversation that lacks a result of a call, or has no message to answer.
-
-    Args:
-        messages: the conversation.
-        dialect: the words of the errors.
-        param: the place of the conversation in the request.
-        open_calls: earlier calls without a result.
-    """
+    """Refuse a conversation that lacks a result of a call, or has no message to answer."""
     unanswered: dict[str, None] = dict.fromkeys(open_calls)
     where = param
     for located in messages:

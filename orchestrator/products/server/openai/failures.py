@@ -35,10 +35,7 @@ _NO_OUTCOME: Final = Outcome(Ending.CANCELLED, error="it was stopped", cause=Cau
 
 
 def session_error(session: SessionRecord) -> HttpError | None:
-    """Return the error of a session that ended without an answer; None if it has an answer.
-
-    A cut answer and a refusal count as answers, and say so themselves.
-    """
+    """Return the error of a session without an answer; a cut answer or a refusal is one."""
     if cut_reason(session) is not None or refusal_of(session) is not None:
         return None
     outcome = last_outcome_of(session) or _NO_OUTCOME

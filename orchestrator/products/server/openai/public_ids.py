@@ -55,20 +55,7 @@ async def find_object(
     param: str | None = None,
     find: Callable[[ApiCall, SessionId], Awaitable[SessionRecord]] = find_run,
 ) -> SessionRecord:
-    """Return the session of an object.
-
-    Args:
-        call: the request.
-        kind: the kind of the id.
-        id_: the id.
-        is_one: returns whether a session is such an object.
-        name: the name of the object in an error.
-        param: the place of the id in the request.
-        find: finds a session by its id.
-
-    Raises:
-        HttpError: there is no such object.
-    """
+    """Return the session of an object, or raise the error that calls it `name`."""
     await trio.lowlevel.checkpoint()
     if (session_id := kind.session(id_)) is not None:
         with suppress(UnknownIdError):

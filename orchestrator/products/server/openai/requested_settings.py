@@ -75,15 +75,7 @@ def keep_settings(
     *,
     is_strict: bool,
 ) -> KeptSettings:
-    """Return the parameters of a request that an agent applies, or refuse the request.
-
-    Args:
-        agent: answers the request.
-        parameters: the settings of a model; a value of None is skipped.
-        unknown: the names of all other parameters.
-        dialect: the words of the errors.
-        is_strict: whether to refuse parameters that the agent cannot apply.
-    """
+    """Return the parameters of a request that an agent applies, or refuse the request."""
     problems = {name: "there is no such setting" for name in unknown if name not in WITHOUT_EFFECT}
     kept: dict[str, Parameter] = {}
     for it in parameters:

@@ -15,12 +15,7 @@ import trio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.products.server.cluster.forwarded_header import (
-    ACCEPTED_SECONDS,
-    HEADER,
-    StaleHeaderError,
-    forwarded_peer,
-)
+from orchestrator.products.server.cluster import forwarded_header
 from orchestrator.products.server.console.sign_in import SignIns, cookie_of, require_own_page
 from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.store import Access, KeyStore
@@ -81,8 +76,8 @@ class AccessCheck:
 
         with ExitStack() as held:
             try:
-                if HEADER in headers:
-                    self._note_forwarded(scope, headers[HEADER], id_)
+                if forwarded_header.HEADER in headers:
+                    self._note_forwarded(scope, headers[forwarded_header.HEADER], id_)
                 access = held.enter_context(self._check(scope, headers))
                 scope["state"]["access"] = access
                 if access is not None and not scope["state"].get("is_forwarded"):
@@ -95,15 +90,13 @@ class AccessCheck:
                 await self.app(scope, receive, send_with_id)
 
     def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
-        """Take the client's address from another server of ours; ignore the header of any other
-        sender.
-        """
+        """Take the client's address from another server of ours, and from no other sender."""
         query = scope.get("query_string", b"")
         target = (scope.get("raw_path") or scope["path"].encode()) + (
             b"?" + query if query else b""
         )
         try:
-            peer = forwarded_peer(
+            peer = forwarded_header.forwarded_peer(
                 self.secret,
                 header,
                 method=scope["method"],
@@ -111,12 +104,12 @@ class AccessCheck:
                 request=request,
                 now=self.keys.now(),
             )
-        except StaleHeaderError as exc:
+        except forwarded_header.StaleHeaderError as exc:
             # Do not treat it as a client's request: it would be forwarded again and again.
             raise HttpError(
                 503,
                 "the clock of the server that forwards this request differs from this one: keep"
-                f" the difference below {ACCEPTED_SECONDS} seconds",
+                f" the difference below {forwarded_header.ACCEPTED_SECONDS} seconds",
                 type="server_error",
                 code="clocks_differ",
             ) from exc

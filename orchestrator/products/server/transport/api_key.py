@@ -65,10 +65,7 @@ def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> St
 
 
 def load_or_create_secret(file: Path, new: Callable[[], str], *, most: int = 1) -> StoredSecret:
-    """Return the secret in a file, or write a new one there.
-
-    The file may have up to `most` secrets, separated by white space: a new one replaces the first.
-    """
+    """Return the secret in a file, or write a new one; it may have up to `most` secrets."""
     make_private_folder(file.parent)
     if not os.path.lexists(file):
         value = new()
@@ -81,11 +78,7 @@ def load_or_create_secret(file: Path, new: Callable[[], str], *, most: int = 1) 
 
 
 def _create(file: Path, value: str) -> bool:
-    """Write a new file that only its owner can read; return False if the file exists by now.
-
-    The file gets its name when it is complete: this process may end, or another start, at any
-    moment.
-    """
+    """Write a whole file that only its owner can read; return False if it exists by now."""
     try:
         descriptor, name = mkstemp(dir=file.parent, prefix=f".{file.name}-")
         try:

@@ -49,16 +49,7 @@ class Connections:
         count_refusal: Callable[[int], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare to serve; `serve` accepts connections.
-
-        Args:
-            app: answers the requests.
-            log: gets the requests that raise.
-            certificate: the server's certificate; None serves plain HTTP.
-            per_peer: the most connections of one peer; None is the default.
-            count_refusal: called with the status of each refused connection.
-            now: returns the time of day.
-        """
+        """Prepare to serve; without a certificate, plain HTTP. `serve` accepts connections."""
         self._app = app
         self._log = log
         self._dates = Dates(now)

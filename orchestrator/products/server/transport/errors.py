@@ -6,15 +6,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from orchestrator.ports.errors import (
-    ClosedError,
-    EndedError,
-    JournalError,
-    JournalInUseError,
-    NotInterruptedError,
-    SessionOpenError,
-    UnknownIdError,
-)
+from orchestrator.ports import errors
 from orchestrator.products.history.ports import ReplayError
 
 JSON: Final = "application/json"
@@ -24,10 +16,10 @@ CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
 SOON: Final = {"retry-after": "1"}
 _CONFLICTS: Final[Mapping[type[Exception], str]] = {
-    ClosedError: "conflict",
-    SessionOpenError: "conflict",
-    EndedError: "ended",
-    NotInterruptedError: "not_interrupted",
+    errors.ClosedError: "conflict",
+    errors.SessionOpenError: "conflict",
+    errors.EndedError: "ended",
+    errors.NotInterruptedError: "not_interrupted",
     ReplayError: "cannot_be_copied",
 }
 """The codes of errors that conflict with the present state."""
@@ -87,10 +79,7 @@ def server_stopping(message: str) -> HttpError:
 
 
 def journal_moved(header: str | None = None) -> HttpError:
-    """Return the error of a request whose journal another server holds by now.
-
-    A `header` tells the server that forwarded the request that it had no effect.
-    """
+    """Return the error of a moved journal; a `header` tells a proxy that there was no effect."""
     return HttpError(
         503,
         "another server goes on with this run, now or soon; send the request again",
@@ -114,15 +103,15 @@ def key_ended() -> HttpError:
 def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
     """Translate an error of the orchestrator to an HTTP error."""
     match exc:
-        case UnknownIdError():
+        case errors.UnknownIdError():
             return not_found(str(exc))
-        case ClosedError() if is_stopping:
+        case errors.ClosedError() if is_stopping:
             return server_stopping(str(exc))
         case _ if type(exc) in _CONFLICTS:
             return HttpError(409, str(exc), code=_CONFLICTS[type(exc)])
-        case JournalInUseError():
+        case errors.JournalInUseError():
             return journal_moved()
-        case JournalError():
+        case errors.JournalError():
             # Without the path: clients must not learn about the owner's machine.
             message = f"the journal of this server failed: {exc.problem}"
             return HttpError(500, message, code="internal", type="server_error")

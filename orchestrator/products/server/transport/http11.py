@@ -133,8 +133,7 @@ class HttpConnection:
         self._is_broken = False
         """Whether the connection can no longer send."""
         self._waiting = trio.CancelScope()
-        """Cancelled when the client takes too long for a request, or the server waits for no more.
-        """
+        """Cancelled when the client takes too long for a request, or the server stops waiting."""
 
     async def run(self) -> None:
         """Answer requests until the client disconnects, or is silent for too long."""
@@ -152,10 +151,7 @@ class HttpConnection:
                 nursery.cancel_scope.cancel(reason="the connection is closed")
 
     def end_when_idle(self) -> None:
-        """Close when there is no request; a request that was sent is answered first.
-
-        The first request of a client that has just connected may be on its way.
-        """
+        """Close when there is no request; the first one may be on its way, and is answered."""
         self._is_ending = True
         if self._is_idle and self._is_used and not self._has_unread():
             self._waiting.cancel(reason="the server shuts down")

@@ -43,11 +43,7 @@ def no_others(session: SessionRecord) -> Iterable[SessionId]:
 async def find_attempt(
     call: ApiCall, others: Callable[[SessionRecord], Iterable[SessionId]] = no_others
 ) -> tuple[SessionRecord | None, SessionId | None]:
-    """Return the session of the request's key, or None and the id of the session to open.
-
-    There is no checkpoint after it found no session. `others` returns the further sessions that a
-    request opened, given its first one.
-    """
+    """Return the session of the request's key; or None and the id to open, without a checkpoint."""
     for attempt in count():
         id_ = call.ids.new_session(call.journal.name, attempt)
         if not session_exists(call, id_):
@@ -72,10 +68,7 @@ def _came_to_nothing(session: SessionRecord) -> bool:
 
 
 def message_id(call: ApiCall, earlier: Iterable[MessageId]) -> MessageId:
-    """Return the id of a request's message: the same for the same key and body.
-
-    `earlier` has the ids of the messages before: another body with the same key is refused.
-    """
+    """Return the id of a request's message; refuse another body with the key of `earlier` ones."""
     key = call.ids.from_key("m_")
     if key is None:
         return new_message_id()

@@ -31,12 +31,7 @@ _decoders: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("decoders of bodie
 
 
 async def decoded(raw: bytes, kind: type[T]) -> T:
-    """Decode a body.
-
-    Raises:
-        HttpError: the body has too many values.
-        UnicodeDecodeError: the body is not UTF-8, even in fields that are not read.
-    """
+    """Decode a body; refuse too many values, and bytes that are not UTF-8 in any field."""
     if len(raw) <= LARGE:
         return _decode_text(raw, kind)  # noqa: ASYNC910 (its caller checkpoints)
     # One at a time: each decoder takes its share of the interpreter from the event loop.

@@ -18,12 +18,7 @@ UNREAD_BODY: Final = 65_536
 
 
 async def read_body(request: Request, operation: Operation, most: int) -> bytes:
-    """Return the body of a request, of at most `most` bytes.
-
-    Raises:
-        HttpError: the body is too large, or stops coming.
-        ClientDisconnect: the client is gone.
-    """
+    """Return the body of a request; refuse one of more than `most` bytes, or a slow one."""
     limit, refused = _limit(operation, most)
     pieces: list[bytes] = []
     length, begun = 0, trio.current_time()

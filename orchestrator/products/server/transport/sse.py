@@ -19,13 +19,7 @@ from orchestrator.agents import raising_one_error
 from orchestrator.delegation import DelegationError
 from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.server.keys.store import Access
-from orchestrator.products.server.transport.errors import (
-    ErrorBody,
-    HttpError,
-    key_ended,
-    server_stopping,
-    to_http_error,
-)
+from orchestrator.products.server.transport import errors
 from orchestrator.products.server.transport.http11 import CLIENT_LEFT, DISCONNECT, Disconnect
 
 if TYPE_CHECKING:
@@ -52,8 +46,7 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 LINE_ENDS: Final = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\x85\u2028\u2029"}
-"""Characters that JSON does not escape, and that some readers (httpx) take for the end of a line.
-"""
+"""Characters that JSON does not escape, and that some readers take for a line end."""
 
 
 def _one_line(chunk: bytes) -> bytes:
@@ -116,10 +109,7 @@ class EventWriter:
         self.is_sending = False
 
     async def watch(self, shutdown: trio.Event, reading: trio.CancelScope) -> None:
-        """Send a comment whenever the response is silent for too long, until `shutdown`.
-
-        Cancel `reading` when the client has read nothing for too long.
-        """
+        """Send a comment after each silence; cancel `reading` when the client reads nothing."""
         while not shutdown.is_set():
             since = self.quiet_since
             due = since + HEARTBEAT_SECONDS
@@ -153,11 +143,11 @@ def encode_event(data: bytes, *, name: str = "", id_: str | int | None = None) -
 
 Produce: TypeAlias = Callable[[EventWriter], Awaitable[None]]
 OwnedWork: TypeAlias = Callable[[], Awaitable[object]]
-EncodeError: TypeAlias = Callable[[HttpError], bytes]
+EncodeError: TypeAlias = Callable[[errors.HttpError], bytes]
 
 
-def encode_error_body(error: HttpError) -> bytes:
-    return msgspec.json.encode(ErrorBody(error.problem))
+def encode_error_body(error: errors.HttpError) -> bytes:
+    return msgspec.json.encode(errors.ErrorBody(error.problem))
 
 
 class EventStream(Response):
@@ -214,7 +204,7 @@ class EventStream(Response):
                 writer = EventWriter(send, self.status_code, self.raw_headers, access)
                 if not self._begins_at_first_event:
                     await writer.begin()
-                error: HttpError | None = None
+                error: errors.HttpError | None = None
                 if scope["method"] != "HEAD":
                     shutdown: trio.Event = state["shutdown"]
                     nursery.start_soon(
@@ -225,7 +215,7 @@ class EventStream(Response):
                             writer, produce_scope, shutdown, state.get("journal")
                         )
                     if not access.is_valid():
-                        error = key_ended()
+                        error = errors.key_ended()
                 if error is not None and not writer.has_begun:
                     await error.response()(scope, receive, send)
                 else:
@@ -244,7 +234,7 @@ class EventStream(Response):
         produce_scope: trio.CancelScope,
         shutdown: trio.Event,
         journal: "ServedJournal | None",
-    ) -> HttpError | None:
+    ) -> errors.HttpError | None:
         """Send all events, and return the error that ends the stream early, if any."""
         is_complete = False
         with produce_scope, self._capture_failure():
@@ -252,14 +242,14 @@ class EventStream(Response):
             is_complete = True
         if is_complete:
             return None
-        if isinstance(self._failure, HttpError):
+        if isinstance(self._failure, errors.HttpError):
             return self._failure
         if self._failure is not None:
             is_stopping = shutdown.is_set() or (journal is not None and journal.is_stopping)
-            return to_http_error(self._failure, is_stopping=is_stopping)
+            return errors.to_http_error(self._failure, is_stopping=is_stopping)
         if journal is not None and journal.is_moving and self._owned_work is None:
-            return server_stopping(JOURNAL_MOVES)
-        return server_stopping(SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN)
+            return errors.server_stopping(JOURNAL_MOVES)
+        return errors.server_stopping(SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN)
 
     async def _run_owned_work(self, owned_work: OwnedWork, produce_scope: trio.CancelScope) -> None:
         with self._capture_failure():
@@ -272,7 +262,7 @@ class EventStream(Response):
     def _capture_failure(self) -> Generator[None]:
         try:
             yield
-        except (HttpError, OrchestratorError, DelegationError) as exc:
+        except (errors.HttpError, OrchestratorError, DelegationError) as exc:
             self._failure = exc
 
 

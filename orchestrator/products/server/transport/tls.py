@@ -21,13 +21,7 @@ class Certificate:
     """A certificate and its key, in PEM files."""
 
     def __init__(self, certificate: Path, key: Path | None, log: logging.Logger) -> None:
-        """Read the certificate with its chain, and the key; None if the key is in the same file.
-
-        Later, `log` gets a warning if a new certificate cannot be used.
-
-        Raises:
-            ServerSetupError: the files cannot be used.
-        """
+        """Read the certificate and its key; `log` gets a warning if a new one cannot be used."""
         self._certificate = certificate
         self._key = key
         self._log = log

@@ -159,8 +159,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     include_reasoning: bool | None = None
-    """Send the agent's reasoning as `reasoning_content`; a stream also tells about its
-    delegations."""
+    """Send the reasoning as `reasoning_content`; a stream also tells about delegations."""
     tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, or an object that names a tool."""
@@ -182,8 +181,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     store: bool | None = None
     """Whether the completion can be retrieved later; false by default."""
     logprobs: bool | None = None
-    """Whether the answer has the log probabilities of its tokens, if the agent's model reports
-    them."""
+    """Whether the answer has the log probabilities of its tokens, if the model reports them."""
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: ChatFormat | None = None
     """The format that the answer has to fit, instead of the agent's own."""

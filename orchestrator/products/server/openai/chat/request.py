@@ -17,27 +17,7 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
-from orchestrator.products.server.openai.chat.bodies import (
-    Assistant,
-    AudioPart,
-    Call,
-    ChatGrammar,
-    ChatRequest,
-    ChatTool,
-    CustomCall,
-    Developer,
-    File,
-    FilePart,
-    Function,
-    FunctionAnswer,
-    FunctionSpec,
-    ImagePart,
-    RefusalPart,
-    System,
-    TextPart,
-    ToolAnswer,
-    User,
-)
+from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.client_content import file_from_data, image_from_url
 from orchestrator.products.server.openai.client_tools import (
     FUNCTION,
@@ -68,16 +48,9 @@ SAMPLING: Final = (
 
 
 def to_inbound_request(
-    call: ApiCall, request: ChatRequest, kind: SessionKind, unknown: Iterable[str]
+    call: ApiCall, request: bodies.ChatRequest, kind: SessionKind, unknown: Iterable[str]
 ) -> tuple[InboundRequest, Mapping[str, str]]:
-    """Return the inbound request of a body, and the headers that name ignored parameters.
-
-    Args:
-        call: the request.
-        request: the body.
-        kind: the kind of the session that it opens.
-        unknown: further parameters of the body.
-    """
+    """Return the inbound request of a body, and the headers that name ignored parameters."""
     agent, settings = call.server.agent(request.model), call.server.settings
     _require_supported(request)
     chosen = _client_tools(agent, request, ignores_others=settings.ignores_hosted_tools)
@@ -120,7 +93,7 @@ def to_inbound_request(
 
 
 def _parameters(
-    request: ChatRequest, chosen: ChosenTools, *, has_tools: bool
+    request: bodies.ChatRequest, chosen: ChosenTools, *, has_tools: bool
 ) -> Iterator[Parameter]:
     """Yield the model settings of a body."""
     for name in SAMPLING:
@@ -140,13 +113,13 @@ def _parameters(
     yield Parameter("tool_choice", "tool_choice", chosen.choice)
 
 
-def _unkept(request: ChatRequest) -> Iterator[str]:
+def _unkept(request: bodies.ChatRequest) -> Iterator[str]:
     """Yield the parameters whose values have no effect."""
     if request.top_logprobs and not request.logprobs:
         yield "top_logprobs"
 
 
-def _metadata(request: ChatRequest) -> dict[str, str]:
+def _metadata(request: bodies.ChatRequest) -> dict[str, str]:
     """Return the client's metadata."""
     notes = dict(request.metadata or {})
     if request.user:
@@ -154,7 +127,7 @@ def _metadata(request: ChatRequest) -> dict[str, str]:
     return notes
 
 
-def _require_supported(request: ChatRequest) -> None:
+def _require_supported(request: bodies.ChatRequest) -> None:
     """Refuse unsupported options that would change the meaning of the answer."""
     if request.audio is not None or set(request.modalities or ()) - {"text"}:
         param = "modalities" if request.audio is None else "audio"
@@ -172,7 +145,9 @@ def _require_supported(request: ChatRequest) -> None:
         )
 
 
-def _client_tools(agent: Agent[Any], request: ChatRequest, *, ignores_others: bool) -> ChosenTools:
+def _client_tools(
+    agent: Agent[Any], request: bodies.ChatRequest, *, ignores_others: bool
+) -> ChosenTools:
     definitions: list[ToolDefinition] = []
     ignored: list[str] = []
     for index, tool in enumerate(request.tools or ()):
@@ -192,13 +167,13 @@ def _client_tools(agent: Agent[Any], request: ChatRequest, *, ignores_others: bo
     return choose_tools(agent, tools, choice, CHAT, ignored=ignored)
 
 
-def _definition(tool: ChatTool, param: str) -> ToolDefinition:
+def _definition(tool: bodies.ChatTool, param: str) -> ToolDefinition:
     if tool.type == FUNCTION and tool.function is not None:
         return _function(tool.function, f"{param}.function.name")
     if tool.type == FUNCTION or tool.custom is None:
         raise CHAT.invalid_value(f"a {tool.type} tool needs a name", f"{param}.{tool.type}")
     form = tool.custom.format
-    grammar = form.grammar if isinstance(form, ChatGrammar) else None
+    grammar = form.grammar if isinstance(form, bodies.ChatGrammar) else None
     return ToolDefinition(
         name=tool.custom.name,
         description=tool.custom.description,
@@ -209,7 +184,7 @@ def _definition(tool: ChatTool, param: str) -> ToolDefinition:
     )
 
 
-def _function(function: FunctionSpec, param: str) -> ToolDefinition:
+def _function(function: bodies.FunctionSpec, param: str) -> ToolDefinition:
     return ToolDefinition(
         name=function.name,
         description=function.description,
@@ -231,33 +206,33 @@ def _require_goal(
         raise bad_request(f"{reason}: it takes neither images nor files", param=param)
 
 
-def _instructions(request: ChatRequest) -> Iterator[str]:
+def _instructions(request: bodies.ChatRequest) -> Iterator[str]:
     for message in request.messages:
-        if isinstance(message, System | Developer):
+        if isinstance(message, bodies.System | bodies.Developer):
             yield _text(message.content)
 
 
-def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
+def _messages(request: bodies.ChatRequest) -> Iterator[LocatedMessage]:
     """Yield the messages of the conversation, without its instructions."""
     last_calls: dict[str, str] = {}
     """The ids of the last function calls without an id, by function."""
     for index, message in enumerate(request.messages):
         param = f"messages[{index}]"
         match message:
-            case System() | Developer():
+            case bodies.System() | bodies.Developer():
                 continue
-            case User():
+            case bodies.User():
                 converted = _user(message, f"{param}.content")
-            case Assistant():
+            case bodies.Assistant():
                 converted = _assistant(message, param)
                 if message.function_call is not None:
                     call = _unnamed_call(message.function_call, index, param)
                     last_calls[call.name] = call.id
                     converted = attrs.evolve(converted, calls=(*converted.calls, call))
-            case ToolAnswer():
+            case bodies.ToolAnswer():
                 text = _text(message.content)
                 converted = EarlierMessage(role="tool", text=text, call=message.tool_call_id)
-            case FunctionAnswer():
+            case bodies.FunctionAnswer():
                 id_ = last_calls.get(message.name, message.name)
                 converted = EarlierMessage(role="tool", text=message.content or "", call=id_)
             case _:
@@ -265,7 +240,7 @@ def _messages(request: ChatRequest) -> Iterator[LocatedMessage]:
         yield LocatedMessage(converted, param, f"{param}.tool_call_id")
 
 
-def _user(message: User, param: str) -> EarlierMessage:
+def _user(message: bodies.User, param: str) -> EarlierMessage:
     if isinstance(message.content, str):
         return EarlierMessage(role="user", text=message.content)
     texts: list[str] = []
@@ -274,13 +249,13 @@ def _user(message: User, param: str) -> EarlierMessage:
         part_param = f"{param}[{index}]"
         try:
             match part:
-                case TextPart():
+                case bodies.TextPart():
                     texts.append(part.text)
-                case ImagePart():
+                case bodies.ImagePart():
                     parts.append(image_from_url(part.image_url.url))
-                case FilePart():
+                case bodies.FilePart():
                     parts.append(_file(part.file, part_param))
-                case AudioPart():
+                case bodies.AudioPart():
                     raise bad_request("audio is not supported: send text", param=part_param)
                 case _:
                     assert_never(part)
@@ -289,7 +264,7 @@ def _user(message: User, param: str) -> EarlierMessage:
     return EarlierMessage(role="user", text="\n\n".join(texts), parts=tuple(parts))
 
 
-def _assistant(message: Assistant, param: str) -> EarlierMessage:
+def _assistant(message: bodies.Assistant, param: str) -> EarlierMessage:
     calls = tuple(
         _call(call, f"{param}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
@@ -297,22 +272,22 @@ def _assistant(message: Assistant, param: str) -> EarlierMessage:
     return EarlierMessage(role="assistant", text=_text(message.content or ""), calls=calls)
 
 
-def _call(call: Call, param: str) -> ToolCall:
-    if isinstance(call, CustomCall):
+def _call(call: bodies.Call, param: str) -> ToolCall:
+    if isinstance(call, bodies.CustomCall):
         return earlier_custom_call(call.custom.name, call.custom.input, call.id)
     function = call.function
     where = f"{param}.function.arguments"
     return earlier_call(function.name, function.arguments, call.id, where, CHAT)
 
 
-def _unnamed_call(function: Function, index: int, param: str) -> ToolCall:
+def _unnamed_call(function: bodies.Function, index: int, param: str) -> ToolCall:
     """Return a call in the older form. Its id is its place in the conversation."""
     where = f"{param}.function_call.arguments"
     id_ = f"call_{index}"
     return earlier_call(function.name, function.arguments, id_, where, CHAT)
 
 
-def _file(file: File, param: str) -> Part:
+def _file(file: bodies.File, param: str) -> Part:
     if file.file_data is None:
         raise bad_request(
             "the server stores no files: send file_data as a data: URL", param=f"{param}.file"
@@ -320,9 +295,9 @@ def _file(file: File, param: str) -> Part:
     return file_from_data(file.file_data, name=file.filename)
 
 
-def _text(content: str | list[TextPart] | list[TextPart | RefusalPart]) -> str:
+def _text(content: str | list[bodies.TextPart] | list[bodies.TextPart | bodies.RefusalPart]) -> str:
     if isinstance(content, str):
         return content
     return "\n\n".join(
-        part.text if isinstance(part, TextPart) else part.refusal for part in content
+        part.text if isinstance(part, bodies.TextPart) else part.refusal for part in content
     )

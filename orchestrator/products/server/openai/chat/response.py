@@ -7,18 +7,8 @@ import msgspec
 from orchestrator.agents import ToolCall
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import SessionRecord
-from orchestrator.products.server.openai.chat.bodies import (
-    Call,
-    ChatCompletion,
-    Choice,
-    CustomCall,
-    CustomInput,
-    Finish,
-    Function,
-    FunctionCall,
-    Message,
-    chat_usage,
-)
+from orchestrator.products.server import session_status
+from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.choices import total_usage
 from orchestrator.products.server.openai.client_tools import (
     custom_input,
@@ -27,46 +17,37 @@ from orchestrator.products.server.openai.client_tools import (
 )
 from orchestrator.products.server.openai.logprobs import chat_logprobs
 from orchestrator.products.server.openai.public_ids import COMPLETION
-from orchestrator.products.server.session_status import (
-    agent_messages,
-    client_calls,
-    cut_reason,
-    cut_text,
-    is_shown,
-    refusal_of,
-    wants_logprobs,
-)
 
 
-def completion(sessions: Sequence[SessionRecord]) -> ChatCompletion:
+def completion(sessions: Sequence[SessionRecord]) -> bodies.ChatCompletion:
     """Return the answers of sessions that have one, complete or cut."""
     first = sessions[0]
-    return ChatCompletion(
+    return bodies.ChatCompletion(
         id=COMPLETION.of(first),
         created=created(first),
         model=first.root.agent,
         choices=[_choice(it, number) for number, it in enumerate(sessions)],
-        usage=chat_usage(total_usage(sessions)),
+        usage=bodies.chat_usage(total_usage(sessions)),
         run_id=first.id,
     )
 
 
-def _choice(session: SessionRecord, number: int) -> Choice:
+def _choice(session: SessionRecord, number: int) -> bodies.Choice:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
-    calls, refusal = calls_of(session), refusal_of(session)
+    calls, refusal = calls_of(session), session_status.refusal_of(session)
     is_older = has_functions(session)
-    text = outcome.output if outcome.succeeded else cut_text(session)
-    if calls and not is_shown(session, text):
+    text = outcome.output if outcome.succeeded else session_status.cut_text(session)
+    if calls and not session_status.is_shown(session, text):
         text = ""
-    message = Message(
+    message = bodies.Message(
         content=text or (None if calls or refusal else ""),
         refusal=refusal,
         tool_calls=msgspec.UNSET if not calls or is_older else calls,
         function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
         reasoning_content=_reasoning_of(session) or msgspec.UNSET,
     )
-    return Choice(
+    return bodies.Choice(
         message=message,
         finish_reason=finish_of(session),
         index=number,
@@ -75,50 +56,48 @@ def _choice(session: SessionRecord, number: int) -> Choice:
 
 
 def _logprobs_of(session: SessionRecord, text: str) -> Sequence[TokenLogprob]:
-    """Return the log probabilities of an answer's tokens, if its client asks and its model has
-    them.
-    """
-    if not wants_logprobs(session):
+    """Return the log probabilities of an answer's tokens, if its client asks for them."""
+    if not session_status.wants_logprobs(session):
         return ()
-    said = agent_messages(session)
+    said = session_status.agent_messages(session)
     # A typed answer may be encoded again, with other tokens.
     return said[-1].logprobs if said and said[-1].text == text else ()
 
 
 def _reasoning_of(session: SessionRecord) -> str:
-    messages = agent_messages(session)
+    messages = session_status.agent_messages(session)
     return "\n\n".join(it.text for it in messages if it.is_reasoning)
 
 
-def finish_of(session: SessionRecord) -> Finish:
+def finish_of(session: SessionRecord) -> bodies.Finish:
     """Return the reason why an answer ends."""
-    if (reason := cut_reason(session)) is not None:
+    if (reason := session_status.cut_reason(session)) is not None:
         return reason
-    if not client_calls(session):
+    if not session_status.client_calls(session):
         return "stop"
     return "function_call" if has_functions(session) else "tool_calls"
 
 
-def calls_of(session: SessionRecord) -> list[Call]:
+def calls_of(session: SessionRecord) -> list[bodies.Call]:
     """Return the calls that the client has to run."""
     custom = custom_tools_of(session)
     return [
-        CustomCall(id=it.id, custom=CustomInput(it.name, custom_input(it)))
+        bodies.CustomCall(id=it.id, custom=bodies.CustomInput(it.name, custom_input(it)))
         if it.name in custom
         else function_call(it)
-        for it in client_calls(session)
+        for it in session_status.client_calls(session)
     ]
 
 
-def function_call(call: ToolCall) -> FunctionCall:
+def function_call(call: ToolCall) -> bodies.FunctionCall:
     arguments = msgspec.json.encode(call.arguments).decode()
-    return FunctionCall(id=call.id, function=Function(call.name, arguments))
+    return bodies.FunctionCall(id=call.id, function=bodies.Function(call.name, arguments))
 
 
-def function_of(calls: Sequence[Call]) -> Function:
+def function_of(calls: Sequence[bodies.Call]) -> bodies.Function:
     """Return the first call in the older form, which allows only one."""
     first = calls[0]
-    assert isinstance(first, FunctionCall), "there are functions only"
+    assert isinstance(first, bodies.FunctionCall), "there are functions only"
     return first.function
 
 

@@ -12,21 +12,12 @@ from starlette.responses import Response
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.chat.bodies import (
-    ChatCompletion,
-    ChatRequest,
-    Choice,
-    StreamOptions,
-)
+from orchestrator.products.server.openai import choices
+from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.stored import stored_state
 from orchestrator.products.server.openai.chat.stream import chat_stream
-from orchestrator.products.server.openai.choices import (
-    begin_choices,
-    wait_for_answers,
-    wait_for_turns,
-)
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.operation import Answer, operation
 from orchestrator.products.server.session_status import wants_logprobs
@@ -39,35 +30,35 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
     Scope.RUN,
     Answer(
         "The answer, or a stream of chunks",
-        ChatCompletion,
+        bodies.ChatCompletion,
         media_types=("application/json", SSE_MEDIA_TYPE),
     ),
-    body=ChatRequest,
+    body=bodies.ChatRequest,
     errors=(404, 409, 422, 499, 502, 503, 504),
     takes_idempotency_key=True,
 )
 async def create_chat_completion(call: ApiCall) -> Response:
     """Run an agent, and wait for its answer."""
-    request = await call.body(ChatRequest)
-    unknown = await call.unknown_parameters(ChatRequest)
+    request = await call.body(bodies.ChatRequest)
+    unknown = await call.unknown_parameters(bodies.ChatRequest)
     inbound, call.answer_headers = to_inbound_request(
         call, request, SessionKind.CHAT_COMPLETION, unknown
     )
     states = (*inbound.states, stored_state(request, inbound.instructions))
     inbound = attrs.evolve(inbound, states=states)
     await call.take_request(inbound)
-    sessions = await begin_choices(call, [inbound] * (request.n or 1))
-    wait = wait_for_turns(call, sessions)
+    sessions = await choices.begin_choices(call, [inbound] * (request.n or 1))
+    wait = choices.wait_for_turns(call, sessions)
     if request.stream:
         # No checkpoint before the stream is called, which then owns the turns.
         return chat_stream(
             call.journal,
             sessions,
             wait,
-            request.stream_options or StreamOptions(),
+            request.stream_options or bodies.StreamOptions(),
             include_reasoning=bool(request.include_reasoning),
         )
-    if (left := await wait_for_answers(call, sessions, wait)) is not None:
+    if (left := await choices.wait_for_answers(call, sessions, wait)) is not None:
         return left
     answer = completion(sessions)
     if wants_logprobs(sessions[0]) and any(_lacks_logprobs(it) for it in answer.choices):
@@ -76,7 +67,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
     return json_response(answer, x_run_id=sessions[0].id)
 
 
-def _lacks_logprobs(choice: Choice) -> bool:
+def _lacks_logprobs(choice: bodies.Choice) -> bool:
     """Return whether a text lacks log probabilities: no model sent them, or it had a secret."""
     return bool(choice.message.content) and choice.logprobs is None
 

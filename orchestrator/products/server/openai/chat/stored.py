@@ -22,11 +22,7 @@ from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.api.lookup import read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.chat.bodies import (
-    ChatCompletion,
-    ChatRequest,
-    FunctionCall,
-)
+from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.response import completion, function_call
 from orchestrator.products.server.openai.choices import ChoicesState, choices_of
 from orchestrator.products.server.openai.failures import session_error
@@ -56,7 +52,7 @@ class StoredQuery:
     model: str = ""
 
 
-class StoredCompletion(ChatCompletion, kw_only=True):
+class StoredCompletion(bodies.ChatCompletion, kw_only=True):
     """A chat completion with the client's metadata."""
 
     metadata: dict[str, str]
@@ -84,7 +80,7 @@ class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: str
     role: str
     content: str | None
-    tool_calls: list[FunctionCall] | None = None
+    tool_calls: list[bodies.FunctionCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -96,7 +92,7 @@ _PATH: Final = "/v1/chat/completions/{completion}"
 _COMPLETION: Final = Answer("The chat completion", StoredCompletion)
 
 
-def stored_state(request: ChatRequest, instructions: str) -> StoredChatState:
+def stored_state(request: bodies.ChatRequest, instructions: str) -> StoredChatState:
     """Return the state that stores a chat, if its client asks for that."""
     if not request.store:
         return StoredChatState()

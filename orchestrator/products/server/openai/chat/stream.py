@@ -18,24 +18,7 @@ from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
 from orchestrator.products.server.live.progress import NextUpdate, Update, open_updates
-from orchestrator.products.server.openai.chat.bodies import (
-    Call,
-    CallDelta,
-    ChatUsage,
-    Chunk,
-    ChunkChoice,
-    CustomCall,
-    Delta,
-    Finish,
-    StreamOptions,
-    chat_usage,
-)
-from orchestrator.products.server.openai.chat.response import (
-    calls_of,
-    created,
-    finish_of,
-    function_of,
-)
+from orchestrator.products.server.openai.chat import bodies, response
 from orchestrator.products.server.openai.choices import total_usage
 from orchestrator.products.server.openai.client_tools import has_functions
 from orchestrator.products.server.openai.failures import run_header, session_error
@@ -52,7 +35,7 @@ SEPARATOR: Final = "\n\n"
 NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
-Encode: TypeAlias = Callable[[Chunk], bytes | None]
+Encode: TypeAlias = Callable[[bodies.Chunk], bytes | None]
 """Encodes a chunk for a protocol; None leaves it out."""
 
 
@@ -60,21 +43,12 @@ def chat_stream(
     journal: ServedJournal,
     sessions: Sequence[SessionRecord],
     take_turns: Callable[[], Awaitable[object]],
-    options: StreamOptions,
+    options: bodies.StreamOptions,
     *,
     include_reasoning: bool = False,
     encode: Encode = msgspec.json.encode,
 ) -> EventStream:
-    """Respond with the texts of agents, each text as one choice.
-
-    Args:
-        journal: the journal of the sessions.
-        sessions: sessions of one turn, in the order of the choices.
-        take_turns: waits for their turns, and is cancelled when the client disconnects.
-        options: whether to send the usage.
-        include_reasoning: whether to send the reasoning and the delegations of the agents, too.
-        encode: encodes the chunks.
-    """
+    """Respond with the texts of agents, each as one choice; `take_turns` ends with the client."""
     return EventStream(
         partial(
             _send_all,
@@ -94,7 +68,7 @@ def chat_stream(
 async def _send_all(
     journal: ServedJournal,
     sessions: Sequence[SessionRecord],
-    options: StreamOptions,
+    options: bodies.StreamOptions,
     writer: EventWriter,
     *,
     include_reasoning: bool,
@@ -128,30 +102,32 @@ class _Chunks:
         self._has_usage = has_usage
         self._head: dict[str, Any] = {
             "id": COMPLETION.of(session),
-            "created": created(session),
+            "created": response.created(session),
             "model": session.root.agent,
             "run_id": session.id,
         }
 
-    async def send(self, choice: ChunkChoice) -> None:
+    async def send(self, choice: bodies.ChunkChoice) -> None:
         await self._write(self._make([choice], None))
 
     async def end(self, total: Usage) -> None:
         """Send the usage of all choices, if the client asks for it, and the end."""
         if self._has_usage:
-            await self._write(self._make([], chat_usage(total)))
+            await self._write(self._make([], bodies.chat_usage(total)))
         await self._writer.send_event(DONE)
 
-    async def _write(self, chunk: Chunk) -> None:
+    async def _write(self, chunk: bodies.Chunk) -> None:
         data = self._encode(chunk)
         if data is None:
             await trio.lowlevel.checkpoint()
         else:
             await self._writer.send_event(data)
 
-    def _make(self, choices: list[ChunkChoice], usage: ChatUsage | None) -> Chunk:
+    def _make(
+        self, choices: list[bodies.ChunkChoice], usage: bodies.ChatUsage | None
+    ) -> bodies.Chunk:
         shown = usage if self._has_usage else msgspec.UNSET
-        return Chunk(**self._head, choices=choices, usage=shown)
+        return bodies.Chunk(**self._head, choices=choices, usage=shown)
 
 
 class _ChoiceChunks:
@@ -188,7 +164,7 @@ class _ChoiceChunks:
                 if isinstance(update, list):
                     # All pieces so far in one chunk, so that progress stays close to the text.
                     await self._send_chunk(
-                        Delta(reasoning_content="".join(it.text for it in update))
+                        bodies.Delta(reasoning_content="".join(it.text for it in update))
                     )
                 else:
                     await self._send_text(update)
@@ -204,7 +180,7 @@ class _ChoiceChunks:
             await trio.lowlevel.checkpoint()
             return
         self._has_begun = True
-        await self._send_chunk(Delta(role="assistant", content=""))
+        await self._send_chunk(bodies.Delta(role="assistant", content=""))
 
     async def _send_text(self, update: AgentText) -> None:
         if update.item != self._item:
@@ -217,7 +193,7 @@ class _ChoiceChunks:
         text = update.text if isinstance(update, PartialText) else self._rest(update)
         if text:
             self._sent.append(text)
-            await self._send_chunk(Delta(content=f"{separator}{text}"))
+            await self._send_chunk(bodies.Delta(content=f"{separator}{text}"))
         else:
             await trio.lowlevel.checkpoint()
         if isinstance(update, FullText) and update.message.logprobs:
@@ -230,31 +206,35 @@ class _ChoiceChunks:
         return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
     async def _send_end(self) -> None:
-        if calls := calls_of(self._session):
+        if calls := response.calls_of(self._session):
             is_older = has_functions(self._session)
             delta = (
-                Delta(function_call=function_of(calls))
+                bodies.Delta(function_call=response.function_of(calls))
                 if is_older
-                else Delta(tool_calls=[*map(_call_delta, range(len(calls)), calls)])
+                else bodies.Delta(tool_calls=[*map(_call_delta, range(len(calls)), calls)])
             )
             await self._send_chunk(delta)
         if refusal := refusal_of(self._session):
-            await self._send_chunk(Delta(refusal=refusal))
-        await self._send_chunk(Delta(), finish_of(self._session))
+            await self._send_chunk(bodies.Delta(refusal=refusal))
+        await self._send_chunk(bodies.Delta(), response.finish_of(self._session))
 
     async def _send_logprobs(self, tokens: Sequence[TokenLogprob]) -> None:
         await self._chunks.send(
-            ChunkChoice(delta=Delta(content=""), index=self._number, logprobs=chat_logprobs(tokens))
+            bodies.ChunkChoice(
+                delta=bodies.Delta(content=""), index=self._number, logprobs=chat_logprobs(tokens)
+            )
         )
 
-    async def _send_chunk(self, delta: Delta, finish: Finish | None = None) -> None:
-        await self._chunks.send(ChunkChoice(delta=delta, finish_reason=finish, index=self._number))
+    async def _send_chunk(self, delta: bodies.Delta, finish: bodies.Finish | None = None) -> None:
+        await self._chunks.send(
+            bodies.ChunkChoice(delta=delta, finish_reason=finish, index=self._number)
+        )
 
 
-def _call_delta(index: int, call: Call) -> CallDelta:
-    if isinstance(call, CustomCall):
-        return CallDelta(index=index, id=call.id, type="custom", custom=call.custom)
-    return CallDelta(index=index, id=call.id, type="function", function=call.function)
+def _call_delta(index: int, call: bodies.Call) -> bodies.CallDelta:
+    if isinstance(call, bodies.CustomCall):
+        return bodies.CallDelta(index=index, id=call.id, type="custom", custom=call.custom)
+    return bodies.CallDelta(index=index, id=call.id, type="function", function=call.function)
 
 
 def _repaired() -> HttpError:

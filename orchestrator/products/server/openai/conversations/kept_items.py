@@ -60,10 +60,7 @@ def is_conversation(session: SessionRecord) -> bool:
 async def find_conversation(
     call: ApiCall, conversation: str, *, param: str | None = None
 ) -> SessionRecord:
-    """Return a conversation, with the items of all finished responses.
-
-    `param` names the id in an error.
-    """
+    """Return a conversation with the items of all finished responses."""
     session = await find_object(
         call, CONVERSATION, conversation, is_conversation, "conversation", param=param
     )
@@ -105,10 +102,7 @@ async def settle(call: ApiCall, session: SessionRecord) -> None:
 async def prepare(
     call: ApiCall, items: Sequence[Mapping[str, Any]], session: SessionRecord | None = None
 ) -> list[dict[str, Any]]:
-    """Return items in their stored form: complete, with ids, and without secrets.
-
-    `session` is the conversation that they are added to, if it exists.
-    """
+    """Return items in their stored form: complete, with ids, and without secrets."""
     await trio.lowlevel.checkpoint()
     redactor = call.journal.read.redactor
     taken: set[str] = set()
@@ -164,10 +158,7 @@ class KeptItems:
         return self.state.next
 
     def require_unlocked(self, version: int | None = None) -> None:
-        """Refuse to add to a conversation while another request adds to it.
-
-        `version` is the version that the request has read.
-        """
+        """Refuse to add to a conversation that another request adds to, or has changed."""
         if self.is_locked or version not in {None, self.version}:
             raise HttpError(
                 400,

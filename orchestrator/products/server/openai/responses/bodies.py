@@ -65,10 +65,7 @@ ItemContent: TypeAlias = str | list[Content | ReasoningText] | None
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """An item of the input: a message, a call, its result, or a reference to one.
-
-    An item of reasoning is read by its `encrypted_content`, and ignored without it.
-    """
+    """An item of the input: a message, a call, its result, or a reference to one."""
 
     type: str = "message"
     """`message`, `function_call`, `function_call_output`, `custom_tool_call`,
@@ -172,8 +169,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
-    """The number of alternatives for each token of the answer, if the agent's model reports them.
-    """
+    """The number of alternatives for each token, if the agent's model reports them."""
     prompt: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
     moderation: Annotated[dict[str, Any] | None, UNSUPPORTED] = None
 

@@ -24,11 +24,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation.events import EarlierMessage
-from orchestrator.products.server.openai.client_content import (
-    file_from_data,
-    file_from_url,
-    image_from_url,
-)
+from orchestrator.products.server.openai import client_content, conversation
 from orchestrator.products.server.openai.client_tools import (
     CUSTOM,
     ChosenTools,
@@ -39,39 +35,12 @@ from orchestrator.products.server.openai.client_tools import (
     earlier_custom_call,
     require_client_tool,
 )
-from orchestrator.products.server.openai.conversation import (
-    RESPONSES,
-    LocatedMessage,
-    require_answerable,
-    split_last_user_message,
-)
 from orchestrator.products.server.openai.requested_settings import (
     KeptSettings,
     Parameter,
     keep_settings,
 )
-from orchestrator.products.server.openai.responses.bodies import (
-    CallItem,
-    CallOutputItem,
-    CreateResponse,
-    CustomCallItem,
-    CustomCallOutputItem,
-    InputFile,
-    InputImage,
-    InputItem,
-    InputMessageItem,
-    InputText,
-    Item,
-    ItemContent,
-    MessageItem,
-    OutputItem,
-    OutputText,
-    ReasoningItem,
-    ReasoningText,
-    Refusal,
-    ResponseGrammar,
-    ResponseTool,
-)
+from orchestrator.products.server.openai.responses import bodies
 from orchestrator.products.server.transport.errors import HttpError, bad_request
 
 SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
@@ -93,13 +62,13 @@ class ParsedInput:
     """The custom tools that are called in it."""
 
 
-def require_supported(body: CreateResponse) -> None:
+def require_supported(body: bodies.CreateResponse) -> None:
     """Refuse unsupported options that would change the meaning of the answer."""
     for name in ("prompt", "moderation"):
         if getattr(body, name) is not None:
             raise bad_request(f"{name!r} is not supported", param=name)
     if body.conversation is not None and body.previous_response_id is not None:
-        raise RESPONSES.invalid_value(
+        raise conversation.RESPONSES.invalid_value(
             "a response continues a conversation or another response, not both: leave out one",
             "previous_response_id",
         )
@@ -112,22 +81,14 @@ def require_supported(body: CreateResponse) -> None:
 
 
 def kept_settings(
-    body: CreateResponse,
+    body: bodies.CreateResponse,
     agent: Agent[Any],
     chosen: ChosenTools,
     unknown: Iterable[str],
     *,
     is_strict: bool,
 ) -> KeptSettings:
-    """Return the model settings of a body that an agent applies.
-
-    Args:
-        body: the body.
-        agent: answers the request.
-        chosen: the tools of the client.
-        unknown: further parameters of the body.
-        is_strict: whether to refuse parameters that the agent cannot apply.
-    """
+    """Return the model settings of a body that an agent applies."""
     effort = None if body.reasoning is None else body.reasoning.effort
     parameters = [
         *(Parameter(name, name, getattr(body, name)) for name in SAMPLING),
@@ -146,10 +107,10 @@ def kept_settings(
         *(["truncation"] if body.truncation == "auto" else []),
         *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
     ]
-    return keep_settings(agent, parameters, others, RESPONSES, is_strict=is_strict)
+    return keep_settings(agent, parameters, others, conversation.RESPONSES, is_strict=is_strict)
 
 
-def logprob_parameters(body: CreateResponse) -> list[Parameter]:
+def logprob_parameters(body: bodies.CreateResponse) -> list[Parameter]:
     """Return the parameters of a body that ask for log probabilities."""
     setting = "top_logprobs"
     found = [Parameter(setting, setting, body.top_logprobs)] if body.top_logprobs else []
@@ -160,7 +121,7 @@ def logprob_parameters(body: CreateResponse) -> list[Parameter]:
 
 
 def tools_of_client(
-    tools: Sequence[ResponseTool], choice: object, agent: Agent[Any], *, ignores_others: bool
+    tools: Sequence[bodies.ResponseTool], choice: object, agent: Agent[Any], *, ignores_others: bool
 ) -> ChosenTools:
     """Return the tools that the client runs as tools of the agent."""
     definitions: list[ToolDefinition] = []
@@ -179,66 +140,59 @@ def tools_of_client(
                 text_input=_text_input(tool) if tool.type == CUSTOM else None,
             )
         )
-    made = client_tools(agent, definitions, RESPONSES)
+    made = client_tools(agent, definitions, conversation.RESPONSES)
     if made and isinstance(agent, Pipeline):
         raise bad_request(f"{agent.name!r} is a pipeline, which calls no tools", param="tools")
-    return choose_tools(agent, made, choice, RESPONSES, ignored=ignored)
+    return choose_tools(agent, made, choice, conversation.RESPONSES, ignored=ignored)
 
 
-def _text_input(tool: ResponseTool) -> TextInput:
-    if isinstance(tool.format, ResponseGrammar):
+def _text_input(tool: bodies.ResponseTool) -> TextInput:
+    if isinstance(tool.format, bodies.ResponseGrammar):
         return TextInput(tool.format.syntax, tool.format.definition)
     return TextInput()
 
 
-def as_input(item: OutputItem | InputItem) -> Item:
+def as_input(item: bodies.OutputItem | bodies.InputItem) -> bodies.Item:
     """Return an item of a stored response in the form of an input."""
     match item:
-        case MessageItem():
-            return Item(role="assistant", content=list(item.content))
-        case InputMessageItem():
-            return Item(role=item.role, content=list(item.content))
-        case ReasoningItem():
-            return Item(type="reasoning", encrypted_content=item.encrypted_content)
-        case CallItem():
-            return Item(
+        case bodies.MessageItem():
+            return bodies.Item(role="assistant", content=list(item.content))
+        case bodies.InputMessageItem():
+            return bodies.Item(role=item.role, content=list(item.content))
+        case bodies.ReasoningItem():
+            return bodies.Item(type="reasoning", encrypted_content=item.encrypted_content)
+        case bodies.CallItem():
+            return bodies.Item(
                 type="function_call", call_id=item.call_id, name=item.name, arguments=item.arguments
             )
-        case CustomCallItem():
-            return Item(
+        case bodies.CustomCallItem():
+            return bodies.Item(
                 type="custom_tool_call", call_id=item.call_id, name=item.name, input=item.input
             )
-        case CallOutputItem() | CustomCallOutputItem():
+        case bodies.CallOutputItem() | bodies.CustomCallOutputItem():
             kind = type(item).__struct_config__.tag
-            return Item(type=str(kind), call_id=item.call_id, output=item.output)
+            return bodies.Item(type=str(kind), call_id=item.call_id, output=item.output)
 
 
 def parse_input(
-    body: CreateResponse,
+    body: bodies.CreateResponse,
     earlier: Sequence[Message],
-    kept: Sequence[Item] = (),
+    kept: Sequence[bodies.Item] = (),
     reasoning: Mapping[str, tuple[ReasoningBlock, ...]] = NO_REASONING,
 ) -> ParsedInput:
-    """Return the input as messages, after the conversation that it continues.
-
-    Args:
-        body: the request.
-        earlier: the messages of the response that it continues.
-        kept: the items of the conversation that it continues.
-        reasoning: the blocks of reasoning items, by their encrypted content.
-    """
+    """Return the input as messages, after the response or conversation that it continues."""
     given = body.input or ()
-    items = [Item(content=given)] if isinstance(given, str) else given
+    items = [bodies.Item(content=given)] if isinstance(given, str) else given
     instructions, messages = read_items(
         [*kept, *items], "input", earlier, len(kept), reasoning, is_text=isinstance(given, str)
     )
-    require_answerable(
-        [LocatedMessage(message, "input", "input") for message in messages],
-        RESPONSES,
+    conversation.require_answerable(
+        [conversation.LocatedMessage(message, "input", "input") for message in messages],
+        conversation.RESPONSES,
         param="input",
         open_calls=[call.id for call in unanswered_calls(earlier)],
     )
-    history, message = split_last_user_message(messages)
+    history, message = conversation.split_last_user_message(messages)
     return ParsedInput(
         history=(*map(_as_said, earlier), *history),
         message=message,
@@ -248,7 +202,7 @@ def parse_input(
 
 
 def read_items(
-    items: Sequence[Item],
+    items: Sequence[bodies.Item],
     name: str,
     earlier: Sequence[Message] = (),
     kept: int = 0,
@@ -256,16 +210,7 @@ def read_items(
     *,
     is_text: bool = False,
 ) -> tuple[list[str], list[EarlierMessage]]:
-    """Return the instructions and the messages in items.
-
-    Args:
-        items: the items.
-        name: the parameter of the items in the request.
-        earlier: the messages before them.
-        kept: the number of items that come from the conversation, not from the request.
-        reasoning: the blocks of reasoning items, by their encrypted content.
-        is_text: whether the request has a text instead of items.
-    """
+    """Return the instructions and messages in items; the first `kept` are not of the request."""
     instructions: list[str] = []
     messages: list[EarlierMessage] = []
     thoughts: tuple[ReasoningBlock, ...] = ()
@@ -292,12 +237,12 @@ def read_items(
     return instructions, messages
 
 
-def _parse_item(item: Item, param: str) -> EarlierMessage:
+def _parse_item(item: bodies.Item, param: str) -> EarlierMessage:
     match item.type, item.role:
         case "message", "user":
             text, parts = _content(item.content, f"{param}.content")
             if not text and not parts:
-                raise RESPONSES.invalid_value("the message is empty", param)
+                raise conversation.RESPONSES.invalid_value("the message is empty", param)
             return EarlierMessage(role="user", text=text, parts=parts)
         case "message", _:
             return EarlierMessage(role="assistant", text=_text(item.content, f"{param}.content"))
@@ -313,23 +258,23 @@ def _parse_item(item: Item, param: str) -> EarlierMessage:
 
 
 def _add_call(
-    messages: list[EarlierMessage], item: Item, known_ids: Collection[str], param: str
+    messages: list[EarlierMessage], item: bodies.Item, known_ids: Collection[str], param: str
 ) -> None:
     """Add a call to the assistant message before it, or to a new one."""
     if not item.call_id or item.call_id in known_ids:
-        raise RESPONSES.invalid_value(
+        raise conversation.RESPONSES.invalid_value(
             f"two calls have the call_id {item.call_id!r}"
             if item.call_id
             else f"a {item.type} needs a call_id",
             f"{param}.call_id",
         )
     if not item.name:
-        raise RESPONSES.invalid_value(f"a {item.type} needs a name", f"{param}.name")
+        raise conversation.RESPONSES.invalid_value(f"a {item.type} needs a name", f"{param}.name")
     if item.type == "custom_tool_call":
         call = earlier_custom_call(item.name, item.input, item.call_id)
     else:
         call = earlier_call(
-            item.name, item.arguments, item.call_id, f"{param}.arguments", RESPONSES
+            item.name, item.arguments, item.call_id, f"{param}.arguments", conversation.RESPONSES
         )
     if messages and messages[-1].role == "assistant":
         messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
@@ -357,52 +302,52 @@ def _as_said(message: Message) -> EarlierMessage:
             return EarlierMessage(role="tool", call=message.call, text=message.text)
 
 
-def _text(content: ItemContent, param: str) -> str:
+def _text(content: bodies.ItemContent, param: str) -> str:
     text, parts = _content(content, param)
     if parts:
         raise bad_request("only text is supported", param=param)
     return text
 
 
-def _content(content: ItemContent, param: str) -> tuple[str, tuple[Part, ...]]:
+def _content(content: bodies.ItemContent, param: str) -> tuple[str, tuple[Part, ...]]:
     if content is None or isinstance(content, str):
         return well_formed(content or ""), ()
     texts: list[str] = []
     parts: list[Part] = []
     for number, part in enumerate(content):
         match part:
-            case InputText() | OutputText():
+            case bodies.InputText() | bodies.OutputText():
                 texts.append(part.text)
-            case Refusal():
+            case bodies.Refusal():
                 texts.append(part.refusal)
-            case ReasoningText():
+            case bodies.ReasoningText():
                 pass  # only in items of reasoning, which are left out
-            case InputImage():
+            case bodies.InputImage():
                 parts.append(_image(part, f"{param}[{number}].image_url"))
-            case InputFile():
+            case bodies.InputFile():
                 parts.append(_file(part, f"{param}[{number}]"))
     return well_formed("\n".join(texts)), tuple(parts)
 
 
-def _image(part: InputImage, param: str) -> Part:
+def _image(part: bodies.InputImage, param: str) -> Part:
     if part.image_url is None:
         raise _not_kept(param)
     try:
-        return image_from_url(part.image_url)
+        return client_content.image_from_url(part.image_url)
     except DefinitionError as exc:
-        raise RESPONSES.invalid_value(str(exc), param) from exc
+        raise conversation.RESPONSES.invalid_value(str(exc), param) from exc
 
 
-def _file(part: InputFile, param: str) -> Part:
+def _file(part: bodies.InputFile, param: str) -> Part:
     name = part.filename or ""
     field = "file_url" if part.file_data is None else "file_data"
     try:
         if part.file_data is not None:
-            return file_from_data(part.file_data, name=name)
+            return client_content.file_from_data(part.file_data, name=name)
         if part.file_url is not None:
-            return file_from_url(part.file_url, name=name)
+            return client_content.file_from_url(part.file_url, name=name)
     except DefinitionError as exc:
-        raise RESPONSES.invalid_value(str(exc), f"{param}.{field}") from exc
+        raise conversation.RESPONSES.invalid_value(str(exc), f"{param}.{field}") from exc
     raise _not_kept(f"{param}.{field}")
 
 

@@ -17,6 +17,7 @@ from orchestrator.agents import (
     UserMessage,
 )
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.products.server import session_status
 from orchestrator.products.server.openai.answer_format import PlainText
 from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.products.server.openai.logprobs import logprobs_of
@@ -51,22 +52,11 @@ from orchestrator.products.server.openai.responses.bodies import (
     response_usage,
 )
 from orchestrator.products.server.openai.responses.response_state import ResponseState
-from orchestrator.products.server.session_status import (
-    State,
-    agent_messages,
-    answers_in_json,
-    client_calls,
-    cut_reason,
-    failure_reason,
-    last_outcome_of,
-    refusal_of,
-    state_of,
-)
 
 BLANK_LINE: Final = "\n\n"
 """Separates the messages of an agent, for clients that join them to one text."""
 
-Status: TypeAlias = State | Literal["incomplete"]
+Status: TypeAlias = session_status.State | Literal["incomplete"]
 
 _REASONING: Final = re.compile(r"(r_[0-9a-f]{16}) ([0-9A-Za-z_~.-]{1,80})")
 _ITEM_ID: Final = re.compile(r"(?:msg|fc|fco|ctc|ctco|rs)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
@@ -91,14 +81,14 @@ def body_of(session: SessionRecord) -> ResponseBody:
     body = initial_body(session)
     body.status = state
     body.output = output_of(session)
-    if state == "completed" and answers_in_json(session):
+    if state == "completed" and session_status.answers_in_json(session):
         # Only the repaired answer is shown, because clients read the text as one JSON value.
         body.output = [it for it in body.output if _is_answer(it)]
-    if (reason := cut_reason(session)) is not None:
+    if (reason := session_status.cut_reason(session)) is not None:
         body.incomplete_details = IncompleteDetails(
             "max_output_tokens" if reason == "length" else reason
         )
-    elif is_over and refusal_of(session) is None:
+    elif is_over and session_status.refusal_of(session) is None:
         body.error = _error_of(session)
     if is_over:
         body.usage = response_usage(session.tree.total)
@@ -109,9 +99,13 @@ def body_of(session: SessionRecord) -> ResponseBody:
 
 def status_of(session: SessionRecord) -> Status:
     """Return the status of a response. A cut answer or a refusal is not a failure."""
-    if cut_reason(session) is not None:
+    if session_status.cut_reason(session) is not None:
         return "incomplete"
-    return "completed" if refusal_of(session) is not None else state_of(session)
+    return (
+        "completed"
+        if session_status.refusal_of(session) is not None
+        else session_status.state_of(session)
+    )
 
 
 def initial_body(session: SessionRecord) -> ResponseBody:
@@ -147,10 +141,10 @@ def initial_body(session: SessionRecord) -> ResponseBody:
 
 
 def _error_of(session: SessionRecord) -> ResponseError | None:
-    outcome = last_outcome_of(session)
-    reason = None if outcome is None else failure_reason(outcome)
+    outcome = session_status.last_outcome_of(session)
+    reason = None if outcome is None else session_status.failure_reason(outcome)
     if reason is None:
-        if state_of(session) == "completed":
+        if session_status.state_of(session) == "completed":
             return None
         return ResponseError(
             code="server_error", type="cancelled", message="cancelled: it was stopped"
@@ -169,9 +163,9 @@ def _is_answer(item: OutputItem) -> bool:
 
 def output_of(session: SessionRecord) -> list[OutputItem]:
     """Return the messages of the agent, and the calls that the client has to run."""
-    messages = agent_messages(session)
-    calls = client_calls(session)
-    is_answered = state_of(session) == "completed" and not calls
+    messages = session_status.agent_messages(session)
+    calls = session_status.client_calls(session)
+    is_answered = session_status.state_of(session) == "completed" and not calls
     items: list[OutputItem] = []
     for number, message in enumerate(messages):
         if message.is_reasoning:
@@ -193,7 +187,7 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
                 phase="final_answer" if is_last and is_answered else "commentary",
             )
         )
-    if (refusal := refusal_of(session)) is not None:
+    if (refusal := session_status.refusal_of(session)) is not None:
         items.append(
             MessageItem(
                 id=item_id(id_suffix(session), len(messages)),
@@ -305,10 +299,7 @@ def _input_messages(session: SessionRecord) -> Iterator[Message]:
 def _items(
     message: Message, custom: Collection[str], custom_calls: Collection[str]
 ) -> Iterator[InputItem]:
-    """Yield the items of a message of the input.
-
-    `custom` has the names of the custom tools, and `custom_calls` the ids of their calls.
-    """
+    """Yield the items of a message of the input; `custom_calls` are calls of custom tools."""
     match message:
         case UserMessage():
             texts: list[Content] = [InputText(message.text)] if message.text else []

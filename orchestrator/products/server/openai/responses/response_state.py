@@ -8,14 +8,9 @@ from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import NO_ENTRIES, SessionState
 from orchestrator.products.server.openai.answer_format import PlainText
-from orchestrator.products.server.openai.responses.bodies import (
-    ConversationRef,
-    CreateResponse,
-    ResponseTool,
-    TextConfig,
-)
+from orchestrator.products.server.openai.responses import bodies
 
-NO_TOOLS: Final[list[ResponseTool]] = []
+NO_TOOLS: Final[list[bodies.ResponseTool]] = []
 ENCRYPTED_REASONING: Final = "reasoning.encrypted_content"
 
 
@@ -33,11 +28,11 @@ class ResponseState(SessionState, frozen=True):
     instructions: str | None = None
     system_instructions: str = ""
     """The system and developer messages of its conversation."""
-    tools: list[ResponseTool] = NO_TOOLS
+    tools: list[bodies.ResponseTool] = NO_TOOLS
     tool_choice: str | dict[str, Any] = "auto"
     settings: Mapping[str, Any] = NO_ENTRIES
     """The model settings that the agent applies."""
-    text: TextConfig | None = None
+    text: bodies.TextConfig | None = None
     """The format of the answer; None is plain text."""
     message: str | None = None
     """The id of the user message that it answers."""
@@ -47,13 +42,13 @@ class ResponseState(SessionState, frozen=True):
     """Whether the client sends reasoning back itself."""
 
 
-def conversation_of(body: CreateResponse) -> str | None:
+def conversation_of(body: bodies.CreateResponse) -> str | None:
     """Return the id of the conversation that a request names."""
     named = body.conversation
-    return named.id if isinstance(named, ConversationRef) else named
+    return named.id if isinstance(named, bodies.ConversationRef) else named
 
 
-def summary_of(body: CreateResponse) -> str | None:
+def summary_of(body: bodies.CreateResponse) -> str | None:
     """Return the form of the model's reasoning that a client asks for."""
     asked = body.reasoning
     return None if asked is None else asked.summary or asked.generate_summary
@@ -64,26 +59,19 @@ def is_response(session: SessionRecord) -> bool:
     return session.kind is SessionKind.RESPONSE and session.state(ResponseState).is_stored
 
 
-def metadata_in(body: CreateResponse) -> dict[str, str]:
+def metadata_in(body: bodies.CreateResponse) -> dict[str, str]:
     """Return the metadata of a request."""
     return {**({"user": body.user} if body.user else {}), **(body.metadata or {})}
 
 
 def state_of_request(
-    body: CreateResponse,
+    body: bodies.CreateResponse,
     *,
     message: MessageId | None,
     system_instructions: str,
     settings: Mapping[str, Any],
 ) -> ResponseState:
-    """Return the state of the session that a request opens.
-
-    Args:
-        body: the request.
-        message: the id of the user message that it answers.
-        system_instructions: the system and developer messages of the conversation.
-        settings: the model settings that the agent applies.
-    """
+    """Return the state of the session that a request opens."""
     text = body.text
     is_plain = text is None or isinstance(text.format, PlainText | None)
     return ResponseState(

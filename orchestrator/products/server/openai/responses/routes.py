@@ -23,42 +23,15 @@ from orchestrator.ports.sessions import InboundRequest, is_over, with_client_too
 from orchestrator.products.server.api.lookup import find_run, read_other_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.openai import client_tools, public_ids
 from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.choices import wait_for_answers, wait_for_turns
-from orchestrator.products.server.openai.client_tools import (
-    allowed_tools,
-    client_tools_state,
-    custom_tools_of,
-    reserved_tool_names,
-)
 from orchestrator.products.server.openai.conversation import RESPONSES
-from orchestrator.products.server.openai.conversations.kept_items import (
-    ContinuedConversation,
-    continue_conversation,
-    find_conversation,
-)
+from orchestrator.products.server.openai.conversations import kept_items
 from orchestrator.products.server.openai.failures import run_header
 from orchestrator.products.server.openai.pages import ItemsQuery
-from orchestrator.products.server.openai.public_ids import (
-    CONVERSATION,
-    RESPONSE,
-    find_object,
-    id_suffix,
-)
 from orchestrator.products.server.openai.requested_settings import also_ignored
-from orchestrator.products.server.openai.responses.bodies import (
-    ConversationRef,
-    CreateResponse,
-    Deleted,
-    GivenInput,
-    InputItems,
-    Item,
-    MessageItem,
-    NamedConversation,
-    OutputItem,
-    OutputText,
-    ResponseBody,
-)
+from orchestrator.products.server.openai.responses import bodies
 from orchestrator.products.server.openai.responses.request import (
     as_input,
     kept_settings,
@@ -100,9 +73,9 @@ from orchestrator.products.server.transport.session_headers import context_of
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream
 
 _PATH: Final = "/v1/responses/{response}"
-_BODY: Final = Answer("The response", ResponseBody)
+_BODY: Final = Answer("The response", bodies.ResponseBody)
 _RESPONSE_OR_EVENTS: Final = Answer(
-    "The response, or its events", ResponseBody, media_types=(JSON, SSE_MEDIA_TYPE)
+    "The response, or its events", bodies.ResponseBody, media_types=(JSON, SSE_MEDIA_TYPE)
 )
 
 
@@ -123,11 +96,11 @@ def _companion(raw: bytes) -> SessionId | None:
     if b'"conversation"' not in raw:
         return None
     try:
-        named = msgspec.json.decode(raw, type=NamedConversation).conversation
+        named = msgspec.json.decode(raw, type=bodies.NamedConversation).conversation
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # decoding the body refuses it
-    id_ = named.id if isinstance(named, ConversationRef) else named
-    return None if id_ is None else CONVERSATION.session(id_)
+    id_ = named.id if isinstance(named, bodies.ConversationRef) else named
+    return None if id_ is None else public_ids.CONVERSATION.session(id_)
 
 
 @operation(
@@ -135,7 +108,7 @@ def _companion(raw: bytes) -> SessionId | None:
     "/v1/responses",
     Scope.RUN,
     _RESPONSE_OR_EVENTS,
-    body=CreateResponse,
+    body=bodies.CreateResponse,
     errors=(404, 409, 422, 499, 502, 503, 504),
     takes_idempotency_key=True,
     companion=_companion,
@@ -143,7 +116,7 @@ def _companion(raw: bytes) -> SessionId | None:
 async def create_response(call: ApiCall) -> Response:
     """Run an agent, and return its response."""
     await trio.lowlevel.checkpoint()
-    body = await call.body(CreateResponse)
+    body = await call.body(bodies.CreateResponse)
     require_supported(body)
     session = await _begin(call, body)
     owns_turn = body.store is False
@@ -167,7 +140,7 @@ async def create_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
-async def _begin(call: ApiCall, body: CreateResponse) -> SessionRecord:
+async def _begin(call: ApiCall, body: bodies.CreateResponse) -> SessionRecord:
     """Return the session of a request; open it if it is new."""
     known, id_ = await find_attempt(call)
     if known is not None:
@@ -189,10 +162,10 @@ async def _begin(call: ApiCall, body: CreateResponse) -> SessionRecord:
 
 
 async def prepare_response(
-    call: ApiCall, body: CreateResponse
-) -> tuple[InboundRequest, ContinuedConversation | None]:
+    call: ApiCall, body: bodies.CreateResponse
+) -> tuple[InboundRequest, kept_items.ContinuedConversation | None]:
     """Return the inbound request of a body, and the conversation that it continues."""
-    unknown = await call.unknown_parameters(CreateResponse)
+    unknown = await call.unknown_parameters(bodies.CreateResponse)
     conversation = await _continued_conversation(call, body)
     await _resolve_references(call, body, conversation)
     reasoning = await _find_reasoning(call, body, conversation)
@@ -203,20 +176,22 @@ async def prepare_response(
 
 
 async def _continued_conversation(
-    call: ApiCall, body: CreateResponse
-) -> ContinuedConversation | None:
+    call: ApiCall, body: bodies.CreateResponse
+) -> kept_items.ContinuedConversation | None:
     """Return the conversation that a new response continues."""
     await trio.lowlevel.checkpoint()
     if (id_ := conversation_of(body)) is None:
         return None
-    session = await find_conversation(call, id_, param="conversation")
-    given = (await call.body(GivenInput)).input
+    session = await kept_items.find_conversation(call, id_, param="conversation")
+    given = (await call.body(bodies.GivenInput)).input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    return await continue_conversation(call, session, items)
+    return await kept_items.continue_conversation(call, session, items)
 
 
 async def _resolve_references(
-    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+    call: ApiCall,
+    body: bodies.CreateResponse,
+    conversation: kept_items.ContinuedConversation | None,
 ) -> None:
     """Replace references to items of stored responses with the items."""
     await trio.lowlevel.checkpoint()
@@ -233,7 +208,9 @@ async def _resolve_references(
 
 
 async def _find_reasoning(
-    call: ApiCall, body: CreateResponse, conversation: ContinuedConversation | None
+    call: ApiCall,
+    body: bodies.CreateResponse,
+    conversation: kept_items.ContinuedConversation | None,
 ) -> Mapping[str, tuple[ReasoningBlock, ...]]:
     """Return the blocks of reasoning items, by their encrypted content."""
     await trio.lowlevel.checkpoint()
@@ -252,7 +229,7 @@ async def _find_reasoning(
     return found
 
 
-async def _referred_item(call: ApiCall, id_: str, number: int) -> Item:
+async def _referred_item(call: ApiCall, id_: str, number: int) -> bodies.Item:
     param = f"input[{number}].id"
     if (response := response_of_item(id_)) is not None:
         session = await _find(call, response, read_other_run, param=param)
@@ -263,7 +240,7 @@ async def _referred_item(call: ApiCall, id_: str, number: int) -> Item:
     raise HttpError(404, f"there is no item with the id {id_!r}", code="not_found", param=param)
 
 
-async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None:
+async def _previous(call: ApiCall, body: bodies.CreateResponse) -> SessionRecord | None:
     """Return the response that a new one continues."""
     await trio.lowlevel.checkpoint()
     if body.previous_response_id is None:
@@ -284,9 +261,9 @@ async def _previous(call: ApiCall, body: CreateResponse) -> SessionRecord | None
 
 def _inbound_request(
     call: ApiCall,
-    body: CreateResponse,
+    body: bodies.CreateResponse,
     previous: SessionRecord | None,
-    conversation: ContinuedConversation | None,
+    conversation: kept_items.ContinuedConversation | None,
     unknown: Iterable[str],
     *,
     reasoning: Mapping[str, tuple[ReasoningBlock, ...]],
@@ -309,7 +286,7 @@ def _inbound_request(
     inherited = "" if previous is None else previous.state(ResponseState).system_instructions
     custom = parsed.custom_tools
     if previous is not None:
-        custom |= custom_tools_of(previous)
+        custom |= client_tools.custom_tools_of(previous)
     system_instructions = _paragraphs(inherited, parsed.system_instructions)
     schema = requested_schema(
         None if body.text is None else body.text.format, agent, RESPONSES, "text.format"
@@ -325,7 +302,7 @@ def _inbound_request(
         metadata=metadata_in(body),
         states=(
             call.request_state(opening=answer_opening(agent, schema)),
-            client_tools_state(chosen.tools, custom),
+            client_tools.client_tools_state(chosen.tools, custom),
             state_of_request(
                 body,
                 message=None if parsed.message is None else parsed.message.id,
@@ -342,17 +319,17 @@ def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
     """Return an agent with the client's tools of a response."""
     state = session.state(ResponseState)
     # A tool that the agent got since then wins over a client's tool of the same name.
-    taken = reserved_tool_names(agent)
+    taken = client_tools.reserved_tool_names(agent)
     tools = [it for it in state.tools if it.name not in taken]
     if not tools or isinstance(agent, Pipeline):
         return agent
     # The terms of the message say which of them has to be called.
     chosen = tools_of_client(tools, None, agent, ignores_others=True)
-    return with_client_tools(agent, allowed_tools(chosen.tools, state.tool_choice))
+    return with_client_tools(agent, client_tools.allowed_tools(chosen.tools, state.tool_choice))
 
 
 def _open_session(
-    call: ApiCall, body: CreateResponse, request: InboundRequest, id_: SessionId | None
+    call: ApiCall, body: bodies.CreateResponse, request: InboundRequest, id_: SessionId | None
 ) -> SessionRecord:
     """Open the session of a new response, and begin its turn."""
     door = call.journal.door
@@ -376,16 +353,8 @@ def _stream(
     owns_turn: bool = False,
     has_progress: bool = False,
 ) -> Response:
-    """Return a response as events.
-
-    Args:
-        call: the request.
-        session: the session of the response.
-        after: the number of the last event that the client has.
-        owns_turn: whether the turn runs within this stream, and ends with it.
-        has_progress: whether events also tell about the tasks below the agent.
-    """
-    events = ResponseEvents(id_suffix(session), after, is_json=answers_in_json(session))
+    """Return a response as events; with `owns_turn`, its turn ends with this stream."""
+    events = ResponseEvents(public_ids.id_suffix(session), after, is_json=answers_in_json(session))
     return EventStream(
         partial(send_events, call.journal, session, events, has_progress=has_progress),
         headers=run_header(session),
@@ -394,10 +363,10 @@ def _stream(
     )
 
 
-def _lacks_logprobs(item: OutputItem) -> bool:
+def _lacks_logprobs(item: bodies.OutputItem) -> bool:
     """Return whether a text lacks log probabilities: no model sent them, or it had a secret."""
-    return isinstance(item, MessageItem) and any(
-        isinstance(it, OutputText) and not it.logprobs for it in item.content
+    return isinstance(item, bodies.MessageItem) and any(
+        isinstance(it, bodies.OutputText) and not it.logprobs for it in item.content
     )
 
 
@@ -424,7 +393,7 @@ async def retrieve_response(call: ApiCall) -> Response:
     "GET",
     f"{_PATH}/input_items",
     Scope.READ,
-    Answer("A page of items", InputItems),
+    Answer("A page of items", bodies.InputItems),
     query=ItemsQuery,
 )
 async def list_input_items(call: ApiCall) -> Response:
@@ -432,7 +401,7 @@ async def list_input_items(call: ApiCall) -> Response:
     query = call.query(ItemsQuery)
     session = await _find(call, call.path("response"))
     items = {it.id: it for it in input_of(session)}
-    return json_response(InputItems.select(items, query))
+    return json_response(bodies.InputItems.select(items, query))
 
 
 @operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
@@ -445,17 +414,17 @@ async def cancel_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", Deleted))
+@operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", bodies.Deleted))
 async def delete_response(call: ApiCall) -> Response:
     """Delete a response."""
     session = await _find(call, call.path("response"))
     if (conversation := session.state(ResponseState).conversation) is not None:
         # The conversation keeps the items of this response.
         with suppress(HttpError):
-            await find_conversation(call, conversation)
+            await kept_items.find_conversation(call, conversation)
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
-    return json_response(Deleted(id=RESPONSE.of(session)))
+    return json_response(bodies.Deleted(id=public_ids.RESPONSE.of(session)))
 
 
 async def _find(
@@ -466,8 +435,8 @@ async def _find(
     param: str | None = None,
 ) -> SessionRecord:
     """Return the session of a stored response."""
-    return await find_object(
-        call, RESPONSE, response, is_response, "response", param=param, find=find
+    return await public_ids.find_object(
+        call, public_ids.RESPONSE, response, is_response, "response", param=param, find=find
     )
 
 

@@ -62,13 +62,7 @@ class ResponseEvents:
     def __init__(
         self, suffix: str, after: int = FROM_THE_BEGINNING, *, is_json: bool = False
     ) -> None:
-        """Begin with the event after the last one that the client has.
-
-        Args:
-            suffix: the part that the ids of all items share.
-            after: the number of the last event that the client has.
-            is_json: whether clients parse the text of each item when it is done.
-        """
+        """Begin after the event `after`; with `is_json`, clients parse the text of each item."""
         self._is_json = is_json
         self._suffix = suffix
         self._after = after
@@ -121,11 +115,7 @@ class ResponseEvents:
         self._add(self._full.text[self._length :])
 
     def add_progress(self, text: str) -> None:
-        """Add progress of the tasks below the agent, for a client that asks.
-
-        It uses an event that all clients know and ignore. The event has no number of its own,
-        because numbers must not depend on a client's options.
-        """
+        """Add progress of tasks, as an event that clients ignore, without a number of its own."""
         data = {
             "type": IN_PROGRESS,
             "sequence_number": self._last,
@@ -135,10 +125,7 @@ class ResponseEvents:
         self._events.append((IN_PROGRESS, msgspec.json.encode(data)))
 
     def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
-        """Add all events of a response that were not sent, and its end.
-
-        `items` has all messages, including an answer that was repaired later.
-        """
+        """Add all events that were not sent, and the end; `items` include repaired answers."""
         for number, item in enumerate(items):
             if number >= self._item:
                 self._finish(number, item)
@@ -291,16 +278,7 @@ class ResponseEvents:
         *,
         part: Refusal | None = None,
     ) -> None:
-        """Add the events of an item that is complete at once.
-
-        Args:
-            item: the item.
-            begun: the item before its text.
-            text: its text, if any.
-            event: the start of the names of its text events.
-            whole: the fields of the last text event.
-            part: the part of its content with the text, if it has parts.
-        """
+        """Add the events of an item that is complete at once; `begun` has no text yet."""
         start, end = self._start, self._start + 1 + len(text)
         self._append(start, "response.output_item.added", output_index=self._item, item=begun)
         place: dict[str, Any] = {"item_id": item.id, "output_index": self._item}
@@ -349,10 +327,7 @@ async def send_events(
     *,
     has_progress: bool = False,
 ) -> None:
-    """Send all events of a response that the client does not have, as they come.
-
-    With `has_progress`, also tell about the tasks below the agent.
-    """
+    """Send all events of a response that the client does not have, as they come."""
     events.begin(initial_body(session))
     await _flush(events, writer)
     async with open_updates(journal, session, has_progress=has_progress) as next_update:
