@@ -6,6 +6,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.agent import Agent
 from orchestrator.agents.errors import DefinitionError
@@ -67,7 +68,7 @@ def changed_answer(
             changed = each.after_model(context, answer)
             other = _checked("after_model", changed, answer, AssistantMessage)
             # A hook cannot change the usage and the model of an answer.
-            answer = attrs.evolve(other, usage=answer.usage, model=answer.model)
+            answer = replace(other, usage=answer.usage, model=answer.model)
     return answer
 
 

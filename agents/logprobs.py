@@ -6,7 +6,8 @@ What could be written to a journal, and not be read again, is refused.
 import math
 from collections.abc import Iterable
 
-import attrs
+import msgspec
+from msgspec.structs import force_setattr
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.type_checks import has_type
@@ -31,15 +32,19 @@ def _octets(octets: Iterable[int] | None) -> tuple[int, ...] | None:
         raise DefinitionError(f"the octets of a token are bytes: {exc}") from exc
 
 
-@attrs.frozen
-class TokenOption:
+class TokenOption(msgspec.Struct, frozen=True, gc=False):
     """A token that a model could write, and how likely that was."""
 
-    token: str = attrs.field(converter=_text)
-    logprob: float = attrs.field(converter=_finite)
+    token: str
+    logprob: float
     """The natural logarithm of its probability."""
-    octets: tuple[int, ...] | None = attrs.field(default=None, converter=_octets)
+    octets: tuple[int, ...] | None = None
     """Its bytes, where the provider says them: a character may be cut into several tokens."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "token", _text(self.token))
+        force_setattr(self, "logprob", _finite(self.logprob))
+        force_setattr(self, "octets", _octets(self.octets))
 
 
 def _options(options: Iterable[TokenOption]) -> tuple[TokenOption, ...]:
@@ -49,12 +54,15 @@ def _options(options: Iterable[TokenOption]) -> tuple[TokenOption, ...]:
     return found
 
 
-@attrs.frozen
-class TokenLogprob(TokenOption):
+class TokenLogprob(TokenOption, frozen=True, gc=False):
     """A token that a model wrote, and its alternatives."""
 
-    alternatives: tuple[TokenOption, ...] = attrs.field(default=(), converter=_options)
+    alternatives: tuple[TokenOption, ...] = ()
     """The most likely tokens, as many as were asked for."""
+
+    def __post_init__(self) -> None:
+        TokenOption.__post_init__(self)
+        force_setattr(self, "alternatives", _options(self.alternatives))
 
 
 def spelled_texts(tokens: Iterable[TokenLogprob]) -> tuple[str, str]:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NewType, TypeAlias
 
-import attrs
+import msgspec
+from msgspec.structs import force_setattr
 
 from orchestrator.agents.errors import DefinitionError, RefusedBy
 from orchestrator.agents.logprobs import TokenLogprob
@@ -19,8 +20,7 @@ _URL: Final = re.compile(r"https?://[!-~]+")
 _TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml"})
 
 
-@attrs.frozen
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """What model calls have used. Totals are sums of these."""
 
     calls: int = 0
@@ -64,7 +64,7 @@ class Usage:
     @property
     def is_whole(self) -> bool:
         """All are whole numbers: a model of the user may say anything, also to give money back."""
-        # Spelled out: `attrs.astuple` takes ten times as long, and this is every answer.
+        # Spelled out, which is faster than a loop: this is every answer.
         return (
             (type(self.calls) is int and self.calls >= 0)
             and (type(self.input_tokens) is int and self.input_tokens >= 0)
@@ -91,14 +91,16 @@ class Usage:
         )
 
 
-@attrs.frozen
-class ToolCall:
+class _CallId(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    id: CallId = CallId("")
+    """Unique within a transcript; a script may leave it to the model."""
+
+
+class ToolCall(_CallId, frozen=True, gc=False):
     """A call of a tool by a model."""
 
     name: str
-    arguments: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
-    id: CallId = attrs.field(default=CallId(""), kw_only=True)
-    """Unique within a transcript; a script may leave it to the model."""
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 def well_formed(text: str) -> str:
@@ -111,23 +113,24 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _bytes_in_short(data: bytes) -> str:
-    return f"<{len(data)} bytes>"
+class _PartContent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    data: bytes = b""
+    url: str = ""
+    """The provider fetches it; this process never does."""
+    name: str = ""
+    """The file name that the model reads."""
 
 
-@attrs.frozen
-class Part:
+class Part(_PartContent, frozen=True, gc=False):
     """An image or a file that comes with a message: its bytes, or where it can be fetched."""
 
     media_type: str
     """Such as `image/png`."""
-    data: bytes = attrs.field(default=b"", kw_only=True, repr=_bytes_in_short)
-    url: str = attrs.field(default="", kw_only=True)
-    """The provider fetches it; this process never does."""
-    name: str = attrs.field(default="", kw_only=True, converter=well_formed)
-    """The file name that the model reads."""
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        name = well_formed(self.name)
+        if name is not self.name:
+            force_setattr(self, "name", name)
         if not _fits(_MEDIA_TYPE, self.media_type):
             raise DefinitionError(
                 f"a part has the media type {self.media_type!r}; it must be one such as"
@@ -146,6 +149,11 @@ class Part:
                 f"the url of {self.label} is {self.url!r}; it must begin with https:// or"
                 " http:// and be ASCII without blanks; bytes are given as data"
             )
+
+    def __repr__(self) -> str:
+        data = f"<{len(self.data)} bytes>"
+        shown = f"media_type={self.media_type!r}, data={data}, url={self.url!r}, name={self.name!r}"
+        return f"Part({shown})"
 
     @property
     def label(self) -> str:
@@ -175,18 +183,46 @@ def new_message_id() -> MessageId:
     return MessageId(f"m_{os.urandom(5).hex()}")
 
 
-@attrs.frozen
-class UserMessage:
+_UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs"})
+UNCOMPARED_FIELDS: Final = _UNSHOWN | {"refused_by"}
+"""The fields of messages that are no part of their equality."""
+
+
+class _Identified(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The fields and the equality that all messages share."""
+
+    id: MessageId = msgspec.field(default_factory=new_message_id)
+
+    def _values(self, without: frozenset[str]) -> dict[str, object]:
+        names = self.__struct_fields__
+        return {name: getattr(self, name) for name in names if name not in without}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self._values(UNCOMPARED_FIELDS) == other._values(UNCOMPARED_FIELDS)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values(UNCOMPARED_FIELDS).values()))
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self._values(_UNSHOWN).items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class _UserOptions(_Identified, frozen=True, gc=False, kw_only=True):
+    aside: bool = False
+    """It came in the middle of a turn, and does not begin one."""
+
+
+class UserMessage(_UserOptions, frozen=True, gc=False):
     """Input of an agent: a goal, a question, a notice about a child."""
 
     text: str
     parts: tuple[Part, ...] = ()
     """Images and files that belong to the text."""
-    aside: bool = attrs.field(default=False, kw_only=True)
-    """It came in the middle of a turn, and does not begin one."""
-    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.parts == ():
             return
         # Any other value could be written to a journal, and not be read again.
@@ -196,22 +232,34 @@ class UserMessage:
             )
 
 
-@attrs.frozen
-class ReasoningBlock:
+class ReasoningBlock(msgspec.Struct, frozen=True, gc=False):
     """The reasoning before the calls, which the provider wants back with their results."""
 
     model: str
     """The name of the model: no other one is sent it."""
-    data: Mapping[str, Any] = attrs.field(repr=False)
+    data: Mapping[str, Any]
     """In the words of the protocol. Empty if a secret was in it: then it cannot be sent back."""
     position: int = 0
     """0 if it came before the text, else 1 and how many calls came before it."""
     text: str = ""
     """Its text, for readers who asked for it; no provider receives it."""
 
+    def __repr__(self) -> str:
+        shown = f"model={self.model!r}, position={self.position!r}, text={self.text!r}"
+        return f"ReasoningBlock({shown})"
 
-@attrs.frozen
-class AssistantMessage:
+
+class _AnswerDetails(_Identified, frozen=True, gc=False, kw_only=True):
+    incomplete: bool = False
+    """Whether the call ended in the middle; the text is then the part up to there."""
+    reasoning: tuple[ReasoningBlock, ...] = ()
+    """What its provider wants back while the calls are answered. It is no part of equality."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """The log probabilities of its tokens, if requested. They are dropped with a text in which a
+    secret was found, because a secret that is split into tokens would stay."""
+
+
+class AssistantMessage(_AnswerDetails, frozen=True, gc=False):
     """One answer of the model: text, or calls of tools."""
 
     text: str = ""
@@ -219,32 +267,23 @@ class AssistantMessage:
     usage: Usage = Usage()
     model: str = ""
     """The name of the model that answered."""
-    incomplete: bool = attrs.field(default=False, kw_only=True)
-    """Whether the call ended in the middle; the text is then the part up to there."""
-    reasoning: tuple[ReasoningBlock, ...] = attrs.field(
-        default=(), kw_only=True, eq=False, repr=False
-    )
-    """What its provider wants back while the calls are answered. It is no part of equality."""
-    logprobs: tuple[TokenLogprob, ...] = attrs.field(default=(), kw_only=True, eq=False, repr=False)
-    """The log probabilities of its tokens, if requested. They are dropped with a text in which a
-    secret was found, because a secret that is split into tokens would stay."""
-    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
 
-@attrs.frozen
-class ToolMessage:
+class _ToolDetails(_Identified, frozen=True, gc=False, kw_only=True):
+    parts: tuple[Part, ...] = ()
+    """Images and files of the answer."""
+    refused_by: RefusedBy | None = None
+    """What refused the call, if its tool did not run. No model reads it, so it is no part of
+    equality."""
+
+
+class ToolMessage(_ToolDetails, frozen=True, gc=False):
     """The answer to one call."""
 
     call: CallId
     text: str
     failed: bool = False
     """The tool could not answer; the text says why, and the model goes on."""
-    parts: tuple[Part, ...] = attrs.field(default=(), kw_only=True)
-    """Images and files of the answer."""
-    refused_by: RefusedBy | None = attrs.field(default=None, kw_only=True, eq=False)
-    """What refused the call, if its tool did not run. No model reads it, so it is no part of
-    equality."""
-    id: MessageId = attrs.field(factory=new_message_id, kw_only=True, eq=False, repr=False)
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage

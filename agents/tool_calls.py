@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
-import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.approved_call import APPROVED_CALL
 from orchestrator.agents.errors import DefinitionError, ModelError, RefusedBy, ToolError
@@ -314,9 +314,9 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
         )
     calls = _with_own_ids(answer.calls, history) if answer.calls else answer.calls
     if calls is not answer.calls:
-        answer = attrs.evolve(answer, calls=calls)
+        answer = replace(answer, calls=calls)
     if not answer.text.isascii():
-        answer = attrs.evolve(answer, text=well_formed(answer.text))
+        answer = replace(answer, text=well_formed(answer.text))
     return answer
 
 
@@ -326,7 +326,7 @@ def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[Too
     if are_new and not any(map(history.has_call, ids)):
         return calls
     return tuple(
-        attrs.evolve(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
+        replace(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
         for index, call in enumerate(calls)
     )
 

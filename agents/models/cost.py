@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.messages import Usage
 from orchestrator.agents.models.model import Model, Price, known_price
@@ -27,5 +27,5 @@ def cost_at(price: Price | None, usage: Usage) -> Usage:
     if usage.micro_usd or (price is None and usage.unpriced):
         return usage
     if price is None:
-        return attrs.evolve(usage, unpriced=max(1, usage.calls))
+        return replace(usage, unpriced=max(1, usage.calls))
     return price.applied_to(usage)

@@ -7,8 +7,8 @@ ends.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -64,7 +64,7 @@ class OneSentenceModel:
         answer = await _ask(self._model, request, SENTENCE)
         text = msgspec.json.decode(answer.text, type=str)
         request.tell(TextDelta(text))
-        return attrs.evolve(answer, text=text)
+        return replace(answer, text=text)
 
 
 class DelegatingModel:
@@ -82,7 +82,7 @@ class DelegatingModel:
         if len(request.transcript) > 1:
             return await self._one_sentence.answer(request)
         split = "Split the question into two short questions."
-        request = attrs.evolve(request, instructions=split)
+        request = replace(request, instructions=split)
         answer = await _ask(self._model, request, QUESTIONS)
         goals = msgspec.json.decode(answer.text, type=list[str])
         call = ToolCall(
@@ -90,7 +90,7 @@ class DelegatingModel:
             {"tasks": [{"goal": goal} for goal in goals], "background": False},
             id=CallId(f"call_{len(request.transcript)}_0"),
         )
-        return attrs.evolve(answer, text="", calls=(call,))
+        return replace(answer, text="", calls=(call,))
 
 
 async def _ask(model: Model, request: ModelRequest, output: Mapping[str, Any]) -> AssistantMessage:

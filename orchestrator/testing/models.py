@@ -7,8 +7,8 @@ All except `StreamingModel` wrap a model or a script, so they nest:
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -140,7 +140,7 @@ class SpyModel(_Wrapper):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         # A turn goes on appending to its transcript.
-        self.requests.append(attrs.evolve(request, transcript=(*request.transcript,)))
+        self.requests.append(replace(request, transcript=(*request.transcript,)))
         self._note_call()
         return await self._model.answer(request)
 
@@ -300,7 +300,7 @@ class StreamingModel(_Calls):
                 case ToolCall():
                     # The position in the transcript makes the id unique.
                     id_ = CallId(f"call_{len(request.transcript)}_{len(calls)}")
-                    calls.append(attrs.evolve(piece, id=piece.id or id_))
+                    calls.append(replace(piece, id=piece.id or id_))
                 case int() | float():
                     await trio.sleep(piece)
                 case trio.Event():

@@ -4,11 +4,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -116,8 +116,8 @@ async def test_a_replayed_text_is_streamed(file: Path) -> None:
     events: list[ModelEvent] = []
     model = ReplayModel(file)
 
-    await model.answer(attrs.evolve(REQUEST, tell=events.append))
-    await model.answer(attrs.evolve(REQUEST, tell=events.append))
+    await model.answer(replace(REQUEST, tell=events.append))
+    await model.answer(replace(REQUEST, tell=events.append))
 
     assert events == [TextDelta("42")]
 
@@ -141,7 +141,7 @@ async def test_a_second_recording_is_added_to_the_first(file: Path) -> None:
 
 
 async def test_requests_may_come_in_another_order(file: Path) -> None:
-    other = attrs.evolve(REQUEST, instructions="Be long.")
+    other = replace(REQUEST, instructions="Be long.")
     await record(file, "short")
     await record(file, "long", request=other)
     model = ReplayModel(file)
@@ -182,7 +182,7 @@ async def test_a_failure_is_played_back_too(file: Path) -> None:
     events: list[ModelEvent] = []
 
     with pytest.raises(ModelError) as replayed:
-        await ReplayModel(file).answer(attrs.evolve(REQUEST, tell=events.append))
+        await ReplayModel(file).answer(replace(REQUEST, tell=events.append))
 
     assert recorded.value is error
     assert str(replayed.value) == "busy"
@@ -202,7 +202,7 @@ async def test_an_error_of_ours_is_not_recorded(file: Path) -> None:
 async def test_a_cassette_can_be_read_by_people(file: Path) -> None:
     asked = AssistantMessage(calls=(ToolCall("look", {"where": "up"}, id=CallId("c")),))
     transcript = (UserMessage("go"), asked, ToolMessage(CallId("c"), "no", failed=True))
-    await record(file, "42", request=attrs.evolve(REQUEST, transcript=transcript))
+    await record(file, "42", request=replace(REQUEST, transcript=transcript))
 
     (line,) = text_of(file).splitlines()
 
@@ -227,10 +227,10 @@ async def test_a_cassette_can_be_read_by_people(file: Path) -> None:
 async def test_a_cassette_matches_requests_without_the_cost_of_their_messages(file: Path) -> None:
     """A new table of prices does not make old cassettes useless."""
     output = AssistantMessage("so", usage=Usage(calls=1, micro_usd=5), model="openai:a")
-    await record(file, "42", request=attrs.evolve(REQUEST, transcript=(output,)))
-    cheaper = attrs.evolve(output, usage=Usage(calls=1, micro_usd=4), model="openai:b")
+    await record(file, "42", request=replace(REQUEST, transcript=(output,)))
+    cheaper = replace(output, usage=Usage(calls=1, micro_usd=4), model="openai:b")
 
-    request = attrs.evolve(REQUEST, transcript=(cheaper,))
+    request = replace(REQUEST, transcript=(cheaper,))
 
     assert (await ReplayModel(file).answer(request)).text == "42"
 
@@ -243,7 +243,7 @@ async def test_a_transcript_that_grows_meanwhile_is_kept_as_it_was(file: Path) -
         await trio.lowlevel.checkpoint()
         return "42"
 
-    request = attrs.evolve(REQUEST, transcript=transcript)
+    request = replace(REQUEST, transcript=transcript)
     await RecordingModel(FunctionModel(slow), file).answer(request)
 
     assert (await ReplayModel(file).answer(REQUEST)).text == "42"
@@ -271,7 +271,7 @@ async def test_a_changed_request_is_not_answered(file: Path, changed: str) -> No
     await record(file, "42")
 
     with pytest.raises(CassetteError) as caught:
-        await ReplayModel(file).answer(attrs.evolve(REQUEST, **CHANGES[changed]))
+        await ReplayModel(file).answer(replace(REQUEST, **CHANGES[changed]))
 
     assert caught.value.kind is Failure.BAD_REQUEST
     assert caught.value.file == file
@@ -280,12 +280,12 @@ async def test_a_changed_request_is_not_answered(file: Path, changed: str) -> No
 
 async def test_a_changed_request_is_compared_with_the_nearest_one(file: Path) -> None:
     letter = "Dear reader,\nall is well.\nYours"
-    await record(file, "a", request=attrs.evolve(REQUEST, instructions="Be brief."))
-    await record(file, "b", request=attrs.evolve(REQUEST, instructions=letter))
+    await record(file, "a", request=replace(REQUEST, instructions="Be brief."))
+    await record(file, "b", request=replace(REQUEST, instructions=letter))
     changed = letter.replace("well", "lost")
 
     with pytest.raises(CassetteError) as caught:
-        await ReplayModel(file).answer(attrs.evolve(REQUEST, instructions=changed))
+        await ReplayModel(file).answer(replace(REQUEST, instructions=changed))
 
     head, *difference = str(caught.value).splitlines()
     assert head == (f"cassette {file}: this request was not recorded; record it anew")
@@ -302,7 +302,7 @@ async def test_a_changed_request_is_compared_with_the_nearest_one(file: Path) ->
 
 async def test_a_long_difference_is_cut(file: Path) -> None:
     await record(file, "42")
-    long = attrs.evolve(REQUEST, instructions="\n".join(map(str, range(1000))))
+    long = replace(REQUEST, instructions="\n".join(map(str, range(1000))))
 
     with pytest.raises(CassetteError) as caught:
         await ReplayModel(file).answer(long)
@@ -318,8 +318,8 @@ async def test_a_secret_never_reaches_the_file(file: Path, where: str) -> None:
     known = "swordfish"
     secret = f"the key is {KEY}, the word is {known}"
     request = {
-        "instructions": attrs.evolve(REQUEST, instructions=secret),
-        "transcript": attrs.evolve(
+        "instructions": replace(REQUEST, instructions=secret),
+        "transcript": replace(
             REQUEST,
             transcript=(
                 UserMessage(secret),
@@ -355,7 +355,7 @@ async def test_a_difference_shows_no_secret(file: Path) -> None:
     await record(file, "42")
 
     with pytest.raises(CassetteError) as caught:
-        await ReplayModel(file).answer(attrs.evolve(REQUEST, instructions=KEY))
+        await ReplayModel(file).answer(replace(REQUEST, instructions=KEY))
 
     assert KEY not in str(caught.value)
 
@@ -368,7 +368,7 @@ async def test_a_turn_continues_with_the_redacted_answer_of_a_cassette(file: Pat
         asked = await model.answer(REQUEST)
         seen = ToolMessage(asked.calls[0].id, "seen")
         transcript = (*REQUEST.transcript, asked, seen)
-        answer = await model.answer(attrs.evolve(REQUEST, transcript=transcript))
+        answer = await model.answer(replace(REQUEST, transcript=transcript))
         texts.append(answer.text)
 
     assert texts == ["42", "42"]
@@ -423,7 +423,7 @@ async def test_every_replay_is_a_checkpoint(file: Path) -> None:
 
 async def test_the_output_limit_is_part_of_the_request(file: Path) -> None:
     """An answer that was recorded without a limit may be longer than one allows."""
-    capped = attrs.evolve(REQUEST, max_output=100)
+    capped = replace(REQUEST, max_output=100)
     await record(file, "42", request=capped)
 
     assert lines_of(file)[0]["request"]["max_output"] == 100
@@ -433,7 +433,7 @@ async def test_the_output_limit_is_part_of_the_request(file: Path) -> None:
 
 
 async def test_a_replayed_failure_reports_the_recorded_usage(file: Path) -> None:
-    capped = attrs.evolve(REQUEST, max_output=1)
+    capped = replace(REQUEST, max_output=1)
     with pytest.raises(ModelError) as recorded:
         await record(file, "a long answer", request=capped)
 

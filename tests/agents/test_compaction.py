@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import attrs
 import pytest
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -647,7 +647,7 @@ def test_every_compacted_request_is_well_formed_and_fits(
     model, writer = spy(refuses_over=refuses_over), spy(summary)
     compact = with_compaction(model, window=window, summarizer=writer, keep_last=keep_last)
     events: list[ModelEvent] = []
-    before = [attrs.evolve(message) for message in transcript]
+    before = [replace(message) for message in transcript]
     limit = min(window * 4 // 5, refuses_over)
     answer = None
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-import attrs
 import pytest
 import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orchestrator import Models, open_orchestrator
 from orchestrator.agents import (
@@ -180,7 +180,7 @@ async def test_waiting_calls_pass_in_the_order_of_their_arrival() -> None:
 
     async with trio.open_nursery() as nursery:
         for number in "123456":
-            request = attrs.evolve(REQUEST, instructions=number)
+            request = replace(REQUEST, instructions=number)
             nursery.start_soon(model.answer, request)
             await trio.sleep(0.01)
 

@@ -6,10 +6,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -157,7 +157,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
         ),
         (
             openai,
-            attrs.evolve(PDF, name=""),
+            replace(PDF, name=""),
             {
                 "type": "file",
                 "file": {
@@ -188,7 +188,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
         ),
         (
             responses,
-            attrs.evolve(DOCX, name=""),
+            replace(DOCX, name=""),
             {
                 "type": "input_file",
                 "filename": "file.docx",
@@ -330,7 +330,7 @@ def test_a_limiter_knows_that_a_part_is_read_too(part: Part, tokens: int) -> Non
 async def test_a_cassette_knows_a_file_by_its_fingerprint(tmp_path: Path) -> None:
     """A secret cannot be taken out of a file, so the file stays out of the cassette."""
     secret = Part("text/plain", data=b"password: swordfish", name="a.txt")
-    other = attrs.evolve(secret, data=b"password: salmon")
+    other = replace(secret, data=b"password: salmon")
     file = tmp_path / "one.jsonl"
     await RecordingModel(ScriptedModel(["42"]), file).answer(request(secret, FAR_PNG))
 

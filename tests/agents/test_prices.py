@@ -7,11 +7,11 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -210,7 +210,7 @@ async def test_a_cache_of_an_hour_costs_more(caching: Any, cost: int) -> None:
     used = Usage(1, 100, 0, unpriced=1, cache_written_tokens=100)
     table = PriceTable(source="a test", models={"openai:a": WRITES})
     settings = ModelSettings(prompt_caching=caching)
-    request = attrs.evolve(REQUEST, settings=settings)
+    request = replace(REQUEST, settings=settings)
 
     class Model(Provider):
         async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -312,7 +312,7 @@ async def test_the_usage_of_a_failed_call_is_priced(name: str, cost: int) -> Non
         await with_prices(Failing(), TABLE).answer(REQUEST)
 
     used = caught.value.usage
-    assert used == attrs.evolve(USED, micro_usd=cost, unpriced=int(not cost))
+    assert used == replace(USED, micro_usd=cost, unpriced=int(not cost))
 
 
 async def test_a_failed_call_without_usage_costs_no_money() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -136,7 +137,7 @@ async def test_reasoning_is_not_sent_back_when_reasoning_is_off() -> None:
 
 
 async def test_a_thought_stays_between_the_calls_where_it_came() -> None:
-    second = attrs.evolve(LOOK, id=CallId("toolu_2"))
+    second = replace(LOOK, id=CallId("toolu_2"))
     transcript: list[Message] = [
         UserMessage("go"),
         AssistantMessage(

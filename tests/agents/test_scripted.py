@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -249,7 +249,7 @@ async def test_ids_of_calls_are_unique_in_a_transcript() -> None:
 async def test_an_id_in_the_script_is_kept() -> None:
     mine = ToolCall("look", id=CallId("mine"))
 
-    answer = await ask(ScriptedModel([[mine, attrs.evolve(mine, id=CallId(""))]]))
+    answer = await ask(ScriptedModel([[mine, replace(mine, id=CallId(""))]]))
 
     assert answer.calls[0] is mine
     assert answer.calls[1].id not in {"", "mine"}

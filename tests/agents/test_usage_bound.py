@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from msgspec.structs import asdict, replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -85,7 +86,7 @@ WRAPPED: list[Callable[[Model], Model]] = [
 
 
 def asked(*transcript: Any, **more: Any) -> ModelRequest:
-    return attrs.evolve(EMPTY, transcript=transcript, **more)
+    return replace(EMPTY, transcript=transcript, **more)
 
 
 def test_a_quote_is_one_call_at_the_full_price() -> None:
@@ -112,13 +113,13 @@ def test_a_model_without_a_count_reads_a_token_per_three_bytes() -> None:
     said = AssistantMessage("x" * 300, (ToolCall("look", {"at": "x" * 300}),))
     requests = [
         EMPTY,
-        attrs.evolve(EMPTY, instructions="x" * 300),
+        replace(EMPTY, instructions="x" * 300),
         asked(UserMessage("x" * 300)),
         asked(UserMessage("海" * 100)),
         asked(ToolMessage(CallId("1"), "x" * 300), UserMessage("")),
         asked(said),
-        attrs.evolve(EMPTY, tools=(look,)),
-        attrs.evolve(EMPTY, output={"x": "y" * 300}),
+        replace(EMPTY, tools=(look,)),
+        replace(EMPTY, output={"x": "y" * 300}),
     ]
 
     read = [quote(Parrot(), one, answer_tokens=0).input_tokens for one in requests]
@@ -157,7 +158,7 @@ TRANSCRIPTS: dict[str, Sequence[Message]] = {
     "of many words": [UserMessage("b"), AssistantMessage("c"), UserMessage("d")] * 30,
     "with calls": (
         UserMessage("go"),
-        AssistantMessage("one moment", (LOOK, attrs.evolve(LOOK, id=CallId("2")))),
+        AssistantMessage("one moment", (LOOK, replace(LOOK, id=CallId("2")))),
         ToolMessage(CallId("1"), "it is blue"),
         ToolMessage(CallId("2"), "it is deep", failed=True),
     ),
@@ -181,7 +182,7 @@ async def test_no_answer_costs_more_than_its_quote(
     """Whether it is whole, or cut off where the quote ends."""
     model = wrap(ScriptedModel.always(step, price=PRICE))
     for most in (0, 1, 10, 10_000):
-        request = attrs.evolve(
+        request = replace(
             asked(*transcript, tools=(look,)), instructions="Be brief.", max_output=most
         )
 
@@ -191,7 +192,7 @@ async def test_no_answer_costs_more_than_its_quote(
         except ModelError as exc:
             used = exc.usage or Usage()
 
-        for amount, value in attrs.asdict(used).items():
+        for amount, value in asdict(used).items():
             assert value <= getattr(quoted, amount), amount
         assert used.input_tokens == quoted.input_tokens
 

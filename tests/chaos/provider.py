@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import attrs
 import h11
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, CallId, ToolCall
 from tests.chaos.life import Life
@@ -294,7 +295,7 @@ def _reply(
         ()
         if step is None
         else tuple(
-            attrs.evolve(call, id=CallId(f"call_{exchange.number}_{index}"))
+            replace(call, id=CallId(f"call_{exchange.number}_{index}"))
             for index, call in enumerate(calls_of(step, counted, seen, tag))
         )
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 import attrs
 import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from orchestrator.delegation import Rules, TaskId
 from orchestrator.products.server.past_runs import Question, answer_question
@@ -31,4 +32,4 @@ async def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
             node = tree[TaskId(id_)]
             assert (status, parent, agent) == (node.status, node.parent, node.agent)
             assert (began, until, error) == (node.started, node.ended, node.error)
-            assert usage == [*attrs.astuple(node.usage)]
+            assert usage == [*astuple(node.usage)]

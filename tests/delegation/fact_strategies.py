@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-import attrs
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolCall, ToolMessage, Usage
 from orchestrator.delegation import (
@@ -90,7 +90,7 @@ COMMANDS = 4
 # As often as not it succeeds, so that those who need it get their turn.
 endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
 outcomes = st.builds(Outcome, endings, st.text(max_size=3))
-usages = st.builds(Usage, **{it.name: st.integers(0, 9) for it in attrs.fields(Usage)})
+usages = st.builds(Usage, **{name: st.integers(0, 9) for name in Usage.__struct_fields__})
 charges = st.builds(
     Usage, calls=st.integers(1, 9), input_tokens=st.integers(0, 9), micro_usd=st.integers(0, 9)
 )
@@ -355,7 +355,7 @@ class Facts(RuleBasedStateMachine):
             again = ModelFailure.ATTEMPT
             self.post(ModelFailed(task.id, "no", usage, again, then="another"))
         else:
-            answer = attrs.evolve(ASKS, usage=usage)
+            answer = replace(ASKS, usage=usage)
             self.post(ModelAnswered(task.id, answer, left_out=usage.output_tokens))
         if usage is not None:
             task.reserved = None

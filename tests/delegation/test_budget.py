@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from orchestrator.agents import Budget, Usage
 from orchestrator.delegation import Account, Grant, OverBudgetError, Reserved, fits_budget
@@ -230,8 +231,8 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
         ),
         pytest.param(
             Budget(usd=0.015, calls=9),
-            [attrs.evolve(A_CALL, micro_usd=10_000)],
-            attrs.evolve(A_CALL, micro_usd=5_001),
+            [replace(A_CALL, micro_usd=10_000)],
+            replace(A_CALL, micro_usd=5_001),
             "usd",
             "the budget (usd=0.015, calls=9) of /editor is used up: $0.0100, and the next call"
             " may cost $0.0050",
@@ -240,7 +241,7 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
         pytest.param(
             Budget(usd=1),
             [],
-            attrs.evolve(A_CALL, micro_usd=0, unpriced=1),
+            replace(A_CALL, micro_usd=0, unpriced=1),
             "usd",
             "the budget (usd=1) of /editor cannot be kept: the price of the next call"
             " is unknown; give it with open_orchestrator(models=Models(prices=...)), with"
@@ -310,12 +311,12 @@ def test_money_does_not_drift() -> None:
     parts = [100_000, 200_000]
     random.Random(1).shuffle(parts)
     for cost in parts:
-        quote = attrs.evolve(A_CALL, micro_usd=cost)
+        quote = replace(A_CALL, micro_usd=cost)
         assert fits_budget(account, Reserved(), quote)
         account.book(quote)
 
     with pytest.raises(OverBudgetError):
-        fits_budget(account, Reserved(), attrs.evolve(A_CALL, micro_usd=1))
+        fits_budget(account, Reserved(), replace(A_CALL, micro_usd=1))
 
 
 @pytest.mark.parametrize(("seconds", "deadline"), [(None, None), (0, 100.0), (2.5, 102.5)])

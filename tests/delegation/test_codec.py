@@ -135,6 +135,10 @@ st.register_type_strategy(
     TokenLogprob,
     st.builds(TokenLogprob, st.text(), likelihoods, octets, st.lists(options, max_size=2)),
 )
+# The signature of a struct shows a default factory as if it were the default.
+for message in (UserMessage, AssistantMessage, ToolMessage):
+    hints = {name: st.from_type(hint) for name, hint in get_type_hints(message).items()}
+    st.register_type_strategy(message, st.builds(message, **hints))
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):
     hints = {

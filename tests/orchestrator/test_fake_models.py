@@ -1,9 +1,9 @@
 """The fake models that we ship for tests: each does one thing, and they nest."""
 
-import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -58,7 +58,7 @@ async def test_a_spy_keeps_each_request_as_it_was() -> None:
 
     answer = await model.answer(asked)
     transcript += [answer, UserMessage("and now?")]
-    await model.answer(attrs.evolve(asked, transcript=transcript))
+    await model.answer(replace(asked, transcript=transcript))
 
     assert model.texts == [["hello"], ["hello", "one", "and now?"]]
     assert model.requests[0].instructions == "be kind"

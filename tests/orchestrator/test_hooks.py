@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.agents import (
@@ -88,7 +89,7 @@ async def test_hooks_see_all_calls_in_order() -> None:
 
 async def test_a_request_may_be_changed_for_the_model_alone() -> None:
     def before_model(_: TaskContext, request: ModelRequest) -> ModelRequest:
-        return attrs.evolve(request, instructions="Say nothing.")
+        return replace(request, instructions="Say nothing.")
 
     heard: list[str] = []
 
@@ -109,8 +110,8 @@ async def test_a_request_may_be_changed_for_the_model_alone() -> None:
 
 async def test_an_answer_changed_by_a_hook_is_recorded_approved_and_run() -> None:
     def after_model(_: TaskContext, answer: AssistantMessage) -> AssistantMessage:
-        calls = tuple(attrs.evolve(call, arguments={"at": "the sea"}) for call in answer.calls)
-        return attrs.evolve(answer, calls=calls, usage=Usage(), model="another")
+        calls = tuple(replace(call, arguments={"at": "the sea"}) for call in answer.calls)
+        return replace(answer, calls=calls, usage=Usage(), model="another")
 
     journal = MemoryJournal()
     agent = looker(Hooks(after_model=after_model))

@@ -6,6 +6,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator import (
     ApprovalNeeded,
@@ -285,7 +286,7 @@ async def test_reasoning_is_apart_from_the_answer() -> None:
 
 async def test_an_answer_that_a_hook_has_changed_replaces_its_pieces() -> None:
     def shout(_: TaskContext, answer: AssistantMessage) -> AssistantMessage:
-        return attrs.evolve(answer, text=answer.text.upper())
+        return replace(answer, text=answer.text.upper())
 
     model = StreamingModel([["Once ", "upon."]])
     loud = Agent("loud", model=model, hooks=[Hooks(after_model=shout)])

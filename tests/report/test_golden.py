@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import asdict
 
 from orchestrator.delegation import Encoded, Ledger, SessionRecord, Status, TaskId, Tree, decode
 from orchestrator.delegation.events import Entry, ProcessFact, WorkFact
@@ -98,7 +99,7 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
         {
             "id": task,
             **{
-                name: attrs.asdict(value) if name in {"usage", "total"} else value
+                name: asdict(value) if name in {"usage", "total"} else value
                 for name, value in tree[task].attributes().items()
             },
             "needs": tree.needs(task),
@@ -260,8 +261,8 @@ def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
         for name in ("parent", "agent", "label", "path", "mode", "reason", "error"):
             assert task[name] == getattr(node, name)
         assert task["status"] == node.status
-        assert task["usage"] == attrs.asdict(node.usage)
-        assert task["total"] == attrs.asdict(node.total)
+        assert task["usage"] == asdict(node.usage)
+        assert task["total"] == asdict(node.total)
         for name in ("requested", "started", "ended"):
             assert task[name] == pytest.approx(getattr(node, name), abs=0.0015)
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from orchestrator.agents import AssistantMessage, CallId, ToolCall, ToolMessage, Usage
 from orchestrator.delegation import Mode, TaskId, root_of
@@ -111,8 +110,8 @@ def test_sums_equal_the_journal(many: Written, opened: Opened) -> None:
 
     for task in there:
         node = many.tree[TaskId(task["id"])]
-        assert task["total"] == attrs.asdict(node.total)
-        assert task["usage"] == attrs.asdict(node.usage)
+        assert task["total"] == asdict(node.total)
+        assert task["usage"] == asdict(node.usage)
         assert task["micro_usd"] == node.usage.micro_usd
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError, ScriptExhaustedError
 from orchestrator.agents.messages import AssistantMessage, CallId, Message, ToolCall, Usage
@@ -129,7 +129,7 @@ def _text_and_calls(result: StepResult) -> tuple[str, tuple[ToolCall, ...]]:
 def _with_ids(calls: tuple[ToolCall, ...], position: int) -> tuple[ToolCall, ...]:
     # The position in the transcript makes an id unique there, also after a restart.
     return tuple(
-        call if call.id else attrs.evolve(call, id=CallId(f"call_{position}_{index}"))
+        call if call.id else replace(call, id=CallId(f"call_{position}_{index}"))
         for index, call in enumerate(calls)
     )
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
@@ -24,13 +24,13 @@ async def count_attempts(
         return await ask(request, request.attempts)
     attempts = _UnlimitedAttempts()
     try:
-        answer = await ask(attrs.evolve(request, attempts=attempts), attempts)
+        answer = await ask(replace(request, attempts=attempts), attempts)
     except ModelError as exc:
         exc.usage = attempts.used + (exc.usage or Usage(calls=1))
         raise
     if not attempts.used.calls:
         return answer
-    return attrs.evolve(answer, usage=answer.usage + attempts.used)
+    return replace(answer, usage=answer.usage + attempts.used)
 
 
 class AttemptsOf:

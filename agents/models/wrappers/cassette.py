@@ -12,14 +12,13 @@ import textwrap
 from collections import deque
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-import attrs
 import msgspec
 import trio
 
 from orchestrator.agents.errors import Failure, ModelError
-from orchestrator.agents.messages import AssistantMessage, Message, Usage
+from orchestrator.agents.messages import UNCOMPARED_FIELDS, AssistantMessage, Message, Usage
 from orchestrator.agents.models.model import Model, ModelRequest, TextDelta
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.agents.redaction.redactor import redacted_tree
@@ -54,8 +53,7 @@ class RecordingModel(ModelWrapper):
         except ModelError as exc:
             error = exc
         else:
-            answer_fields = attrs.asdict(answer, filter=_is_set)
-            await self._write({"request": fields, "answer": answer_fields})
+            await self._write({"request": fields, "answer": _content(answer)})
             return answer
         await self._write({"request": fields, "error": _RecordedError.from_error(error)})
         raise error
@@ -151,21 +149,38 @@ def _request_fields(request: ModelRequest) -> dict[str, Any]:
 
 def _message_fields(message: Message) -> dict[str, Any]:
     sender = type(message).__name__.removesuffix("Message").lower()
-    fields = attrs.asdict(message, filter=_is_set, value_serializer=_fingerprint)
     return {"from": sender} | {
-        name: value for name, value in fields.items() if name not in OMITTED_FIELDS
+        name: value for name, value in _content(message).items() if name not in OMITTED_FIELDS
     }
 
 
-def _is_set(field: "attrs.Attribute[Any]", value: object) -> bool:
+def _content(message: Message) -> dict[str, object]:
     # The id of a message is not part of its content, and a replayed message gets a new one.
-    return bool(field.eq and value != field.default)
+    fields = _set_fields(message).items()
+    return {name: value for name, value in fields if name not in UNCOMPARED_FIELDS}
 
 
-def _fingerprint(_message: object, _field: object, value: object) -> object:
-    if not isinstance(value, bytes):
-        return value
-    return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
+def _set_fields(value: msgspec.Struct) -> dict[str, object]:
+    """Return the fields that differ from their defaults."""
+    names, defaults = value.__struct_fields__, value.__struct_defaults__
+    without_default = len(names) - len(defaults)
+    return {
+        name: _plain(getattr(value, name))
+        for index, name in enumerate(names)
+        if index < without_default or getattr(value, name) != defaults[index - without_default]
+    }
+
+
+def _plain(value: object) -> object:
+    match value:
+        case msgspec.Struct():
+            return _set_fields(value)
+        case tuple():
+            return [*map(_plain, cast("tuple[object, ...]", value))]
+        case bytes():
+            return f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
+        case _:
+            return value
 
 
 def _redacted(exchange: dict[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
@@ -196,7 +197,7 @@ class _CompactingModel(ModelWrapper):
         own = own_message(request.transcript)
         newest = len(request.transcript) - 1
         alone = request.transcript[newest:] if own == newest else ()
-        if estimated_tokens(attrs.evolve(request, transcript=alone)) > limit:
+        if estimated_tokens(replace(request, transcript=alone)) > limit:
             raise self._too_long(request, limit) from refused
 
     async def _summarize(
@@ -230,9 +231,7 @@ class _CompactingModel(ModelWrapper):
             context = f"The goal: {goal}\n\nThe summary so far: {text}\n\nThe record:\n\n"
             length = space - len(context)
             piece, unread = unread[:length], unread[length:]
-            summary_request = attrs.evolve(
-                summary_request, transcript=(UserMessage(context + piece),)
-            )
+            summary_request = replace(summary_request, transcript=(UserMessage(context + piece),))
             # A writer that cannot write, writes nothing or too much holds up no conversation.
             try:
                 answer = await self._summarizer.answer(await writing.begin(summary_request))
@@ -246,7 +245,7 @@ class _CompactingModel(ModelWrapper):
         return _Summary(text, seam)
 
     def _too_long(self, request: ModelRequest, limit: int) -> ModelError:
-        fixed = estimated_tokens(attrs.evolve(request, transcript=()))
+        fixed = estimated_tokens(replace(request, transcript=()))
         newest = sum(map(message_length, request.transcript[-1:]))
         return ModelError(
             f"{self.name} has a window of {self._window} tokens, of which a request can use"
@@ -284,7 +283,7 @@ def _shortened_request(
     if summary is not None:
         head = (*head, UserMessage(SUMMARY + summary.text))
     middle, tail = list(request.transcript[begin:seam]), request.transcript[seam:]
-    whole = attrs.evolve(request, transcript=(*head, *middle, *tail))
+    whole = replace(request, transcript=(*head, *middle, *tail))
     # In large steps, so that most requests begin like the one before, which providers cache.
     steps = -((limit - estimated_tokens(whole)) // (limit // 4))
     excess = steps * (limit // 4) * CHARACTERS_PER_TOKEN
@@ -292,7 +291,7 @@ def _shortened_request(
         if excess > 0 and (short := _shortened(message)) is not message:
             middle[index] = short
             excess -= len(message.text) - len(short.text)
-    shorter = attrs.evolve(request, transcript=(*head, *middle, *tail))
+    shorter = replace(request, transcript=(*head, *middle, *tail))
     return _compacted(request, shorter, summary)
 
 
@@ -325,12 +324,12 @@ def _shortened(message: Message) -> Message:
     if message.parts:
         notes = [f"[{part.label} was left out]" for part in message.parts]
         text = "\n".join((message.text, *notes))
-        return _shortened(attrs.evolve(message, text=text, parts=()))
+        return _shortened(replace(message, text=text, parts=()))
     left_out = len(message.text) - KEPT_OF_A_RESULT
     note = f" [{left_out} more characters were left out]"
     if left_out <= len(note):
         return message
-    return attrs.evolve(message, text=message.text[:KEPT_OF_A_RESULT] + note)
+    return replace(message, text=message.text[:KEPT_OF_A_RESULT] + note)
 
 
 def _digests(transcript: Transcript) -> list[bytes]:

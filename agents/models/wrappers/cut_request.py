@@ -7,7 +7,7 @@ never cut.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.messages import (
     AssistantMessage,
@@ -34,7 +34,7 @@ SINCE: Final = "What you have done since then, shortened to make room:\n\n"
 def room_of(request: ModelRequest, limit: int) -> int:
     """Return the most characters of all messages together, for a number of tokens."""
     # The estimate rounds down, so that all of the last token is there.
-    empty = estimated_tokens(attrs.evolve(request, transcript=()))
+    empty = estimated_tokens(replace(request, transcript=()))
     return (limit - empty) * CHARACTERS_PER_TOKEN
 
 
@@ -59,7 +59,7 @@ def cut_request(
     room = room_of(request, limit)
     own = _kept_index(request.transcript, messages)
     for cut in (_cut_evenly, _cut_to_a_record):
-        shorter = attrs.evolve(request, transcript=cut(messages, own, room))
+        shorter = replace(request, transcript=cut(messages, own, room))
         if estimated_tokens(shorter) <= limit:
             return shorter
     return None
@@ -96,16 +96,16 @@ def cut_message(message: Message, length: int) -> Message:
             # An image or a file is there or not.
             notes = "".join(f"\n[{part.label} is left out here]" for part in parts)
             cut = cut_text(text, max(0, length - len(notes))) + notes
-            return attrs.evolve(message, text=cut, parts=())
+            return replace(message, text=cut, parts=())
         case AssistantMessage(text=text, calls=()):
-            return attrs.evolve(message, text=cut_text(text, length))
+            return replace(message, text=cut_text(text, length))
         case AssistantMessage(text=text, calls=calls):
             each = length // (len(calls) + 1)
-            shorter = attrs.evolve(
+            shorter = replace(
                 message, text="", calls=tuple(_cut_call(call, each) for call in calls)
             )
             left = max(SHORTEST_CUT, length - message_length(shorter))
-            return attrs.evolve(shorter, text=cut_text(text, left))
+            return replace(shorter, text=cut_text(text, left))
 
 
 def record(messages: Iterable[Message]) -> str:
@@ -174,10 +174,10 @@ def _cut_call(call: ToolCall, length: int) -> ToolCall:
         name: cut_text(value, each) if isinstance(value, str) else value
         for name, value in call.arguments.items()
     }
-    shorter = attrs.evolve(call, arguments=arguments)
+    shorter = replace(call, arguments=arguments)
     if each < SHORTEST_CUT or _arguments_length(shorter) > length:
         note = f"{left_out} characters of arguments are left out here"
-        shorter = attrs.evolve(call, arguments={"note": note})
+        shorter = replace(call, arguments={"note": note})
     return shorter
 
 

@@ -6,7 +6,7 @@ It moves on by the kind of failure: a request that is wrong is wrong for every m
 from collections.abc import Collection, Sequence
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
@@ -127,7 +127,7 @@ def _highest(prices: Sequence[Price], field: str) -> float | None:
 
 def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage:
     # A wrapper of several models has set the name already.
-    return answer if answer.model else attrs.evolve(answer, model=model.name)
+    return answer if answer.model else replace(answer, model=model.name)
 
 
 def _note(error: ModelError, earlier: list[str]) -> None:

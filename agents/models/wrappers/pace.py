@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
@@ -226,7 +226,7 @@ class _PacedModel(ModelWrapper):
             request.tell(event)
 
         try:
-            answer = await self._model.answer(attrs.evolve(request, tell=tell))
+            answer = await self._model.answer(replace(request, tell=tell))
         except ModelError as exc:
             # A server that is overloaded and names a time means all callers, too.
             if exc.kind is Failure.RATE_LIMIT or (

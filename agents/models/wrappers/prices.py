@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
@@ -80,7 +81,7 @@ class _PricedModel(ModelWrapper):
             raise
         # By the model that answered: a wrapper may stand for several.
         paid = self._paid(answer.usage, answer.model or self.name, hour=hour)
-        return answer if paid is answer.usage else attrs.evolve(answer, usage=paid)
+        return answer if paid is answer.usage else replace(answer, usage=paid)
 
     def _paid(self, used: Usage, name: str, *, hour: bool) -> Usage:
         # The price of the provider itself precedes any table but the user's own.

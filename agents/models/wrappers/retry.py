@@ -8,8 +8,8 @@ import math
 import random
 from typing import Final
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, ModelError
 from orchestrator.agents.messages import AssistantMessage
@@ -65,7 +65,7 @@ class PartialAnswerTracker:
     def __init__(self, request: ModelRequest) -> None:
         self._emit = request.tell
         self._has_begun = False
-        self.request = attrs.evolve(request, tell=self._on_event)
+        self.request = replace(request, tell=self._on_event)
 
     def failure_text(self, error: ModelError) -> str:
         """Return the error as text, with a note if text was streamed that is void now."""

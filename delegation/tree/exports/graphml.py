@@ -7,7 +7,6 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import msgspec
 
 from orchestrator.agents import Usage
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 HEAD: Final = """\
 <?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">"""
-USED: Final = tuple(field.name for field in attrs.fields(Usage))
+USED: Final = Usage.__struct_fields__
 TYPES: Final = {
     "requested": "double",
     "started": "double",

@@ -6,6 +6,7 @@ The caller waits inside the call. Nothing can be delivered afterwards, so every 
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, Part, Usage, read_output
 from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
@@ -116,7 +117,7 @@ async def inbound_run(
     message = goal_message(agent, goal)
     request = InboundRequest(
         agent=agent,
-        message=message if parts == () else attrs.evolve(message, parts=parts),
+        message=message if parts == () else replace(message, parts=parts),
         context=session_strings(),
         attended=attended,
         deps=deps,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import CallId, RefusedBy, Tool, ToolCall, ToolError, well_formed
 from orchestrator.agents.approval import (
@@ -226,7 +227,7 @@ class TaskApprovalCheck:
 
     def _subject_of(self, call: ToolCall) -> Subject:
         arguments = {**self._defaults.get(call.name, {}), **call.arguments}
-        return subject_of(attrs.evolve(call, arguments=arguments), self._workspace())
+        return subject_of(replace(call, arguments=arguments), self._workspace())
 
     def _question(self, call: ToolCall, subject: Subject) -> _Question:
         redactor = self._book.redactor

@@ -7,8 +7,8 @@ text so far is collected, and its usage is computed if a call is broken off.
 
 from typing import Final
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -175,7 +175,7 @@ class _ModelCall:
         # A request that was cut before stays as short.
         self._capped_by = reservation.capped_by or self._capped_by
         cap = reservation.max_output
-        return attrs.evolve(request, max_output=cap) if cap else request
+        return replace(request, max_output=cap) if cap else request
 
     def failed(self, error: ModelError, then: str = "") -> None:
         self._error = error
@@ -280,8 +280,8 @@ class _ModelCall:
             self._reservation.used = paid
         if thought := "".join(self._thoughts):
             block = ReasoningBlock(answer.model, {}, text=well_formed(thought))
-            answer = attrs.evolve(answer, reasoning=(block, *answer.reasoning))
-        return answer if paid is usage else attrs.evolve(answer, usage=paid)
+            answer = replace(answer, reasoning=(block, *answer.reasoning))
+        return answer if paid is usage else replace(answer, usage=paid)
 
     def _on_event(self, event: ModelEvent) -> None:
         # Not a `match`, which takes three times as long: this is every piece of every answer.

@@ -8,7 +8,7 @@ import math
 from functools import partial
 from typing import Any, Final, Protocol
 
-import attrs
+import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -58,8 +58,7 @@ class TaskDelegator(Delegator, ChildRunner, Protocol):
     """Delegates for the agents and for the pipelines that run here."""
 
 
-@attrs.frozen
-class TaskEnd:
+class TaskEnd(msgspec.Struct, frozen=True):
     """The recorded end of a task, and the error that ended it."""
 
     outcome: Outcome

@@ -156,7 +156,7 @@ def _redacted_fields(value: Any, redactor: Redactor) -> object:
         else:
             now = _redacted(was, redactor)
         # Not all of a message is part of its equality; one that is the same is not copied.
-        if now is not was and (now != was or attrs.has(type(now))):
+        if now is not was and (now != was or isinstance(now, msgspec.Struct)):
             changed[name] = now
     if kind is AssistantMessage and value.logprobs:
         texts = spelled_texts(value.logprobs)

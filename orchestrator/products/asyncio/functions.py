@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, overload
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, ModelEvent, ModelRequest, Tool
 from orchestrator.agents import tool as trio_tool
@@ -66,7 +66,7 @@ class FunctionModel:
             trio_thread.run_sync_soon(request.tell, event)
 
         # This runs in another thread, which cannot reserve further calls in trio's.
-        asked = attrs.evolve(request, tell=tell, attempts=None)
+        asked = replace(request, tell=tell, attempts=None)
         answer = await run_in_asyncio(self._answer, asked)
         return AssistantMessage(answer) if isinstance(answer, str) else answer
 

@@ -143,7 +143,7 @@ class _SessionCopy:
         event = self._with_new_ids(event)
         match event:
             case ModelAnswered(message=message):
-                free = attrs.evolve(message, usage=Usage())
+                free = replace(message, usage=Usage())
                 event = replace(event, message=free, copied=True)
             case ModelFailed():
                 event = replace(event, usage=Usage(), charged=Usage())

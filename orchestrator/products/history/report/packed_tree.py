@@ -7,7 +7,6 @@ import base64
 import gzip
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from orchestrator.agents import Usage
@@ -43,7 +42,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
     numbers = {task: number for number, task in enumerate(tree)}
     strings = StringTable()
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
-    usage: dict[str, list[int]] = {field.name: [] for field in attrs.fields(Usage)}
+    usage: dict[str, list[int]] = {name: [] for name in Usage.__struct_fields__}
     needs: dict[str, list[int]] = {}
     last_requested = 0
     for task, number in numbers.items():

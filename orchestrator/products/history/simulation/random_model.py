@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -117,7 +117,7 @@ class AfterBudget(TaskModelWrapper):
         await self._task.sleep_jitter()
         if request.attempts is not None:
             attempts = _TimedAttempts(self._task, request.attempts)
-            request = attrs.evolve(request, attempts=attempts)
+            request = replace(request, attempts=attempts)
         return await self._model.answer(request)
 
 

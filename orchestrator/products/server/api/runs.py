@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, UserMessage
@@ -237,7 +238,7 @@ def _with_parts(agent: Agent[Any], message: UserMessage, parts: Parts) -> UserMe
             code="invalid_part",
             param="parts",
         )
-    return attrs.evolve(message, parts=parts_of(parts)) if parts else message
+    return replace(message, parts=parts_of(parts)) if parts else message
 
 
 def goal_of(agent: Agent[Any], value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 import trio
+from msgspec.structs import asdict
 
 from orchestrator.agents import Compacted, ModelEvent, Queued, Retrying, Switched
 from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, events, root_of
@@ -290,7 +291,7 @@ class TaskTopic(Topic):
                 why = kind.value.replace("_", " ")
                 self._notice = {"kind": "switched", "why": why, "model": model}
             case Compacted():
-                self._notice = {"kind": "compacted", **attrs.asdict(event)}
+                self._notice = {"kind": "compacted", **asdict(event)}
             case Queued(waiting):
                 self._notice = {"kind": "queued" if waiting else ""}
             case _:

@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 import attrs
 import trio
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from orchestrator.agents import Usage, new_message_id, raising_one_error
@@ -60,7 +61,7 @@ async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> li
 def _numbered(request: InboundRequest, number: int) -> InboundRequest:
     message = request.message
     if message is not None:
-        message = attrs.evolve(message, id=new_message_id())
+        message = replace(message, id=new_message_id())
     states = (*request.states, ChoicesState(number=number))
     return attrs.evolve(request, message=message, states=states)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -284,7 +285,7 @@ def _add_call(
 
 def sendable(reasoning: Iterable[ReasoningBlock]) -> tuple[ReasoningBlock, ...]:
     """Return the reasoning blocks that a provider wants back, without text for people."""
-    return tuple(attrs.evolve(it, text="") for it in reasoning if it.data)
+    return tuple(replace(it, text="") for it in reasoning if it.data)
 
 
 def _as_said(message: Message) -> EarlierMessage:
