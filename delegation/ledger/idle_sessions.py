@@ -4,19 +4,15 @@ Their facts are in the journal, and are folded again when the session is needed.
 shared budgets stays in the ledger.
 """
 
-from typing import TYPE_CHECKING
-
 import attrs
 import msgspec
 
 from orchestrator.delegation.amounts import Amounts
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.errors import UnreadableFactError
+from orchestrator.delegation.ledger.ledger import Ledger
 from orchestrator.delegation.ledger.records import SessionRecord
 from orchestrator.delegation.task import Grant, SessionId
-
-if TYPE_CHECKING:
-    from orchestrator.delegation.ledger.ledger import Ledger
 
 
 @attrs.frozen
@@ -58,7 +54,7 @@ def _decode(used: str) -> list[AccountUse]:
         raise UnreadableFactError(f"it is not the usage of a session: {exc}") from exc
 
 
-def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> None:
+def register_idle_session(ledger: Ledger, session: SessionId, used: str) -> None:
     """Add an idle session to the ledger, and book its usage."""
     ledger.all_sessions[session] = None
     try:
@@ -75,18 +71,23 @@ def register_idle_session(ledger: "Ledger", session: SessionId, used: str) -> No
         account.used += part.used
 
 
-def evict_session(ledger: "Ledger", session: SessionId) -> None:
-    """Remove the records of a session at rest; its id stays."""
-    record = ledger.sessions.pop(session)
+def evict_session(ledger: Ledger, session: SessionId) -> Ledger:
+    """Remove the records of a session at rest, and return a ledger of it alone; its id stays."""
+    past = Ledger(ledger.rules)
+    past.last_seq = ledger.last_seq
+    past.sessions[session] = record = ledger.sessions.pop(session)
     assert record.is_at_rest, "only a session at rest is evicted"
     for task in record.tree:
-        ledger.unstartable.pop(task, None)
-        for account in ledger.tasks.pop(task).accounts:
+        if (needed := ledger.unstartable.pop(task, None)) is not None:
+            past.unstartable[task] = needed
+        past.tasks[task] = ledger.tasks.pop(task)
+        for account in past.tasks[task].accounts:
             if not account.is_shared:
                 ledger.accounts.pop(account.id, None)
+    return past
 
 
-def restore_session(ledger: "Ledger", session: SessionId, past: "Ledger") -> None:
+def restore_session(ledger: Ledger, session: SessionId, past: Ledger) -> None:
     """Add the records of an evicted session again.
 
     Args:

@@ -8,6 +8,7 @@ under the same rules, reads it; any other code folds the facts.
 from orchestrator.delegation.snapshot.snapshot import (
     LAYOUT,
     MIN_FACTS,
+    MIN_FACTS_LEFT,
     Snapshot,
     is_own_layout,
     is_same_state,
@@ -18,6 +19,7 @@ from orchestrator.delegation.snapshot.snapshot import (
 __all__ = [
     "LAYOUT",
     "MIN_FACTS",
+    "MIN_FACTS_LEFT",
     "Snapshot",
     "is_own_layout",
     "is_same_state",

@@ -1,9 +1,9 @@
-"""Takes a snapshot while its session goes on: mutable state at once, the rest in a thread."""
+"""Takes the snapshot of a session that no fact changes meanwhile."""
 
-import copy
 from typing import assert_never
 
-from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage
+from orchestrator.delegation.budget import Account
 from orchestrator.delegation.errors import MISFITS, UnwritableFactError
 from orchestrator.delegation.events.processes import ProcessNotice
 from orchestrator.delegation.ledger.ledger import Ledger
@@ -31,106 +31,68 @@ from orchestrator.delegation.snapshot.stored_state import (
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 
 
-class SnapshotCapture:
-    """The state of a session at one moment, while the session goes on."""
+def take_snapshot(ledger: Ledger, session: SessionRecord) -> Snapshot:
+    """Return the snapshot of a session. It takes long, and may be called in another thread.
 
-    def __init__(self, ledger: Ledger, session: SessionRecord) -> None:
-        """Take the mutable state. It takes O(1) for each ended task."""
-        self.session = session.id
-        self.seq = ledger.last_seq
-        self.layout = snapshot_layout(ledger.rules)
-        nodes = session.tree.nodes()
-        # Lists of existing objects: as many new objects would wake the garbage collector.
-        self._tasks = [_captured_task(ledger.tasks[task]) for task in nodes]
-        self._totals: list[Usage] = [node.total for node in nodes.values()]
-        self._nodes = [
-            node if task.outcome is not None else copy.copy(node)
-            for task, node in zip(self._tasks, nodes.values(), strict=True)
-        ]
-        self._used = {id_: own.used for id_, own in session.own_accounts.items()}
-        # Those that it has booked on first, in their order.
-        accounts = dict(session.own_accounts)
-        others = {account.id: account for account in session.accounts}
-        for task in self._tasks:
-            for account in task.accounts:
-                others[account.id] = account
-        for id_, account in sorted(others.items()):
-            accounts.setdefault(id_, account)
-        self._accounts = list(accounts.values())
-        self._beginnings = [account.started_at for account in self._accounts]
-        own = ledger.tasks
-        self._state = StoredState(
-            live_tasks=ledger.rules.live_tasks,
-            live_children=ledger.rules.live_children,
-            detached=ledger.rules.detached,
-            session=_stored_session(session),
-            tasks=[],
-            contexts=[],
-            accounts=[],
-            startable=[it for it in ledger.startable if own[it].session == session.id],
-            joinable=[it for it in ledger.joinable if own[it].session == session.id],
-            unstartable=[
-                (task, needed.id)
-                for task, needed in ledger.unstartable.items()
-                if needed.session == session.id
-            ],
-            open_questions=[
-                question
-                for question in ledger.open_questions.values()
-                if own[question.task].session == session.id
-            ],
-        )
-
-    def encode(self) -> Snapshot:
-        """Return the snapshot. It takes long, and may be called in another thread.
-
-        Raises:
-            UnwritableFactError: JSON cannot carry this state.
-        """
-        try:
-            state = encode_state(self._complete_state())
-        except MISFITS as exc:
-            problem = f"session {self.session} has a state that cannot be stored: {exc!r}"
-            raise UnwritableFactError(problem) from exc
-        return Snapshot(self.session, self.seq, self.layout, state)
-
-    def _complete_state(self) -> StoredState:
-        state = self._state
-        state.accounts = [
-            StoredAccount(
-                account.id,
-                account.budget,
-                account.path,
-                account.depth,
-                began,
-                self._used.get(account.id),
-            )
-            for account, began in zip(self._accounts, self._beginnings, strict=True)
-        ]
-        contexts: dict[tuple[tuple[str, str], ...], int] = {}
-        state.tasks = [
-            _stored_task(
-                task, node, total, contexts.setdefault((*task.context.items(),), len(contexts))
-            )
-            for task, node, total in zip(self._tasks, self._nodes, self._totals, strict=True)
-        ]
-        state.contexts = list(map(dict, contexts))
-        return state
+    Raises:
+        UnwritableFactError: JSON cannot carry this state.
+    """
+    try:
+        state = encode_state(_stored_state(ledger, session))
+    except MISFITS as exc:
+        problem = f"session {session.id} has a state that cannot be stored: {exc!r}"
+        raise UnwritableFactError(problem) from exc
+    return Snapshot(session.id, ledger.last_seq, snapshot_layout(ledger.rules), state)
 
 
-def _captured_task(task: TaskRecord) -> TaskRecord:
-    if task.outcome is not None:
-        # Only its total still changes, by tasks that it has detached.
-        return task
-    taken = copy.copy(task)
-    taken.incidents = list(task.incidents)
-    taken.steering = dict(task.steering)
-    if task.children is not NO_CHILDREN:
-        taken.children = copy.copy(task.children)
-        taken.children.by_call = dict(task.children.by_call)
-        taken.children.unsettled = dict(task.children.unsettled)
-        taken.children.counts_by_agent = dict(task.children.counts_by_agent)
-    return taken
+def _stored_state(ledger: Ledger, session: SessionRecord) -> StoredState:
+    own = ledger.tasks
+    contexts: dict[tuple[tuple[str, str], ...], int] = {}
+    # Those that it has booked on first, in their order.
+    accounts = dict(session.own_accounts)
+    others = {account.id: account for account in session.accounts}
+    tasks: list[StoredTask] = []
+    for id_, node in session.tree.nodes().items():
+        task = own[id_]
+        for account in task.accounts:
+            others[account.id] = account
+        context = contexts.setdefault((*task.context.items(),), len(contexts))
+        tasks.append(_stored_task(task, node, context))
+    for name, account in sorted(others.items()):
+        accounts.setdefault(name, account)
+    return StoredState(
+        live_tasks=ledger.rules.live_tasks,
+        live_children=ledger.rules.live_children,
+        detached=ledger.rules.detached,
+        session=_stored_session(session),
+        tasks=tasks,
+        contexts=list(map(dict, contexts)),
+        accounts=[_stored_account(account, session) for account in accounts.values()],
+        startable=[it for it in ledger.startable if own[it].session == session.id],
+        joinable=[it for it in ledger.joinable if own[it].session == session.id],
+        unstartable=[
+            (task, needed.id)
+            for task, needed in ledger.unstartable.items()
+            if needed.session == session.id
+        ],
+        open_questions=[
+            question
+            for question in ledger.open_questions.values()
+            if own[question.task].session == session.id
+        ],
+    )
+
+
+def _stored_account(account: Account, session: SessionRecord) -> StoredAccount:
+    own = session.own_accounts.get(account.id)
+    return StoredAccount(
+        account.id,
+        account.budget,
+        account.path,
+        account.depth,
+        account.started_at,
+        None if own is None else own.used,
+    )
 
 
 def _stored_session(session: SessionRecord) -> StoredSession:
@@ -194,8 +156,8 @@ def _stored_message(message: Message) -> StoredMessage:
             assert_never(message)
 
 
-def _stored_task(task: TaskRecord, node: TaskNode, total: Usage, context: int) -> StoredTask:
-    usage = node.usage
+def _stored_task(task: TaskRecord, node: TaskNode, context: int) -> StoredTask:
+    usage, total = node.usage, node.total
     return StoredTask(
         id=task.id,
         parent=None if task.parent is None else task.parent.id,

@@ -13,12 +13,13 @@ LAYOUT: Final = 1
 """Raise it with any change of the fold, of its records or of this package: then no snapshot from
 before is read."""
 MIN_FACTS: Final = 2_000
-"""How many facts are folded again rather than written to a snapshot."""
+"""How many facts a reader folds again rather than write a snapshot for the next reader."""
+MIN_FACTS_LEFT: Final = 20_000
+"""How many facts are left to the next reader when a session leaves the memory. To write them to a
+snapshot takes a twentieth of the time that they took, and no reader may come."""
 SHARE: Final = 8
 """A snapshot is due when an eighth of the facts has come since the last one. A smaller part makes
 the session open faster, and snapshots cost more."""
-SHARE_AT_REST: Final = 32
-"""The same for a resting session, which may not change for long."""
 
 _OWN_LAYOUT: Final = f"{LAYOUT}.{FACTS_VERSION}"
 
@@ -47,13 +48,10 @@ def is_own_layout(snapshot: Snapshot) -> bool:
     return snapshot.layout.startswith(f"{_OWN_LAYOUT} ")
 
 
-def is_snapshot_due(session: SessionRecord) -> bool:
+def is_snapshot_due(session: SessionRecord, least: int = MIN_FACTS) -> bool:
     """Return whether many facts have come since the last snapshot of a session."""
     new = session.facts - session.facts_in_snapshot
-    if new < MIN_FACTS:
-        return False
-    share = SHARE_AT_REST if session.is_at_rest else SHARE
-    return new * share >= session.facts
+    return new >= least and new * SHARE >= session.facts
 
 
 def is_same_state(one: Snapshot, two: Snapshot) -> bool:

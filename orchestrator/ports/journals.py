@@ -50,7 +50,7 @@ from orchestrator.kernel.journal.shards import (
     shard_names,
     shard_of,
 )
-from orchestrator.kernel.journal.snapshots import StoredSnapshot, fold_stored
+from orchestrator.kernel.journal.snapshots import StoredSnapshot, StoreSnapshot, fold_stored
 from orchestrator.kernel.journal.store import Finding, JournalStore, Level, Writer
 from orchestrator.kernel.journal.stored_entries import (
     NO_SESSION,
@@ -108,6 +108,7 @@ __all__ = [
     "Row",
     "RunHistory",
     "SessionList",
+    "StoreSnapshot",
     "StoredSnapshot",
     "TaskTranscript",
     "Tenure",

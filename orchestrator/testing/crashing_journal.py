@@ -4,9 +4,8 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.delegation import Encoded, Ledger, Rules, SessionId
+from orchestrator.delegation import Encoded, Ledger, Rules, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Journal, JournalContents, Pruned
@@ -36,7 +35,6 @@ class CrashingJournal:
         self._after = after
         self._kill = kill
         self.crashed = False
-        self.takes_snapshots = journal.takes_snapshots
         self.open_left_commands = journal.open_left_commands
         self.spans_hosts = journal.spans_hosts
         self.clock_offset = journal.clock_offset
@@ -74,9 +72,9 @@ class CrashingJournal:
     async def wait_audited(self) -> None:
         await self._journal.wait_audited()
 
-    def store_snapshot(self, capture: SnapshotCapture) -> None:
-        if capture.seq <= self._after:
-            self._journal.store_snapshot(capture)
+    def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
+        if ledger.last_seq <= self._after:
+            self._journal.store_snapshot(ledger, session)
 
     async def read(self, rules: Rules) -> JournalContents:
         return await self._journal.read(rules)

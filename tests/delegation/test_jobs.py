@@ -31,7 +31,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.capture import take_snapshot
 from orchestrator.delegation.snapshot.restore import adopt_session, restore_snapshot
 
 Tell = Callable[..., None]
@@ -141,7 +141,7 @@ def test_jobs_outlive_a_restart_and_a_snapshot(ledger: Ledger, tell: Tell) -> No
     jobs = ledger.sessions[S].jobs
     assert [*ledger.scheduled] == [S]
 
-    snapshot = SnapshotCapture(ledger, ledger.sessions[S]).encode()
+    snapshot = take_snapshot(ledger, ledger.sessions[S])
     restored = restore_snapshot(snapshot)
     assert restored.sessions[S].jobs == jobs
     assert [*restored.scheduled] == [S]

@@ -28,7 +28,7 @@ from orchestrator.delegation.events import (
     TaskStarted,
     TurnResumed,
 )
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.capture import take_snapshot
 from orchestrator.delegation.snapshot.restore import restore_snapshot
 
 Tell: TypeAlias = Callable[..., None]
@@ -115,7 +115,7 @@ def test_the_pause_is_part_of_a_snapshot(
 ) -> None:
     begin(PUSH)
     tell(requested(A), TaskStarted(A), StartsPaused(A, True), requested(B, parent=A))
-    again = restore_snapshot(SnapshotCapture(ledger, ledger.sessions[S]).encode())
+    again = restore_snapshot(take_snapshot(ledger, ledger.sessions[S]))
 
     assert list(again.sessions[S].slots.paused) == [A]
 

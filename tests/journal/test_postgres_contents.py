@@ -7,7 +7,6 @@ from orchestrator import JournalError, budget, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.backends import journals_at, store_at
 from orchestrator.delegation import Rules, SessionId
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import restore_ledger
 from orchestrator.kernel.journal.store import JournalStore, Level
@@ -110,7 +109,7 @@ async def test_a_session_is_read_from_its_snapshot(
             await session.ask("two")
     async with store.open_writer() as journal:
         ledger = await journal.read_ledger(session.id, Rules())
-        journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session.id]))
+        journal.store_snapshot(ledger, ledger.sessions[session.id])
     assert wrong(store) == []
     findings = [it.text for it in store.check()]
     assert "all of its 1 snapshots match their entries" in findings

@@ -14,8 +14,8 @@ from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import Ledger, Rules, SessionId, encode
 from orchestrator.delegation.events import Entry, MessageReceived
-from orchestrator.delegation.snapshot import MIN_FACTS, is_same_state
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot import MIN_FACTS, MIN_FACTS_LEFT, is_same_state
+from orchestrator.delegation.snapshot.capture import take_snapshot
 from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator.kernel.errors import JournalInUseError
 from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
@@ -40,7 +40,10 @@ async def talk(path: Path) -> SessionId:
             await session.wait_idle()
             reply = await session.replies.receive()
             assert reply.text == "done"
-        return session.id
+    assert count(path) == 0
+    # The first reader folds all facts, and leaves a snapshot to the next one.
+    await state_of(path, session.id)
+    return session.id
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ async def state_of(path: Path, session: SessionId, rules: Rules = RULES) -> Any:
 
 
 def capture(ledger: Ledger, session: SessionId) -> Any:
-    return SnapshotCapture(ledger, ledger.sessions[session]).encode()
+    return take_snapshot(ledger, ledger.sessions[session])
 
 
 def findings(path: Path, level: Level) -> list[str]:
@@ -128,9 +131,10 @@ async def test_a_snapshot_that_does_not_fit_is_not_read(
 
     assert change(path, damage) == 1
 
-    assert is_same_state(await state_of(path, session), before)
     (found,) = findings(path, Level.WRONG)
     assert found == f"of its snapshots, the one of run {session} does not match its checksum"
+    assert is_same_state(await state_of(path, session), before)
+    assert findings(path, Level.WRONG) == [], "the reader has stored another one"
 
 
 async def test_the_facts_are_folded_instead_of_one_that_contradicts_itself(
@@ -166,8 +170,9 @@ async def test_a_state_that_cannot_be_stored_ends_no_session(
     assert change(path, "DELETE FROM snapshots") == 1
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
+        assert len(journal.queue.snapshots.take()) == 1
         ledger.sessions[session].metadata = {"lone": "\ud800"}
-        journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+        journal.store_snapshot(ledger, ledger.sessions[session])
         await journal.queue.snapshots.wait_encoded()
 
     assert count(path) == 0
@@ -178,8 +183,7 @@ async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: 
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
         ledger.sessions[session].metadata = {"never": "said"}
-        wrong = SnapshotCapture(ledger, ledger.sessions[session])
-        journal.store_snapshot(wrong)
+        journal.store_snapshot(ledger, ledger.sessions[session])
 
     (found,) = findings(path, Level.WRONG)
     assert found == (
@@ -192,15 +196,18 @@ async def test_a_snapshot_of_another_version_is_not_read(path: Path, session: Se
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
         ledger.sessions[session].metadata = {"never": "said"}
-        other = SnapshotCapture(ledger, ledger.sessions[session])
-        other.layout = "0.0 newer"
-        journal.store_snapshot(other)
+        journal.store_snapshot(ledger, ledger.sessions[session])
+    with closing(sqlite3.connect(path)) as connection:
+        ((seq, state),) = connection.execute("SELECT seq, state FROM snapshots")
+    newer = "0.0 newer"
+    checksum = snapshot_checksum(session, seq, newer, state)
+    assert change(path, "UPDATE snapshots SET layout = ?, checksum = ?", newer, checksum) == 1
 
-    assert is_same_state(await state_of(path, session), before)
     assert findings(path, Level.WRONG) == []
     assert "1 of its snapshots were made by another version, and are not used" in findings(
         path, Level.NOTE
     )
+    assert is_same_state(await state_of(path, session), before)
 
 
 async def test_a_snapshot_is_stored_after_its_entries(path: Path, session: SessionId) -> None:
@@ -209,12 +216,13 @@ async def test_a_snapshot_is_stored_after_its_entries(path: Path, session: Sessi
     async with SQLiteStore(path).open_writer() as journal:
         contents = await journal.read(RULES)
         ledger = await journal.read_ledger(session, RULES)
+        assert len(journal.queue.snapshots.take()) == 1
         entries: list[Entry] = []
         for seq in (contents.last_seq + 1, contents.last_seq + 2):
             letter = Entry(seq, 0.0, session, MessageReceived(session, f"{seq}"))
             ledger.fold(letter)
             entries.append(letter)
-        journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+        journal.store_snapshot(ledger, ledger.sessions[session])
         await journal.queue.snapshots.wait_encoded()
         for entry, stored in zip(entries, (0, 1), strict=True):
             journal.append(entry, encode(entry.event), {session: None})
@@ -228,7 +236,7 @@ async def test_a_last_snapshot_that_cannot_be_written_does_not_keep_the_journal_
     async def write() -> None:
         async with SQLiteStore(path).open_writer() as journal:
             ledger = await journal.read_ledger(session, RULES)
-            journal.store_snapshot(SnapshotCapture(ledger, ledger.sessions[session]))
+            journal.store_snapshot(ledger, ledger.sessions[session])
             change(path, "CREATE TABLE of_another_process (it)")
 
     with pytest.raises(JournalInUseError):
@@ -249,16 +257,41 @@ async def test_an_active_session_goes_on_from_its_snapshot(tmp_path: Path) -> No
         async with orchestrator.open_session(agent()) as session:
             await session.ask("first")
         post_letters(orchestrator, session.id, MIN_FACTS)
-    assert count(path) == 1
+    assert count(path) == 0
 
+    for opened in (1, 2):
+        async with open_orchestrator(path, rules=RULES) as orchestrator:
+            record = orchestrator.read.records.sessions[session.id]
+            assert len(record.mail) == MIN_FACTS
+            assert record.facts_in_snapshot > MIN_FACTS, opened
+        assert count(path) == 1
     async with open_orchestrator(path, rules=RULES) as orchestrator:
         record = orchestrator.read.records.sessions[session.id]
-        assert len(record.mail) == MIN_FACTS
-        assert record.facts_in_snapshot > 0
         async with orchestrator.open_session(agent(), session=session.id) as again:
             reply = await again.ask("last")
             assert reply.text == "done"
             assert len(record.root.transcript) > MIN_FACTS
+
+
+async def test_a_session_is_stored_when_it_leaves_the_memory_and_never_before(
+    tmp_path: Path,
+) -> None:
+    """A session that goes on pays nothing for the case that its process dies."""
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        book = orchestrator._engine.book
+        stored = book._journal.queue.snapshots  # type: ignore[attr-defined]
+        async with orchestrator.open_session(agent()) as session:
+            post_letters(orchestrator, session.id, MIN_FACTS_LEFT)
+            await session.wait_idle()
+            await book.wait_durable()
+            assert stored.take() == []
+        assert stored.take() == []
+
+        book.cache.evict_resting()
+        await stored.wait_encoded()
+        ((snapshot, _),) = stored.take()
+        assert snapshot.session == session.id
 
 
 async def test_a_snapshot_is_pruned_with_its_session(path: Path) -> None:

@@ -13,7 +13,6 @@ import trio
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.delegation import Ledger, SessionId, TaskId
 from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed
-from orchestrator.delegation.snapshot import is_snapshot_due
 from orchestrator.kernel.errors import ClosedError, JournalError
 from orchestrator.kernel.journal.admission import Admission
 from orchestrator.kernel.journal.audit import AuditEvent
@@ -86,7 +85,6 @@ class Bookkeeper:
         """What tells its journal from others."""
         self._journal = journal
         self._pruning_watchers: list[Callable[[], None]] = []
-        self._takes_snapshots = journal.takes_snapshots
         self._fact_redactor = FactRedactor(self.redactor)
         self._fact_stamp = fact_stamp
 
@@ -129,14 +127,6 @@ class Bookkeeper:
             self.cache.note_fact(entry, len(encoded.body)),
             urgent=isinstance(event, PAID),
         )
-        if self._takes_snapshots:
-            session = ledger.sessions.get(entry.session)
-            if session is not None and is_snapshot_due(session):
-                # Imported late: most sessions are too short for one.
-                from orchestrator.delegation.snapshot.capture import SnapshotCapture
-
-                self._journal.store_snapshot(SnapshotCapture(ledger, session))
-                session.facts_in_snapshot = session.facts
         self.subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)
         return event
@@ -265,5 +255,7 @@ class Bookkeeper:
 
     def close(self) -> None:
         """Post no more facts."""
-        self.closed = True
+        if not self.closed:
+            self.closed = True
+            self.cache.store_snapshots()
         self.wakeups.wake_all()

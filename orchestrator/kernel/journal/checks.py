@@ -15,7 +15,7 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.snapshot import Snapshot, is_own_layout, is_same_state
-from orchestrator.delegation.snapshot.capture import SnapshotCapture
+from orchestrator.delegation.snapshot.capture import take_snapshot
 from orchestrator.delegation.snapshot.restore import restore_snapshot
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditLog
@@ -170,7 +170,7 @@ def _is_fold_of_entries(
         session = ledger.sessions.get(snapshot.session)
         if session is None:
             return False
-        return is_same_state(snapshot, SnapshotCapture(ledger, session).encode())
+        return is_same_state(snapshot, take_snapshot(ledger, session))
     except (UnreadableFactError, UnwritableFactError, JournalError):
         return False
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -12,6 +12,7 @@ from orchestrator.delegation import (
     Ledger,
     Rules,
     SessionId,
+    SessionRecord,
     UnreadableFactError,
     register_idle_session,
 )
@@ -20,9 +21,6 @@ from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.tenure import Tenure
-
-if TYPE_CHECKING:
-    from orchestrator.delegation.snapshot.capture import SnapshotCapture
 
 MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -68,11 +66,6 @@ class Pruned:
 
 class Journal(Protocol):
     """Stores entries in order. One orchestrator writes it at a time."""
-
-    @property
-    def takes_snapshots(self) -> bool:
-        """`store_snapshot` is of use: to make a snapshot takes time."""
-        ...
 
     @property
     def tenure(self) -> Tenure | None:
@@ -145,8 +138,8 @@ class Journal(Protocol):
         """Wait until all that was appended survives a crash, the rows of the audit included."""
         ...
 
-    def store_snapshot(self, capture: "SnapshotCapture") -> None:
-        """Take the state of a session, to read it faster later.
+    def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
+        """Take the state of a session, to read it faster later; no fact changes it any more.
 
         It may be stored at any time, or never: durability does not depend on it.
         """

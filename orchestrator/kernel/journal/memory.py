@@ -12,11 +12,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
-from orchestrator.delegation import Encoded, Ledger, Rules, SessionId
+from orchestrator.delegation import Encoded, Ledger, Rules, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry, SessionOpened
 from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog, AuditRow
@@ -26,14 +25,10 @@ from orchestrator.kernel.journal.reader import EntriesReader, JournalReader
 from orchestrator.kernel.journal.store import Finding, Level, Writer
 from orchestrator.kernel.journal.tenure import Tenure
 
-if TYPE_CHECKING:
-    from orchestrator.delegation.snapshot.capture import SnapshotCapture
-
 
 class MemoryJournal:
     """Keeps entries in a list. An entry is durable when it is appended."""
 
-    takes_snapshots = False
     spans_hosts = False
     open_left_commands: OpenLeftCommands | None = None
     clock_offset = 0.0
@@ -70,7 +65,7 @@ class MemoryJournal:
     async def wait_audited(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def store_snapshot(self, capture: "SnapshotCapture") -> None:
+    def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
         """Do nothing: memory ends with the process."""
 
     async def read(self, rules: Rules) -> JournalContents:

@@ -21,6 +21,7 @@ from orchestrator.delegation import (
     restore_session,
 )
 from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
+from orchestrator.delegation.snapshot import MIN_FACTS_LEFT, is_snapshot_due
 from orchestrator.kernel.journal.journal import Journal
 
 MAX_RESTING_TASKS: Final = 2_000
@@ -250,7 +251,18 @@ class SessionCache:
             self._reads[session].evictions += 1
         # A fold that began before lacks what was posted since.
         self._folds.pop(session, None)
-        evict_session(self._ledger, session)
+        past = evict_session(self._ledger, session)
+        self._store_snapshot(past, past.sessions[session])
+
+    def store_snapshots(self) -> None:
+        """Store the sessions in memory that have many new facts: no more will come."""
+        for session in self._ledger.sessions.values():
+            self._store_snapshot(self._ledger, session)
+
+    def _store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
+        if is_snapshot_due(session, MIN_FACTS_LEFT):
+            session.facts_in_snapshot = session.facts
+            self._journal.store_snapshot(ledger, session)
 
 
 def _weigh(ledger: Ledger, session: SessionId) -> int:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -16,19 +16,19 @@ from orchestrator.delegation import (
     Ledger,
     Rules,
     SessionId,
+    SessionRecord,
     UnreadableFactError,
     UnwritableFactError,
 )
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
+from orchestrator.delegation.snapshot import Snapshot, is_snapshot_due, snapshot_layout
 from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
 from orchestrator.kernel.journal.journal import fold
 
-if TYPE_CHECKING:
-    from orchestrator.delegation.snapshot.capture import SnapshotCapture
-
 StoredSnapshot: TypeAlias = tuple[Snapshot, int]
 """A snapshot with its checksum."""
+StoreSnapshot: TypeAlias = Callable[[Ledger, SessionRecord], None]
+"""Stores the state of a session."""
 
 
 class SnapshotQueue:
@@ -38,20 +38,31 @@ class SnapshotQueue:
     """
 
     def __init__(self) -> None:
-        self._captured: dict[SessionId, SnapshotCapture] = {}
+        self._left: dict[SessionId, tuple[Ledger, SessionRecord]] = {}
+        """The sessions that no fact changes any more, each with its ledger."""
         self._encoded = SimpleQueue[StoredSnapshot]()
         """Those for the next commit, which is in another thread."""
         self._waiting: dict[SessionId, StoredSnapshot] = {}
         """Those that `take` has found, and that wait for the entries they were made of."""
-        self._has_captured = trio.Event()
+        self._has_left = trio.Event()
         self._is_encoded = trio.Event()
         self._is_encoded.set()
 
-    def put(self, capture: "SnapshotCapture") -> None:
-        self._captured[capture.session] = capture
-        self._has_captured.set()
+    def put(self, ledger: Ledger, session: SessionRecord) -> None:
+        """Encode a session that no fact changes any more."""
+        self._left[session.id] = (ledger, session)
+        self._has_left.set()
         if self._is_encoded.is_set():
             self._is_encoded = trio.Event()
+
+    def encode(self, ledger: Ledger, session: SessionRecord) -> None:
+        """Encode a session in this thread; without a snapshot, it is only read more slowly."""
+        # Imported late: most sessions are too short for one.
+        from orchestrator.delegation.snapshot.capture import take_snapshot
+
+        with suppress(UnwritableFactError):
+            snapshot = take_snapshot(ledger, session)
+            self._encoded.put((snapshot, _checksum(snapshot)))
 
     def take(self, *, until: float = math.inf) -> list[StoredSnapshot]:
         """Return the encoded snapshots that were not taken yet.
@@ -69,28 +80,19 @@ class SnapshotQueue:
         return taken
 
     async def encode_forever(self, scope: trio.CancelScope) -> None:
-        """Encode captured sessions, one after the other, until the scope is cancelled."""
+        """Encode sessions, one after the other, until the scope is cancelled."""
         with scope:
             while True:
-                await self._has_captured.wait()
-                self._has_captured = trio.Event()
-                while self._captured:
-                    session = next(iter(self._captured))
-                    capture = self._captured.pop(session)
-                    # Without one, the session is only read more slowly.
-                    with suppress(UnwritableFactError):
-                        stored = await trio.to_thread.run_sync(_encode, capture)
-                        self._encoded.put(stored)
+                await self._has_left.wait()
+                self._has_left = trio.Event()
+                while self._left:
+                    ledger, session = self._left.pop(next(iter(self._left)))
+                    await trio.to_thread.run_sync(self.encode, ledger, session)
                 self._is_encoded.set()
 
     async def wait_encoded(self) -> None:
-        """Wait until all that was captured is encoded."""
+        """Wait until all sessions are encoded."""
         await self._is_encoded.wait()
-
-
-def _encode(capture: "SnapshotCapture") -> StoredSnapshot:
-    snapshot = capture.encode()
-    return snapshot, _checksum(snapshot)
 
 
 def _checksum(snapshot: Snapshot) -> int:
@@ -111,6 +113,7 @@ def fold_stored(
     entries: Callable[[int], Sequence[Entry]],
     name: object,
     rules: Rules,
+    store: StoreSnapshot | None = None,
 ) -> Ledger:
     """Return the ledger of one session alone: its snapshot, and the entries after it.
 
@@ -119,6 +122,7 @@ def fold_stored(
         entries: returns the entries of the session after a number.
         name: the journal, for errors.
         rules: of the ledger.
+        store: stores a snapshot after a long fold, so that the next one is short.
     """
     ledger = Ledger(rules)
     with _without_collections():
@@ -132,6 +136,10 @@ def fold_stored(
                 with suppress(UnreadableFactError):
                     ledger = restore_snapshot(snapshot)
         fold(ledger, entries(ledger.last_seq), name)
+        for session in ledger.sessions.values():
+            if store is not None and is_snapshot_due(session):
+                session.facts_in_snapshot = session.facts
+                store(ledger, session)
     return ledger
 
 

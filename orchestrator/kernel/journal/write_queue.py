@@ -5,21 +5,18 @@ A process that leaves writes what is left first, for as long as that may take; t
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
 from orchestrator.agents import raising_one_error
-from orchestrator.delegation import Encoded
+from orchestrator.delegation import Encoded, Ledger, SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.group_commit import GroupCommit, RunInThread
 from orchestrator.kernel.journal.snapshots import SnapshotQueue, StoredSnapshot
 from orchestrator.kernel.journal.stored_entries import FactRow, IdleChanges
-
-if TYPE_CHECKING:
-    from orchestrator.delegation.snapshot.capture import SnapshotCapture
 
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
@@ -46,8 +43,8 @@ class WriteQueue:
     def append_audit(self, at: float, event: AuditEvent) -> None:
         self.group.append_unnumbered((at, event))
 
-    def store_snapshot(self, capture: "SnapshotCapture") -> None:
-        self.snapshots.put(capture)
+    def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
+        self.snapshots.put(ledger, session)
 
     def _commit_batch(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
         facts = [row for row in batch if len(row) == 3]

@@ -63,7 +63,7 @@ from orchestrator.kernel.journal.sqlite.schema import (
 )
 from orchestrator.kernel.journal.sqlite.snapshots import (
     fold_session,
-    usable_sessions,
+    sessions_apart,
     write_snapshots,
 )
 from orchestrator.kernel.journal.sqlite.trust import distrust, reading_deadline, require_own_tables
@@ -94,7 +94,6 @@ the event loop, and they do not speed each other up.
 class SQLiteJournal:
     """An open journal. `open_sqlite_journal` makes it."""
 
-    takes_snapshots = True
     spans_hosts = False
     open_left_commands = None
     clock_offset = 0.0
@@ -243,13 +242,15 @@ class SQLiteJournal:
         with translate_errors(self._path), reading_deadline(self._path, connection):
             require_known_facts(self._path, connection)
             require_complete(self._path, connection)
-            apart = usable_sessions(connection, rules)
+            apart = sessions_apart(connection, rules)
             contents = read_contents(connection, apart)
             folded: dict[SessionId, Ledger] = {}
             damaged = dict(contents.damaged)
             for session in apart:
                 try:
-                    ledger = fold_session(self._path, connection, session, rules)
+                    ledger = fold_session(
+                        self._path, connection, session, rules, self.queue.snapshots.encode
+                    )
                     folded[session] = ledger
                 except JournalError as exc:
                     damaged[session] = exc.problem
@@ -257,7 +258,7 @@ class SQLiteJournal:
 
     def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         with open_tables_read_only(self._path) as connection, translate_errors(self._path):
-            return fold_session(self._path, connection, session, rules)
+            return fold_session(self._path, connection, session, rules, self.queue.snapshots.encode)
 
     def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.delegation import Ledger, Rules, SessionId
-from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
-from orchestrator.kernel.journal.snapshots import StoredSnapshot, fold_stored
+from orchestrator.delegation.snapshot import MIN_FACTS, Snapshot, snapshot_layout
+from orchestrator.kernel.journal.snapshots import StoredSnapshot, StoreSnapshot, fold_stored
 from orchestrator.kernel.journal.sqlite.reader import SQLiteReader
 
 
@@ -37,18 +37,23 @@ def stored_snapshots(
         yield Snapshot(SessionId(id_), seq, layout, state), checksum
 
 
-def usable_sessions(connection: sqlite3.Connection, rules: Rules) -> list[SessionId]:
-    """Return the active sessions that have a snapshot which this code can read."""
+def sessions_apart(connection: sqlite3.Connection, rules: Rules) -> list[SessionId]:
+    """Return the active sessions that are long, or have a snapshot which this code can read."""
     rows = connection.execute(
-        "SELECT session FROM snapshots JOIN sessions USING (session)"
-        " WHERE layout = ? AND used IS NULL",
-        (snapshot_layout(rules),),
+        "SELECT session FROM sessions LEFT JOIN snapshots USING (session)"
+        " WHERE used IS NULL AND (layout = ? OR EXISTS ("
+        " SELECT 1 FROM entries WHERE session = sessions.session LIMIT 1 OFFSET ?))",
+        (snapshot_layout(rules), MIN_FACTS),
     )
     return [SessionId(session) for (session,) in rows]
 
 
 def fold_session(
-    path: Path, connection: sqlite3.Connection, session: SessionId, rules: Rules
+    path: Path,
+    connection: sqlite3.Connection,
+    session: SessionId,
+    rules: Rules,
+    store: StoreSnapshot | None = None,
 ) -> Ledger:
     """Return the ledger of one session alone: its snapshot, and the entries after it."""
     reader = SQLiteReader(path, connection)
@@ -57,4 +62,5 @@ def fold_session(
         lambda after: reader.entries(session, after=after),
         path,
         rules,
+        store,
     )

@@ -73,7 +73,6 @@ _SNAPSHOT: Final[LiteralString] = (
 class PostgresJournal:
     """An open journal. `open_postgres_journal` makes it."""
 
-    takes_snapshots = True
     spans_hosts = True
     file = None
 
@@ -112,10 +111,10 @@ class PostgresJournal:
         self.wait_audited = self.group.wait_all_durable
 
     async def read(self, rules: Rules) -> JournalContents:
-        return await self._read(lambda it: it.contents(rules))
+        return await self._read(lambda it: it.contents(rules, self.queue.snapshots.encode))
 
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
-        return await self._read(lambda it: it.fold(session, rules))
+        return await self._read(lambda it: it.fold(session, rules, self.queue.snapshots.encode))
 
     async def read_session(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
         return await self._read(lambda it: it.entries(session, after=after))

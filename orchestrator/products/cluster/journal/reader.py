@@ -11,7 +11,7 @@ import attrs
 
 from orchestrator.delegation import Ledger, Rules, SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
-from orchestrator.delegation.snapshot import Snapshot, snapshot_layout
+from orchestrator.delegation.snapshot import MIN_FACTS, Snapshot, snapshot_layout
 from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import (
     MARK_BYTES,
@@ -26,6 +26,7 @@ from orchestrator.ports.journals import (
     JournalContents,
     Row,
     StoredSnapshot,
+    StoreSnapshot,
     decode_row,
     fold_stored,
     owner_in,
@@ -253,12 +254,12 @@ class PostgresReader:
         )
         return int(self.row.last - self.row.pruned - count)
 
-    def contents(self, rules: Rules) -> JournalContents:
+    def contents(self, rules: Rules, store: StoreSnapshot | None = None) -> JournalContents:
         """Return the contents that the next writer must know."""
         with self.translated():
             self.require_complete()
             sessions = self._listed()
-            apart = self._with_snapshot(rules)
+            apart = self._apart(rules)
             active = {
                 session: first
                 for session, (first, _, used) in sessions.items()
@@ -281,7 +282,7 @@ class PostgresReader:
             folded: dict[SessionId, Ledger] = {}
             for session in apart:
                 try:
-                    folded[session] = self.fold(session, rules)
+                    folded[session] = self.fold(session, rules, store)
                 except JournalError as exc:
                     damaged[session] = exc.problem
             return JournalContents(
@@ -316,13 +317,16 @@ class PostgresReader:
                 raise UnreadableFactError(f"the list of pruned runs is damaged; {RESTORE}")
         return [used for used, _ in rows]
 
-    def _with_snapshot(self, rules: Rules) -> list[SessionId]:
-        """Return the active sessions that have a snapshot which this code can read."""
+    def _apart(self, rules: Rules) -> list[SessionId]:
+        """Return the active sessions that are long, or have a snapshot which this code can read."""
         rows = self._rows(
-            "SELECT session FROM orchestrator.snapshots JOIN orchestrator.sessions"
+            "SELECT session FROM orchestrator.sessions LEFT JOIN orchestrator.snapshots"
             " USING (session, journal)"
-            " WHERE journal = %(journal)s AND layout = %(layout)s AND used IS NULL",
+            " WHERE journal = %(journal)s AND used IS NULL AND (layout = %(layout)s OR EXISTS ("
+            " SELECT 1 FROM orchestrator.entries AS own WHERE own.journal = %(journal)s"
+            " AND own.session = sessions.session LIMIT 1 OFFSET %(most)s))",
             layout=snapshot_layout(rules),
+            most=MIN_FACTS,
         )
         return [SessionId(session) for (session,) in rows]
 
@@ -337,13 +341,14 @@ class PostgresReader:
         for id_, seq, layout, state, checksum in self._rows(query, session=session):
             yield Snapshot(SessionId(id_), seq, layout, state), checksum
 
-    def fold(self, session: SessionId, rules: Rules) -> Ledger:
+    def fold(self, session: SessionId, rules: Rules, store: StoreSnapshot | None = None) -> Ledger:
         """Return the ledger of one session alone: its snapshot, and the entries after it."""
         return fold_stored(
             self.snapshots(session),
             lambda after: self.entries(session, after=after),
             self._where,
             rules,
+            store,
         )
 
     def decode(self, rows: Sequence[Row]) -> list[Entry]:
