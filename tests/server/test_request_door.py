@@ -18,7 +18,7 @@ from orchestrator.delegation.session_context import (
 )
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.products.server.app import ROUTES
-from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.testing import facts, hand_on
 from tests.server.chat_kit import HELLO
 from tests.server.chokepoint import breaches_in, breaches_of
@@ -140,9 +140,7 @@ def test_an_added_route_that_does_is_found(
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "made_up_route", module)
     spec.loader.exec_module(module)
-    added = Operation(
-        method="POST", path="/v1/made-up", handle=module.handle, scope=None, answers=()
-    )
+    added = Operation("POST", "/v1/made-up", None, Answer("Made up"))(module.handle)
 
     breaches = breaches_of([added])
 

@@ -1,6 +1,7 @@
 """The table of all routes, and the ASGI application that serves them."""
 
 from functools import cache
+from types import ModuleType
 from typing import Any, Final
 
 import trio
@@ -39,14 +40,14 @@ from orchestrator.products.server.openai.conversations import routes as conversa
 from orchestrator.products.server.openai.responses import input_tokens
 from orchestrator.products.server.openai.responses import routes as responses
 from orchestrator.products.server.openapi import document
-from orchestrator.products.server.operation import Answer, Operation, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.state import ServerState
 from orchestrator.products.server.transport.access import AccessCheck
 from orchestrator.products.server.transport.cross_origin import CrossOrigin
 from orchestrator.products.server.transport.errors import HttpError, not_found
 
 
-@operation("GET", "/openapi.json", None, Answer("The document", dict[str, Any]), is_public=True)
+@Operation("GET", "/openapi.json", None, Answer("The document", dict[str, Any]), is_public=True)
 async def openapi(call: ApiCall) -> Response:
     """Return the OpenAPI document."""
     await trio.lowlevel.checkpoint()
@@ -59,37 +60,22 @@ def _document() -> dict[str, Any]:
     return document(OPERATIONS)
 
 
+def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
+    """Return the operations of modules, in the order of their definition."""
+    values = (it for module in modules for it in vars(module).values())
+    return tuple(it for it in values if isinstance(it, Operation))
+
+
 # The busiest routes come first: a request is compared with each path until one fits.
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    *chat.OPERATIONS,
-    *responses.OPERATIONS,
-    *input_tokens.OPERATIONS,
-    *conversations.OPERATIONS,
-    *completions.OPERATIONS,
-    *stored_chats.OPERATIONS,
-    *models.OPERATIONS,
-    *runs.OPERATIONS,
-    *failures.OPERATIONS,
-    *prune.OPERATIONS,
-    *simulations.OPERATIONS,
-    *tasks.OPERATIONS,
-    *part_bytes.OPERATIONS,
-    *copies.OPERATIONS,
-    *approvals.OPERATIONS,
-    *sessions.OPERATIONS,
-    *inbox.OPERATIONS,
-    *jobs.OPERATIONS,
-    *events.OPERATIONS,
-    *health.OPERATIONS,
+OPERATIONS: Final = (
+    *_operations(chat, responses, input_tokens, conversations, completions, stored_chats, models),
+    *_operations(runs, failures, prune, simulations, tasks, part_bytes, copies, approvals),
+    *_operations(sessions, inbox, jobs, events, health),
     openapi,
 )
-CONSOLE_OPERATIONS: Final[tuple[Operation, ...]] = (
-    *page.OPERATIONS,
-    *login.OPERATIONS,
-    *console_events.OPERATIONS,
-)
+CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events), *page.FILES)
 """The routes of the console's own page, which are no API: the document leaves them out."""
-ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, *mcp_route.OPERATIONS)
+ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, mcp_route.answer_mcp)
 """All routes. MCP is its own protocol, and not in the document."""
 _PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
 
@@ -147,7 +133,6 @@ async def _internal_error(request: Request, exc: Exception) -> Response:
         f"{request.method} {request.url.path} failed because of a bug in the server"
         f" ({type(exc).__name__}); your request is not the cause, and was not repeated",
         code="internal",
-        type="server_error",
     ).response()
 
 

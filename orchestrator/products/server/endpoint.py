@@ -201,7 +201,6 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
     raise errors.HttpError(
         403,
         f"the key {key.name!r} does not have the scope {scope.value!r}: {hint}",
-        type="permission_error",
         code="missing_scope",
         param=scope,
     )

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from orchestrator.ports.errors import ClosedError
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
@@ -24,7 +24,7 @@ ENDPOINT: Final = "orchestrator.products.server.mcp_endpoint"
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 
-@operation(
+@Operation(
     "POST",
     "/mcp",
     None,
@@ -52,7 +52,6 @@ async def _load(call: ApiCall) -> "McpEndpoint":
             f"this server cannot speak MCP: it needs {exc.name}; its owner can install it with"
             f" {INSTALL}",
             code="mcp_not_installed",
-            type="server_error",
         ) from exc
     from orchestrator.products.server.mcp_endpoint import McpEndpoint
 
@@ -74,9 +73,5 @@ def _require_origin(call: ApiCall) -> None:
             403,
             f"pages of {origin[:100]!r} may not call this server; start it with --allow-origin to"
             " allow them",
-            type="permission_error",
             code="wrong_origin",
         )
-
-
-OPERATIONS: Final = (answer_mcp,)

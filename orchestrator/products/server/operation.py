@@ -39,30 +39,45 @@ class Answer:
     media_types: tuple[str, ...] = attrs.field(default=(JSON,), kw_only=True)
 
 
-@attrs.frozen(kw_only=True)
+async def _missing(call: "ApiCall") -> Response:
+    raise NotImplementedError(f"{call.operation.path} has no handler")
+
+
+@attrs.frozen
 class Operation:
-    """One method of one path. `app.py` has the table of all operations."""
+    """One method of one path, and the decorator of its handler. `app.py` has all operations.
+
+    The docstring of the handler is the summary in the OpenAPI document.
+    """
 
     method: Method
     path: str
-    handle: Handler
     scope: Scope | None
     """The scope that the key of a request must have; None accepts every key."""
-    answers: tuple[Answer, ...]
-    body: Any = None
+    answer: Answer
+    other_answers: tuple[Answer, ...] = attrs.field(default=(), kw_only=True)
+    body: Any = attrs.field(default=None, kw_only=True)
     """The type of its JSON body."""
-    query: type | None = None
+    query: type | None = attrs.field(default=None, kw_only=True)
     """The type of its query: an attrs class whose fields all have defaults."""
-    errors: tuple[int, ...] = ()
+    errors: tuple[int, ...] = attrs.field(default=(), kw_only=True)
     """The statuses of its own errors; `openapi.py` adds those that its other fields imply."""
-    takes_idempotency_key: bool = False
-    takes_last_event_id: bool = False
-    is_public: bool = False
+    takes_idempotency_key: bool = attrs.field(default=False, kw_only=True)
+    takes_last_event_id: bool = attrs.field(default=False, kw_only=True)
+    is_public: bool = attrs.field(default=False, kw_only=True)
     """It needs no key."""
-    is_json_rpc: bool = False
+    is_json_rpc: bool = attrs.field(default=False, kw_only=True)
     """Its body is a JSON-RPC message, which names its subject and the scope it needs."""
-    companion: Companion | None = None
+    companion: Companion | None = attrs.field(default=None, kw_only=True)
     """Returns the session that a body names; the request opens its session in the same journal."""
+    handle: Handler = attrs.field(default=_missing, kw_only=True)
+
+    def __call__(self, handle: Handler) -> "Operation":
+        return attrs.evolve(self, handle=handle)
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        return self.answer, *self.other_answers
 
     @property
     def opens_session(self) -> bool:
@@ -83,42 +98,3 @@ class Operation:
         """The group of the operation in the document."""
         parts = self.path.strip("/").split("/")
         return parts[1] if parts[0] == "v1" else "server"
-
-
-def operation(
-    method: Method,
-    path: str,
-    scope: Scope | None,
-    *answers: Answer,
-    body: Any = None,
-    query: type | None = None,
-    errors: tuple[int, ...] = (),
-    takes_idempotency_key: bool = False,
-    takes_last_event_id: bool = False,
-    is_public: bool = False,
-    is_json_rpc: bool = False,
-    companion: Companion | None = None,
-) -> Callable[[Handler], Operation]:
-    """Make a handler the operation of a route; its docstring is the summary in the document.
-
-    The arguments are the fields of `Operation`.
-    """
-
-    def decorate(handle: Handler) -> Operation:
-        return Operation(
-            method=method,
-            path=path,
-            handle=handle,
-            scope=scope,
-            answers=answers,
-            body=body,
-            query=query,
-            errors=errors,
-            takes_idempotency_key=takes_idempotency_key,
-            takes_last_event_id=takes_last_event_id,
-            is_public=is_public,
-            is_json_rpc=is_json_rpc,
-            companion=companion,
-        )
-
-    return decorate

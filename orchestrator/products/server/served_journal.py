@@ -135,6 +135,5 @@ def no_journal() -> HttpError:
         503,
         "this server holds no journal now, so it cannot begin work; try again soon",
         code="no_journal",
-        type="server_error",
         headers=SOON,
     )

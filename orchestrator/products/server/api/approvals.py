@@ -1,6 +1,6 @@
 """`/v1/approvals`: the tool calls that wait for a verdict."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import trio
@@ -13,7 +13,7 @@ from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
 from orchestrator.ports.journals import Records
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.products.server.transport.session_headers import context_of
@@ -73,7 +73,7 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
     seq: int
 
 
-@operation("GET", "/v1/approvals", Scope.READ, Answer("All calls that wait", Approvals))
+@Operation("GET", "/v1/approvals", Scope.READ, Answer("All calls that wait", Approvals))
 async def list_approvals(call: ApiCall) -> Response:
     """List the tool calls that wait for a verdict."""
     await trio.lowlevel.checkpoint()
@@ -116,7 +116,7 @@ def _body_of(question: ApprovalQuestion, records: Records) -> Approval:
     )
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/approvals/{approval}",
     Scope.APPROVE,
@@ -191,6 +191,3 @@ async def _repeated_answer(call: ApiCall, id_: str, body: NewVerdict) -> Respons
                 code="over",
             )
     raise not_found(f"there is no approval {id_!r}")
-
-
-OPERATIONS: Final = (list_approvals, answer_approval)

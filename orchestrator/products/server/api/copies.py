@@ -13,7 +13,7 @@ from orchestrator.products.server.api.lookup import find_task
 from orchestrator.products.server.api.runs import agent_of, show_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
@@ -21,7 +21,7 @@ MOST_FACTS: Final = 10_000
 """The most facts of a run that a server copies: other requests wait for half a second."""
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/fork",
     Scope.RUN,
@@ -34,7 +34,7 @@ async def fork_task(call: ApiCall) -> Response:
     return await _begin(call, facts_before)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/retry",
     Scope.RUN,
@@ -78,6 +78,3 @@ async def _begin(call: ApiCall, keep: KeptFacts) -> Response:
         )
         call.record(begun.id)
     return await show_run(call, FoundSession(begun, journal.read.records), 202)
-
-
-OPERATIONS: Final = (retry_task, fork_task)

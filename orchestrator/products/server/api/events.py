@@ -23,7 +23,7 @@ from orchestrator.products.server.api.sessions import read_session
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.live.live_text import TextUpdate
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
@@ -139,7 +139,7 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/runs/{run}/events",
     Scope.READ,
@@ -153,7 +153,7 @@ async def get_run_events(call: ApiCall) -> Response:
     return _event_stream(call, await read_run(call, call.path("run")))
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/sessions/{session}/events",
     Scope.READ,
@@ -209,6 +209,3 @@ def _last_event(call: ApiCall) -> int:
             param="last-event-id",
         )
     return int(id_)
-
-
-OPERATIONS: Final = (get_run_events, get_session_events)

@@ -13,7 +13,7 @@ from orchestrator.delegation import Ending, SessionRecord
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 
 ENDED_BADLY: Final = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.OVER_BUDGET, Ending.LOST})
 """The endings that stop a branch. Cancelled tasks are left out: somebody wanted that."""
@@ -47,7 +47,7 @@ class Failures(msgspec.Struct, kw_only=True):
     total: Annotated[int, doc("The number of all failures.")]
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/runs/{run}/failures",
     Scope.READ,
@@ -80,6 +80,3 @@ def _stopped_branches(session: SessionRecord) -> list[TaskFailure]:
         for task, node in nodes.items()
         if task in bad and task not in above
     ]
-
-
-OPERATIONS: Final = (list_failures,)

@@ -1,7 +1,6 @@
 """`/health`, `/ready` and `/metrics`."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 import trio
@@ -10,7 +9,7 @@ from starlette.responses import Response
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.metrics import CONTENT_TYPE_LATEST
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 
 
 class Health(msgspec.Struct):
@@ -28,7 +27,7 @@ class Readiness(msgspec.Struct):
     """The reasons why agents cannot run, by their names."""
 
 
-@operation("GET", "/health", None, Answer("The server is up", Health), is_public=True)
+@Operation("GET", "/health", None, Answer("The server is up", Health), is_public=True)
 async def health(call: ApiCall) -> Response:
     """Check whether the server is up."""
     await trio.lowlevel.checkpoint()
@@ -36,12 +35,14 @@ async def health(call: ApiCall) -> Response:
     return json_response(Health("ok"))
 
 
-@operation(
+@Operation(
     "GET",
     "/ready",
     None,
     Answer("The server accepts work", Readiness),
-    Answer("It is stopping, has no journal, or an agent cannot run", Readiness, status=503),
+    other_answers=(
+        Answer("It is stopping, has no journal, or an agent cannot run", Readiness, status=503),
+    ),
     is_public=True,
 )
 async def ready(call: ApiCall) -> Response:
@@ -58,13 +59,10 @@ async def ready(call: ApiCall) -> Response:
     return json_response(Readiness("ok", problems))
 
 
-@operation(
+@Operation(
     "GET", "/metrics", Scope.ADMIN, Answer("Prometheus' text format", media_types=("text/plain",))
 )
 async def metrics(call: ApiCall) -> Response:
     """Return metrics for Prometheus."""
     await trio.lowlevel.checkpoint()
     return Response(call.server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-
-OPERATIONS: Final = (health, ready, metrics)

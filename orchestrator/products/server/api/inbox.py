@@ -15,7 +15,7 @@ from orchestrator.products.server.api.bodies import Failure, failure_body
 from orchestrator.products.server.api.sessions import find_session, read_session
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.transport.errors import not_found
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
@@ -58,7 +58,7 @@ class InboxQuery:
     ] = 0
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/sessions/{session}/inbox",
     Scope.READ,
@@ -109,7 +109,7 @@ def _body_of(reply: Reply) -> InboxReply:
     )
 
 
-@operation(
+@Operation(
     "DELETE",
     "/v1/sessions/{session}/inbox/{turn}",
     Scope.RUN,
@@ -128,6 +128,3 @@ async def take_reply(call: ApiCall) -> Response:
     call.record(session.id)
     await call.journal.read.wait_durable()
     return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
-
-
-OPERATIONS: Final = (read_inbox, take_reply)

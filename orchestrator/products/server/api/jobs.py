@@ -20,7 +20,7 @@ from orchestrator.products.schedule.ports import JobEdit, full_name, is_declared
 from orchestrator.products.server.api.lookup import read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import State, state_of
 from orchestrator.products.server.transport.errors import HttpError, not_found
@@ -104,7 +104,7 @@ class RemovedJob(msgspec.Struct, kw_only=True):
 _JOB: Final = Answer("The present state of the job", Job)
 
 
-@operation("GET", "/v1/jobs", Scope.READ, Answer("All jobs", Jobs))
+@Operation("GET", "/v1/jobs", Scope.READ, Answer("All jobs", Jobs))
 async def list_jobs(call: ApiCall) -> Response:
     """List jobs, which begin by the clock; an admin's key sees the jobs of all owners."""
     await trio.lowlevel.checkpoint()
@@ -160,13 +160,13 @@ async def _show(call: ApiCall) -> Response:
     return json_response(body)
 
 
-@operation("GET", "/v1/jobs/{job}", Scope.READ, _JOB)
+@Operation("GET", "/v1/jobs/{job}", Scope.READ, _JOB)
 async def get_job(call: ApiCall) -> Response:
     """Return a job, and the time when it begins next."""
     return await _show(call)
 
 
-@operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("The times, newest first", JobTimes))
+@Operation("GET", "/v1/jobs/{job}/history", Scope.READ, Answer("The times, newest first", JobTimes))
 async def get_job_history(call: ApiCall) -> Response:
     """List the last times of a job: its runs, and why others did not begin."""
     job = _find(call)
@@ -200,7 +200,7 @@ async def _status_of(call: ApiCall, run: SessionId) -> State | None:
 
 
 # A changed goal is run later, so changing a job needs the scope to run.
-@operation("POST", "/v1/jobs/{job}", Scope.RUN, _JOB, body=ChangedJob, errors=(422,))
+@Operation("POST", "/v1/jobs/{job}", Scope.RUN, _JOB, body=ChangedJob, errors=(422,))
 async def edit_job(call: ApiCall) -> Response:
     """Change the schedule or the goal of a job; its times count anew from now on."""
     body = await call.body(ChangedJob)
@@ -219,7 +219,7 @@ async def edit_job(call: ApiCall) -> Response:
     return await _show(call)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/jobs/{job}/run",
     Scope.RUN,
@@ -237,13 +237,13 @@ async def run_job(call: ApiCall) -> Response:
     return json_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)
 
 
-@operation("POST", "/v1/jobs/{job}/pause", Scope.STEER, _JOB)
+@Operation("POST", "/v1/jobs/{job}/pause", Scope.STEER, _JOB)
 async def pause_job(call: ApiCall) -> Response:
     """Pause a job: no run begins until the job is resumed."""
     return await _set_paused(call, paused=True)
 
 
-@operation("POST", "/v1/jobs/{job}/resume", Scope.STEER, _JOB)
+@Operation("POST", "/v1/jobs/{job}/resume", Scope.STEER, _JOB)
 async def resume_job(call: ApiCall) -> Response:
     """Resume a job; it does not catch up on the times that passed meanwhile."""
     return await _set_paused(call, paused=False)
@@ -256,7 +256,7 @@ async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
     return await _show(call)
 
 
-@operation(
+@Operation(
     "DELETE", "/v1/jobs/{job}", Scope.STEER, Answer("The job is removed", RemovedJob), errors=(409,)
 )
 async def remove_job(call: ApiCall) -> Response:
@@ -273,15 +273,3 @@ async def remove_job(call: ApiCall) -> Response:
     call.journal.scheduler.remove(job)
     await call.journal.read.wait_durable()
     return json_response(RemovedJob(id=full_name(job)))
-
-
-OPERATIONS: Final = (
-    list_jobs,
-    get_job,
-    get_job_history,
-    edit_job,
-    run_job,
-    pause_job,
-    resume_job,
-    remove_job,
-)

@@ -1,6 +1,6 @@
 """`GET /v1/models`: every agent is a model. Also lists the language models that runs may choose."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import trio
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from orchestrator.agents import Agent, DefinitionError, Pipeline
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 
 
 class Model(msgspec.Struct, kw_only=True):
@@ -34,7 +34,7 @@ class Models(msgspec.Struct, kw_only=True):
     ]
 
 
-@operation("GET", "/v1/models", Scope.READ, Answer("All agents", Models))
+@Operation("GET", "/v1/models", Scope.READ, Answer("All agents", Models))
 async def list_models(call: ApiCall) -> Response:
     """List the agents of this server."""
     await trio.lowlevel.checkpoint()
@@ -69,12 +69,9 @@ def _is_usable(call: ApiCall, name: str) -> bool:
     return True
 
 
-@operation("GET", "/v1/models/{model}", Scope.READ, Answer("The agent", Model))
+@Operation("GET", "/v1/models/{model}", Scope.READ, Answer("The agent", Model))
 async def get_model(call: ApiCall) -> Response:
     """Return one of the agents."""
     await trio.lowlevel.checkpoint()
     name = call.path("model")
     return json_response(_body_of(call, name, call.server.agent(name)))
-
-
-OPERATIONS: Final = (list_models, get_model)

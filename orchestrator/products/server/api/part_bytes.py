@@ -15,7 +15,7 @@ from orchestrator.ports.reads import FoundTask
 from orchestrator.products.server.api.lookup import read_task
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import not_found
 
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -29,7 +29,7 @@ HEADERS: Final = {
 }
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/tasks/{task}/messages/{message}/parts/{part}",
     Scope.READ,
@@ -75,6 +75,3 @@ def _disposition(part: Part, *, is_shown: bool) -> str:
     name = part.name.replace("\\", "/").rpartition("/")[2]
     # Percent-encoded: no name can end the header or begin another one.
     return f"{kind}; filename*=UTF-8''{quote(name, safe='')}" if name else kind
-
-
-OPERATIONS: Final = (get_part,)

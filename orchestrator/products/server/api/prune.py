@@ -3,7 +3,7 @@
 It is for the operator: it deletes the runs of every owner, and keeps no fact of them.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import attrs
 import msgspec
@@ -15,7 +15,7 @@ from orchestrator.ports.errors import JournalInUseError
 from orchestrator.ports.journals import AuditEvent, JournalStore, Pruned
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 
 
@@ -50,7 +50,7 @@ class Pruning(msgspec.Struct, kw_only=True):
     ]
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/runs/prune",
     Scope.ADMIN,
@@ -108,6 +108,3 @@ async def _prune_other(
     if await trio.to_thread.run_sync(store.writer) is not None:
         raise JournalInUseError("a journal", "another process writes it")
     return await trio.to_thread.run_sync(lambda: store.preview_prune(before=before))
-
-
-OPERATIONS: Final = (prune_runs,)

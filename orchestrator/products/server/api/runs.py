@@ -27,7 +27,7 @@ from orchestrator.products.server.api.failures import ENDED_BADLY
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
@@ -158,7 +158,7 @@ class Trace(msgspec.Struct, kw_only=True, rename="camel"):
     trace_events: list[dict[str, Any]]
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/runs",
     Scope.RUN,
@@ -285,7 +285,7 @@ class _RunBodies(lookup.Bodies[bodies.RunSummary]):
         return summary if self._query.lists(summary) else None
 
 
-@operation(
+@Operation(
     "GET", "/v1/runs", Scope.READ, Answer("A page of runs", Runs), query=RunsQuery, errors=(404,)
 )
 async def list_runs(call: ApiCall) -> Response:
@@ -295,7 +295,7 @@ async def list_runs(call: ApiCall) -> Response:
     return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
 
 
-@operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", bodies.Run))
+@Operation("GET", "/v1/runs/{run}", Scope.READ, Answer("The run", bodies.Run))
 async def get_run(call: ApiCall) -> Response:
     """Return the status, output and usage of a run."""
     if (body := await _past_answer(call)) is not None:
@@ -304,7 +304,7 @@ async def get_run(call: ApiCall) -> Response:
     return await show_run(call, await lookup.read_run(call, call.path("run")))
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/runs/{run}/tree",
     Scope.READ,
@@ -359,7 +359,7 @@ async def _report(call: ApiCall, run: SessionId) -> str:
     return html
 
 
-@operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("The run is deleted", DeletedRun))
+@Operation("DELETE", "/v1/runs/{run}", Scope.STEER, Answer("The run is deleted", DeletedRun))
 async def delete_run(call: ApiCall) -> Response:
     """Cancel a run and delete it."""
     session = await lookup.find_run(call, call.path("run"))
@@ -368,7 +368,7 @@ async def delete_run(call: ApiCall) -> Response:
     return json_response(DeletedRun(id=session.id, object="run", seq=call.journal.read.last_seq))
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/runs/{run}/cancel",
     Scope.STEER,
@@ -384,7 +384,7 @@ async def cancel_run(call: ApiCall) -> Response:
     return await show_run(call, FoundSession(session, call.journal.read.records))
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/runs/{run}/resume",
     Scope.RUN,
@@ -417,6 +417,3 @@ def agent_of(call: ApiCall, session: SessionRecord) -> Agent[Any]:
             code="agent_not_served",
         )
     return agent
-
-
-OPERATIONS: Final = (create_run, list_runs, get_run, get_tree, cancel_run, resume_run, delete_run)

@@ -1,7 +1,7 @@
 """`/v1/sessions`: conversations that stay open until the client closes them."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import DEFAULT, Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport import idempotency
 from orchestrator.products.server.transport.errors import HttpError
@@ -146,7 +146,7 @@ def _require_conversation(session: SessionRecord) -> None:
         )
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/sessions",
     Scope.RUN,
@@ -179,7 +179,7 @@ class _SessionBodies(lookup.Bodies[Session]):
         return lookup.Shown(None) if is_other else None
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/sessions",
     Scope.READ,
@@ -203,13 +203,13 @@ async def list_sessions(call: ApiCall) -> Response:
     return json_response(Sessions(data=page.items, has_more=page.has_more, last_id=page.last))
 
 
-@operation("GET", "/v1/sessions/{session}", Scope.READ, Answer("The conversation", Session))
+@Operation("GET", "/v1/sessions/{session}", Scope.READ, Answer("The conversation", Session))
 async def get_session(call: ApiCall) -> Response:
     """Return the status of a conversation."""
     return await _show(call, await read_session(call))
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/sessions/{session}",
     Scope.RUN,
@@ -235,7 +235,7 @@ async def change_session(call: ApiCall) -> Response:
     return await _show(call, FoundSession(session, call.journal.read.records))
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/sessions/{session}/messages",
     Scope.RUN,
@@ -304,7 +304,7 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
     return call.server.agents[name]
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/sessions/{session}/messages",
     Scope.READ,
@@ -319,7 +319,7 @@ async def get_messages(call: ApiCall) -> Response:
     return json_response(messages, x_run_id=session.id)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/sessions/{session}/cancel",
     Scope.STEER,
@@ -334,7 +334,7 @@ async def cancel_turn(call: ApiCall) -> Response:
     return await _show(call, await read_session(call))
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/sessions/{session}/close",
     Scope.STEER,
@@ -347,15 +347,3 @@ async def close_session(call: ApiCall) -> Response:
     call.record(session.id)
     await call.journal.door.close(session)
     return await _show(call, FoundSession(session, call.journal.read.records))
-
-
-OPERATIONS: Final = (
-    create_session,
-    list_sessions,
-    get_session,
-    change_session,
-    tell_session,
-    get_messages,
-    cancel_turn,
-    close_session,
-)

@@ -17,7 +17,7 @@ from orchestrator.products.history.ports import (
 from orchestrator.products.server.api import runs
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST, HttpError
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
 
@@ -109,7 +109,7 @@ class Simulation(msgspec.Struct, kw_only=True):
     endings: Annotated[dict[str, int], doc("The number of runs by ending.")]
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/simulations",
     Scope.RUN,
@@ -197,6 +197,3 @@ def _body_of(report: SimulationReport) -> Simulation:
         shares=dict(report.shares),
         endings=dict(report.runs),
     )
-
-
-OPERATIONS: Final = (create_simulation,)

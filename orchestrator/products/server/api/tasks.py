@@ -15,7 +15,7 @@ from orchestrator.products.server.api.lookup import find_task, read_task
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, doc, operation
+from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.transport.idempotency import message_id
 
 LONGEST_WAIT: Final = 60
@@ -50,7 +50,7 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
     seq: int
 
 
-@operation("GET", "/v1/tasks/{task}", Scope.READ, Answer("The task", Task))
+@Operation("GET", "/v1/tasks/{task}", Scope.READ, Answer("The task", Task))
 async def get_task(call: ApiCall) -> Response:
     """Return the status, outcome and usage of a task."""
     return await _show(call, await read_task(call, call.path("task")))
@@ -64,7 +64,7 @@ async def _show(call: ApiCall, found: FoundTask) -> Response:
     return json_response(body, x_run_id=body.run)
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/tasks/{task}/transcript",
     Scope.READ,
@@ -79,7 +79,7 @@ async def get_transcript(call: ApiCall) -> Response:
     return json_response(messages, x_run_id=found.session.id)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/cancel",
     Scope.STEER,
@@ -100,7 +100,7 @@ async def cancel_task(call: ApiCall) -> Response:
     return await _show(call, found)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/pause",
     Scope.STEER,
@@ -113,7 +113,7 @@ async def pause_task(call: ApiCall) -> Response:
     return await _set_paused(call, paused=True)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/unpause",
     Scope.STEER,
@@ -135,7 +135,7 @@ async def _set_paused(call: ApiCall, *, paused: bool) -> Response:
     return await _show(call, found)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/tasks/{task}/steer",
     Scope.STEER,
@@ -193,6 +193,3 @@ async def _receipt_response(
         seq=seq,
     )
     return json_response(body, x_run_id=session.id)
-
-
-OPERATIONS: Final = (get_task, get_transcript, cancel_task, pause_task, unpause_task, steer_task)

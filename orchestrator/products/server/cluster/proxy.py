@@ -313,7 +313,6 @@ def require_reachable(writer: Writer) -> None:
         f"the server on {writer.host} writes this journal, and gives its address as"
         f" {writer.address}, which no other machine reaches: start that server with --address",
         code="writer_unreachable",
-        type="server_error",
     )
 
 
@@ -324,7 +323,6 @@ def _writer_gone() -> HttpError:
         " request: check that first, then send it again, best with an Idempotency-Key; resume a"
         " stream with the number of the last event",
         code="writer_gone",
-        type="server_error",
         headers=SOON,
     )
 

@@ -207,6 +207,5 @@ def no_writer(journal: str) -> HttpError:
         503,
         f"no server holds {journal!r} now, but one takes it over soon: send the request again",
         code="no_writer",
-        type="server_error",
         headers=SOON,
     )

@@ -29,7 +29,7 @@ from orchestrator.products.server.console.topics import (
     Topic,
 )
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
 
@@ -67,7 +67,7 @@ class _Changes:
         self._event = trio.Event()
 
 
-@operation(
+@Operation(
     "GET",
     "/console/events",
     Scope.READ,
@@ -179,6 +179,3 @@ def _parsed(text: str) -> Watch:
         id=found["id"] or "",
         after=int(found["after"] or 0),
     )
-
-
-OPERATIONS: Final = (get_events,)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.console import sign_in
 from orchestrator.products.server.keys.key import DEFAULT, Scope
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
 
 NO_CONTENT: Final = 204
@@ -40,7 +40,7 @@ class Me(msgspec.Struct, kw_only=True):
     """The time of the server's clock: the browser's may differ."""
 
 
-@operation(
+@Operation(
     "POST",
     "/console/login",
     None,
@@ -66,7 +66,7 @@ async def log_in(call: ApiCall) -> Response:
     return _answer(call, cookie, sign_in.COOKIE_SECONDS)
 
 
-@operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
+@Operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
 async def log_out(call: ApiCall) -> Response:
     """Sign out."""
     await trio.lowlevel.checkpoint()
@@ -90,7 +90,7 @@ def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
     return response
 
 
-@operation("GET", "/console/me", Scope.READ, Answer("The key", Me))
+@Operation("GET", "/console/me", Scope.READ, Answer("The key", Me))
 async def get_me(call: ApiCall) -> Response:
     """Return the person who is signed in."""
     await trio.lowlevel.checkpoint()
@@ -110,6 +110,3 @@ async def get_me(call: ApiCall) -> Response:
             now=server.keys.now(),
         )
     )
-
-
-OPERATIONS: Final = (log_in, log_out, get_me)

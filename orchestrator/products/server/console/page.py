@@ -10,7 +10,7 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.viewer import built
 
 PAGE: Final = """\
@@ -56,7 +56,7 @@ MEDIA_TYPES: Final = {
 }
 
 
-@operation("GET", "/", None, Answer("HTML", media_types=("text/html",)), is_public=True)
+@Operation("GET", "/", None, Answer("HTML", media_types=("text/html",)), is_public=True)
 async def get_page(call: ApiCall) -> Response:
     """Return the page of the console."""
     await trio.lowlevel.checkpoint()
@@ -64,7 +64,7 @@ async def get_page(call: ApiCall) -> Response:
     return Response(PAGE, headers=HEADERS, media_type="text/html")
 
 
-@operation(
+@Operation(
     "GET", "/console/icon.svg", None, Answer("SVG", media_types=("image/svg+xml",)), is_public=True
 )
 async def get_icon(call: ApiCall) -> Response:
@@ -81,13 +81,9 @@ async def get_file(call: ApiCall) -> Response:
     return Response(built(name), headers=HEADERS, media_type=MEDIA_TYPES[name])
 
 
-OPERATIONS: Final = (
-    get_page,
-    get_icon,
-    *(
-        operation(
-            "GET", f"/console/{name}", None, Answer("The file", media_types=(kind,)), is_public=True
-        )(get_file)
-        for name, kind in MEDIA_TYPES.items()
-    ),
+FILES: Final = tuple(
+    Operation(
+        "GET", f"/console/{name}", None, Answer("A file", media_types=(kind,)), is_public=True
+    )(get_file)
+    for name, kind in MEDIA_TYPES.items()
 )

@@ -226,8 +226,5 @@ def require_own_page(method: str, headers: Headers) -> None:
         is_own = is_own and origin.partition("://")[2].lower() == host.lower()
     if not is_own:
         raise HttpError(
-            403,
-            "this request does not come from the console's own page",
-            type="permission_error",
-            code="cross_site",
+            403, "this request does not come from the console's own page", code="cross_site"
         )

@@ -27,7 +27,7 @@ from orchestrator.products.server.openai.choices import (
     wait_for_turns,
 )
 from orchestrator.products.server.openai.conversation import CHAT
-from orchestrator.products.server.operation import UNSUPPORTED, Answer, operation
+from orchestrator.products.server.operation import UNSUPPORTED, Answer, Operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
@@ -89,7 +89,7 @@ class TextCompletion(msgspec.Struct, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/completions",
     Scope.RUN,
@@ -214,6 +214,3 @@ class _Words:
             usage=chat.usage,
             run_id=chat.run_id,
         )
-
-
-OPERATIONS: Final = (create_completion,)

@@ -110,7 +110,6 @@ class AccessCheck:
                 503,
                 "the clock of the server that forwards this request differs from this one: keep"
                 f" the difference below {forwarded_header.ACCEPTED_SECONDS} seconds",
-                type="server_error",
                 code="clocks_differ",
             ) from exc
         if peer is not None:
@@ -153,7 +152,6 @@ class AccessCheck:
             raise HttpError(
                 503,
                 "the keys of this server cannot be read; its log says why",
-                type="server_error",
                 code="keys_unreadable",
             )
         is_sent = "authorization" in headers
@@ -163,7 +161,6 @@ class AccessCheck:
             401,
             f"{'the token is wrong' if is_sent else 'a token is needed'}: send the header"
             " Authorization: Bearer TOKEN, with a token from the owner of this server",
-            type="authentication_error",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )

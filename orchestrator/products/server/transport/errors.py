@@ -11,6 +11,8 @@ from orchestrator.products.history.ports import ReplayError
 
 JSON: Final = "application/json"
 INVALID_REQUEST: Final = "invalid_request_error"
+SERVER_ERROR: Final = "server_error"
+_TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error"}
 NO_HEADERS: Final[Mapping[str, str]] = {}
 CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
@@ -51,13 +53,15 @@ class HttpError(Exception):
         message: str,
         *,
         code: str,
-        type: str = INVALID_REQUEST,  # noqa: A002 (the word of the protocol)
+        type: str = "",  # noqa: A002 (the word of the protocol)
         param: str | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.problem = Problem(message=message, type=type, param=param, code=code)
+        default = SERVER_ERROR if status >= 500 else INVALID_REQUEST
+        kind = type or _TYPES.get(status, default)
+        self.problem = Problem(message=message, type=kind, param=param, code=code)
         self.headers = headers
 
     def response(self) -> Response:
@@ -75,7 +79,7 @@ def not_found(message: str) -> HttpError:
 
 def server_stopping(message: str) -> HttpError:
     """Return the error of a request to a server that shuts down."""
-    return HttpError(503, message, code="stopping", type="server_error", headers=SOON)
+    return HttpError(503, message, code="stopping", headers=SOON)
 
 
 def journal_moved(header: str | None = None) -> HttpError:
@@ -84,7 +88,6 @@ def journal_moved(header: str | None = None) -> HttpError:
         503,
         "another server goes on with this run, now or soon; send the request again",
         code="journal_moved",
-        type="server_error",
         headers=SOON if header is None else {**SOON, header: "1"},
     )
 
@@ -94,7 +97,6 @@ def key_ended() -> HttpError:
     return HttpError(
         401,
         "the key of this request has expired, or was revoked",
-        type="authentication_error",
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},
     )
@@ -114,9 +116,9 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
         case errors.JournalError():
             # Without the path: clients must not learn about the owner's machine.
             message = f"the journal of this server failed: {exc.problem}"
-            return HttpError(500, message, code="internal", type="server_error")
+            return HttpError(500, message, code="internal")
         case _:
-            return HttpError(500, str(exc), code="internal", type="server_error")
+            return HttpError(500, str(exc), code="internal")
 
 
 def bad_request(message: str, *, param: str, code: str = "unsupported") -> HttpError:

@@ -56,7 +56,6 @@ async def require_person(scope: Scope) -> None:
         403,
         "this request may not approve: it comes from a process that an agent has started, or from"
         " a process of this machine that has ended or is hidden",
-        type="permission_error",
         code="not_from_a_person",
     )
 

@@ -4,8 +4,6 @@ No result can be delivered later. So every task is joined, and a client that dis
 whole tree: no task runs on after the request.
 """
 
-from typing import Final
-
 import attrs
 from starlette.responses import Response
 
@@ -19,12 +17,12 @@ from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.stored import stored_state
 from orchestrator.products.server.openai.chat.stream import chat_stream
 from orchestrator.products.server.openai.requested_settings import also_ignored
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.session_status import wants_logprobs
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/chat/completions",
     Scope.RUN,
@@ -70,6 +68,3 @@ async def create_chat_completion(call: ApiCall) -> Response:
 def _lacks_logprobs(choice: bodies.Choice) -> bool:
     """Return whether a text lacks log probabilities: no model sent them, or it had a secret."""
     return bool(choice.message.content) and choice.logprobs is None
-
-
-OPERATIONS: Final = (create_chat_completion,)

@@ -28,7 +28,7 @@ from orchestrator.products.server.openai.choices import ChoicesState, choices_of
 from orchestrator.products.server.openai.failures import session_error
 from orchestrator.products.server.openai.pages import ItemsQuery, Page
 from orchestrator.products.server.openai.public_ids import COMPLETION, find_object
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import not_found
 
 
@@ -99,13 +99,13 @@ def stored_state(request: bodies.ChatRequest, instructions: str) -> StoredChatSt
     return StoredChatState(is_stored=True, instructions=instructions)
 
 
-@operation("GET", _PATH, Scope.READ, _COMPLETION)
+@Operation("GET", _PATH, Scope.READ, _COMPLETION)
 async def get_completion(call: ApiCall) -> Response:
     """Return a stored chat completion."""
     return await _show(call, await _find(call))
 
 
-@operation("POST", _PATH, Scope.STEER, _COMPLETION, body=ChangedCompletion, errors=(503,))
+@Operation("POST", _PATH, Scope.STEER, _COMPLETION, body=ChangedCompletion, errors=(503,))
 async def update_completion(call: ApiCall) -> Response:
     """Change the metadata of a stored chat completion."""
     body = await call.body(ChangedCompletion)
@@ -115,7 +115,7 @@ async def update_completion(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-@operation(
+@Operation(
     "DELETE", _PATH, Scope.STEER, Answer("The chat completion is deleted", CompletionDeleted)
 )
 async def delete_completion(call: ApiCall) -> Response:
@@ -127,7 +127,7 @@ async def delete_completion(call: ApiCall) -> Response:
     return json_response(CompletionDeleted(id=COMPLETION.of(session)))
 
 
-@operation(
+@Operation(
     "GET",
     "/v1/chat/completions",
     Scope.READ,
@@ -160,7 +160,7 @@ async def list_completions(call: ApiCall) -> Response:
     return json_response(StoredCompletions.of(page, has_more=len(found) > query.limit))
 
 
-@operation(
+@Operation(
     "GET",
     f"{_PATH}/messages",
     Scope.READ,
@@ -255,12 +255,3 @@ def _messages(session: SessionRecord) -> list[StoredMessage]:
             case AssistantMessage():
                 break
     return found
-
-
-OPERATIONS: Final = (
-    list_completions,
-    get_completion,
-    update_completion,
-    delete_completion,
-    list_messages,
-)

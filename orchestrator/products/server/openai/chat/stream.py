@@ -243,7 +243,6 @@ def _repaired() -> HttpError:
         "the answer did not fit its schema, and was repaired after a part of it had been sent;"
         " the run has the repaired answer; a request without 'stream' would return it",
         code="output_repaired",
-        type="server_error",
     )
 
 

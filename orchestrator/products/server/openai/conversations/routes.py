@@ -25,7 +25,7 @@ from orchestrator.products.server.openai.pages import ItemsQuery, Page
 from orchestrator.products.server.openai.public_ids import CONVERSATION
 from orchestrator.products.server.openai.responses.bodies import Item
 from orchestrator.products.server.openai.responses.request import read_items
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.idempotency import session_exists, session_for_key
 
@@ -77,7 +77,7 @@ _PATH: Final = "/v1/conversations/{conversation}"
 _CONVERSATION: Final = Answer("The conversation", Conversation)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/conversations",
     Scope.RUN,
@@ -108,13 +108,13 @@ async def create_conversation(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-@operation("GET", _PATH, Scope.READ, _CONVERSATION)
+@Operation("GET", _PATH, Scope.READ, _CONVERSATION)
 async def get_conversation(call: ApiCall) -> Response:
     """Return a conversation without its items."""
     return await _show(call, await find_conversation(call, call.path("conversation")))
 
 
-@operation("POST", _PATH, Scope.STEER, _CONVERSATION, body=ChangedConversation, errors=(503,))
+@Operation("POST", _PATH, Scope.STEER, _CONVERSATION, body=ChangedConversation, errors=(503,))
 async def update_conversation(call: ApiCall) -> Response:
     """Change the metadata of a conversation."""
     body = await call.body(ChangedConversation)
@@ -124,7 +124,7 @@ async def update_conversation(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("The conversation is deleted", ConversationDeleted))
+@Operation("DELETE", _PATH, Scope.STEER, Answer("The conversation is deleted", ConversationDeleted))
 async def delete_conversation(call: ApiCall) -> Response:
     """Delete a conversation with its items."""
     session = await find_conversation(call, call.path("conversation"))
@@ -133,7 +133,7 @@ async def delete_conversation(call: ApiCall) -> Response:
     return json_response(ConversationDeleted(id=CONVERSATION.of(session)))
 
 
-@operation(
+@Operation(
     "POST",
     f"{_PATH}/items",
     Scope.RUN,
@@ -152,7 +152,7 @@ async def create_items(call: ApiCall) -> Response:
     return json_response(ConversationItems.of({it["id"]: it for it in added}))
 
 
-@operation(
+@Operation(
     "GET",
     f"{_PATH}/items",
     Scope.READ,
@@ -168,7 +168,7 @@ async def list_items(call: ApiCall) -> Response:
     return json_response(page)
 
 
-@operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
+@Operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
 async def get_item(call: ApiCall) -> Response:
     """Return one item of a conversation."""
     session = await find_conversation(call, call.path("conversation"))
@@ -179,7 +179,7 @@ async def get_item(call: ApiCall) -> Response:
     return json_response(item)
 
 
-@operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
+@Operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
 async def delete_item(call: ApiCall) -> Response:
     """Delete an item of a conversation."""
     session = await find_conversation(call, call.path("conversation"))
@@ -232,15 +232,3 @@ async def _show(call: ApiCall, session: SessionRecord) -> Response:
 
 def _no_item(call: ApiCall) -> HttpError:
     return HttpError(404, f"there is no item {call.path('item')!r}", code="not_found")
-
-
-OPERATIONS: Final = (
-    create_conversation,
-    get_conversation,
-    update_conversation,
-    delete_conversation,
-    create_items,
-    list_items,
-    get_item,
-    delete_item,
-)

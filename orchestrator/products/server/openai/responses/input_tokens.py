@@ -4,7 +4,7 @@ It estimates the input of the first model call as budgets do, by the length of t
 files. Instructions that a function of the agent makes are not counted.
 """
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 import trio
@@ -17,7 +17,7 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.responses.bodies import CreateResponse
 from orchestrator.products.server.openai.responses.request import require_supported
 from orchestrator.products.server.openai.responses.routes import prepare_response
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 
 
 class InputTokens(msgspec.Struct, kw_only=True):
@@ -27,7 +27,7 @@ class InputTokens(msgspec.Struct, kw_only=True):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/responses/input_tokens",
     Scope.RUN,
@@ -52,6 +52,3 @@ async def count_input_tokens(call: ApiCall) -> Response:
         output=request.terms.output_schema,
     )
     return json_response(InputTokens(input_tokens=max(1, estimated_input(asked))))
-
-
-OPERATIONS: Final = (count_input_tokens,)

@@ -64,7 +64,7 @@ from orchestrator.products.server.openai.responses.stream import (
     send_events,
     wait_settled,
 )
-from orchestrator.products.server.operation import Answer, operation
+from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import answers_in_json, wants_logprobs
 from orchestrator.products.server.transport.errors import JSON, HttpError
@@ -103,7 +103,7 @@ def _companion(raw: bytes) -> SessionId | None:
     return None if id_ is None else public_ids.CONVERSATION.session(id_)
 
 
-@operation(
+@Operation(
     "POST",
     "/v1/responses",
     Scope.RUN,
@@ -377,7 +377,7 @@ async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
     return json_response(body, x_run_id=session.id)
 
 
-@operation("GET", _PATH, Scope.READ, _RESPONSE_OR_EVENTS, query=RetrieveQuery)
+@Operation("GET", _PATH, Scope.READ, _RESPONSE_OR_EVENTS, query=RetrieveQuery)
 async def retrieve_response(call: ApiCall) -> Response:
     """Return a response, finished or not."""
     query = call.query(RetrieveQuery)
@@ -389,7 +389,7 @@ async def retrieve_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
-@operation(
+@Operation(
     "GET",
     f"{_PATH}/input_items",
     Scope.READ,
@@ -404,7 +404,7 @@ async def list_input_items(call: ApiCall) -> Response:
     return json_response(bodies.InputItems.select(items, query))
 
 
-@operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
+@Operation("POST", f"{_PATH}/cancel", Scope.STEER, _BODY)
 async def cancel_response(call: ApiCall) -> Response:
     """Cancel a response and all tasks below it."""
     session = await _find(call, call.path("response"))
@@ -414,7 +414,7 @@ async def cancel_response(call: ApiCall) -> Response:
     return await _show(call.journal, session)
 
 
-@operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", bodies.Deleted))
+@Operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", bodies.Deleted))
 async def delete_response(call: ApiCall) -> Response:
     """Delete a response."""
     session = await _find(call, call.path("response"))
@@ -438,12 +438,3 @@ async def _find(
     return await public_ids.find_object(
         call, public_ids.RESPONSE, response, is_response, "response", param=param, find=find
     )
-
-
-OPERATIONS: Final = (
-    create_response,
-    retrieve_response,
-    list_input_items,
-    cancel_response,
-    delete_response,
-)
