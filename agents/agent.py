@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from inspect import isawaitable, signature
 from pathlib import Path
 from types import UnionType
@@ -25,6 +26,7 @@ from orchestrator.agents.output.typed import encoded, output_schema, type_name
 from orchestrator.agents.tools.place_name import require_place_name
 from orchestrator.agents.tools.task_context import TaskContext, is_narrower, is_type
 from orchestrator.agents.tools.tool import Tool
+from orchestrator.agents.turn_plan import TurnPlan
 from orchestrator.agents.type_checks import has_type
 
 if TYPE_CHECKING:
@@ -295,6 +297,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         from orchestrator.agents.pipelines.pipeline import in_sequence
 
         return in_sequence(self, then)
+
+    @cached_property
+    def plan(self) -> TurnPlan:
+        """The parts of its turns that are the same for every task."""
+        return TurnPlan(self)
 
     @property
     def team(self) -> "tuple[Agent[Any], ...]":

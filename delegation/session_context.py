@@ -76,10 +76,7 @@ class _Binding:
         self._given = given
 
     def __enter__(self) -> None:
-        bound = _bound.get()
-        # Mostly nothing changes: a child has the variables of its parent.
-        is_same = self._given.items() <= bound.items()
-        self._token = _bound.set(bound if is_same else {**bound, **self._given})
+        self._token = _bound.set({**_bound.get(), **self._given})
 
     def __exit__(self, *exc: object) -> None:
         _bound.reset(self._token)
@@ -98,6 +95,16 @@ def bind_session(**given: Unpack[SessionVars]) -> AbstractContextManager[None, N
     if None in given.values():
         return _Binding({name: x for name, x in given.items() if x is not None})
     return _Binding(given)
+
+
+def is_session_bound(session_id: str, strings: Mapping[str, str], *, async_delivery: bool) -> bool:
+    """Return whether the variables of a session are bound already, as a child inherits them."""
+    bound = _bound.get()
+    return (
+        bound.get("session_id") == session_id
+        and bound.get("async_delivery") is async_delivery
+        and (not strings or strings.items() <= bound.items())
+    )
 
 
 def session_strings() -> Mapping[str, str]:

@@ -82,14 +82,21 @@ def budget(**amounts: Any) -> Generator[None]:
         yield
 
 
+def is_charged_to(accounts: Iterable[Account]) -> bool:
+    """Return whether these accounts pay for work that starts here already, as a child inherits."""
+    shared = _SHARED.get()
+    if not (accounts or shared):
+        return True
+    return [it.id for it in accounts if it.is_shared] == [it.grant.id for it in shared]
+
+
 def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContextManager[None]:
     """Charge the work that a task starts to the budgets that pay for the task, in their journal."""
-    accounts = [account for account in accounts if account.is_shared]
-    shared = _SHARED.get()
-    # Most children start under the budgets of their parent, or without a budget.
-    if [it.id for it in accounts] == [it.grant.id for it in shared]:
+    shared = [account for account in accounts if account.is_shared]
+    # A budget of the program remembers its journal: it stays the same object.
+    if is_charged_to(shared):
         return _UNCHANGED
-    return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in accounts))
+    return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in shared))
 
 
 def use_grants(grants: tuple[Grant, ...]) -> AbstractContextManager[None]:

@@ -19,8 +19,8 @@ from orchestrator.kernel.doors.inbound import (
     search_request_ahead,
 )
 from orchestrator.kernel.doors.lifecycle import require_files_here
-from orchestrator.kernel.engine.task_runner import TaskEnd
 from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
+from orchestrator.kernel.execution.outcomes import TaskEnd
 from orchestrator.kernel.history import History
 from orchestrator.kernel.pipelines.current_run import outside_pipeline
 from orchestrator.kernel.sessions import Sessions

@@ -5,7 +5,7 @@ A joined and a detached task differ only in their owner: the nursery of the call
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -46,7 +46,7 @@ from orchestrator.kernel.engine.task_runner import TaskRunner
 from orchestrator.kernel.errors import EndedError
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import StepTiming
-from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.kernel.execution.outcomes import PROCESS_DIED, TaskEnd
 from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_redaction import without_secrets
@@ -128,7 +128,8 @@ class OrchestratorDelegator:
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
                 for number, task in enumerate(tasks, 1):
-                    if task.is_running:
+                    # A task with a slot starts here; any other waits for one.
+                    if task.is_running or (task.has_slot and self.start(task)):
                         children.start_soon(self.run_child, task.id)
                     elif task.outcome is None:
                         children.start_soon(self.run_joined, task)
@@ -178,7 +179,9 @@ class OrchestratorDelegator:
                 background=background,
                 copy=not assignment.agent,
                 output_schema=assignment.output_schema,
-                needs=tuple(labels[label] for label in assignment.depends_on),
+                needs=tuple([labels[label] for label in assignment.depends_on])
+                if assignment.depends_on
+                else (),
                 budget=budgets.get(assignment.agent, agent.budget),
                 grants=grants,
                 handed=conversation(caller.transcript) if handoff else UNSET,
@@ -186,15 +189,17 @@ class OrchestratorDelegator:
             for id_, key, assignment in zip(ids, calls, assignments, strict=True)
         ]
 
-    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+    def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:
         """Run a joined task as soon as it has a slot, until it is settled.
 
-        Returns the error that ended it, if its agent raised one.
+        Returns its end; None if it ended without running.
         """
-        if not task.is_running:
-            await self._book.wakeups.wait_slot(task.id)
-            if task.outcome is not None or not self.start(task):
-                return None
+        return self.run_child(task.id) if task.is_running else self._start_and_run(task)
+
+    async def _start_and_run(self, task: TaskRecord) -> TaskEnd | None:
+        await self._book.wakeups.wait_slot(task.id)
+        if task.outcome is not None or not self.start(task):
+            return None
         return await self.run_child(task.id)
 
     def start(self, task: TaskRecord) -> bool:
@@ -210,11 +215,8 @@ class OrchestratorDelegator:
         self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
         return True
 
-    async def run_child(self, task: TaskId) -> BaseException | None:
-        """Run a task that was posted as started, until it is settled.
-
-        Returns the error that ended it, if its agent raised one.
-        """
+    def run_child(self, task: TaskId) -> Coroutine[Any, Any, TaskEnd]:
+        """Run a task that was posted as started, until it is settled."""
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
@@ -222,8 +224,12 @@ class OrchestratorDelegator:
             # A child ends with its one turn, so it cannot be notified later.
             origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
         if self.timing is not None:
-            await self.timing.before_run(record)
-        return (await self._runner.run(record, origin, self)).error
+            return self._run_delayed(record, origin, self.timing)
+        return self._runner.run(record, origin, self)
+
+    async def _run_delayed(self, record: TaskRecord, origin: Origin, timing: StepTiming) -> TaskEnd:
+        await timing.before_run(record)
+        return await self._runner.run(record, origin, self)
 
     async def wait(
         self, tasks: Sequence[TaskId], *, any_of_them: bool, seconds: float | None

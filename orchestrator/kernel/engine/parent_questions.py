@@ -85,7 +85,7 @@ class ParentQuestions:
             extra_instructions=parent.instructions,
             made_instructions=parent.made_instructions,
             path=parent.path,
-            deps=self._registry.deps_of(parent.session),
+            deps=self._registry.deps.get(parent.session),
             tell=self._on_event,
         )
 

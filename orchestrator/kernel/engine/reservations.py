@@ -51,7 +51,8 @@ class Reservations:
         """The amounts that running calls hold, by account."""
         self._waiting: dict[str, dict[Reservation, None]] = {}
         """The calls that wait at an account, the first first."""
-        self._open: dict[TaskId, Reservation] = {}
+        self.open: Final[dict[TaskId, Reservation]] = {}
+        """The reservations of running calls, by task."""
         self._settings: dict[TaskId, GivenSettings] = {}
         """The settings of running calls that have any."""
 
@@ -97,7 +98,7 @@ class Reservations:
         request.tell(Queued(False))
         if reservation.problem is not None:
             raise reservation.problem
-        self._open[task.id] = reservation
+        self.open[task.id] = reservation
         try:
             self._book.post(ModelCalled(task.id, reservation.most))
             await self._book.wait_durable()
@@ -122,13 +123,13 @@ class Reservations:
         """Return the usage that budgets are charged with for the answer of a task; None is its own
         usage.
         """
-        reservation = self._open.get(task)
+        reservation = self.open.get(task)
         return None if reservation is None else reservation.charge
 
     def booked(self, task: TaskId) -> None:
         """Release the reservation of a task's call: the ledger has its usage."""
         self._settings.pop(task, None)
-        if (reservation := self._open.pop(task, None)) is not None:
+        if (reservation := self.open.pop(task, None)) is not None:
             self._release(reservation)
 
     def not_made(self, task: TaskRecord, reason: ModelFailure = ModelFailure.BROKEN_OFF) -> None:
@@ -179,7 +180,7 @@ class Reservations:
 
     def unrecordable(self, task: TaskId) -> None:
         """Book the answer of a model that could not be recorded, if a task has one."""
-        if (reservation := self._open.get(task)) is not None:
+        if (reservation := self.open.get(task)) is not None:
             usage, charged = reservation.used, None
             if usage is None:
                 usage, charged = ONE_CALL, reservation.charged(ONE_CALL)

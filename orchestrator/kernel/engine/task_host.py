@@ -73,54 +73,52 @@ def server_place(server: str) -> str:
 ABANDONED: Final = "the call that asked for it failed when it was made again"
 
 
+@attrs.frozen(kw_only=True)
+class HostServices:
+    """The parts of the engine that all hosts share."""
+
+    book: Bookkeeper
+    registry: AgentRegistry
+    reservations: Reservations
+    settlement: Settlement
+    subscribers: ModelEventSubscribers
+    scheduler: SchedulerSlot
+
+
 class LocalTaskHost:
     """Hosts one task (`orchestrator.kernel.execution.executor.TaskHost`) where the journal is."""
 
     __slots__ = (
-        "_activity",
         "_approvals",
         "_book",
         "_delegator",
         "_instructions",
         "_left_out",
         "_one_call",
-        "_order",
         "_record",
-        "_registry",
-        "_reservations",
         "_resumed",
-        "_scheduler",
         "_scope",
-        "_settlement",
-        "_subscribers",
+        "_services",
+        "activity",
+        "order",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (made once for every task)
         self,
         order: WorkOrder,
-        *,
-        book: Bookkeeper,
-        registry: AgentRegistry,
-        reservations: Reservations,
-        settlement: Settlement,
-        subscribers: ModelEventSubscribers,
-        scheduler: SchedulerSlot,
+        services: HostServices,
         delegator: "TaskDelegator",
         scope: trio.CancelScope,
         activity: TaskActivity | None,
         approvals: TaskApprovalCheck | None,
     ) -> None:
-        self._order = order
+        self.order = order
         self._record = order.task
-        self._book = book
-        self._registry = registry
-        self._reservations = reservations
-        self._settlement = settlement
-        self._subscribers = subscribers
-        self._scheduler = scheduler
+        self._services = services
+        self._book = services.book
         self._delegator = delegator
         self._scope = scope
-        self._activity = activity
+        self.activity = activity
         self._approvals = approvals
         self._one_call: trio.Lock | None = None
         """Held by a model call beside the turn: a task has one at a time."""
@@ -151,9 +149,9 @@ class LocalTaskHost:
         questions = ParentQuestions(
             self._record,
             book=self._book,
-            registry=self._registry,
-            reservations=self._reservations,
-            activity=self._activity,
+            registry=self._services.registry,
+            reservations=self._services.reservations,
+            activity=self.activity,
             one_call=self._side_calls(),
         )
         return (*below, ask_parent_tool(agent, questions.ask))
@@ -162,11 +160,11 @@ class LocalTaskHost:
         # Imported late: most agents set no jobs.
         from orchestrator.delegation.job_tool import job_tool
 
-        record, origin = self._record, self._order.origin
+        record, origin = self._record, self.order.origin
         return job_tool(
             agent,
             prefix=record.call_prefix,
-            find=lambda: self._scheduler.jobs_of(record, origin, self._resumed),
+            find=lambda: self._services.scheduler.jobs_of(record, origin, self._resumed),
         )
 
     def _side_calls(self) -> trio.Lock:
@@ -177,11 +175,11 @@ class LocalTaskHost:
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
     ) -> AssistantMessage:
-        agent = self._order.agent
+        agent = self.order.agent
         model = QuestionModel(
-            self._registry.models.model_of(agent),
+            self._services.registry.models.model_of(agent),
             self._record,
-            self._reservations,
+            self._services.reservations,
             booked_as=SAMPLED,
         )
         request = ModelRequest(
@@ -230,7 +228,7 @@ class LocalTaskHost:
             delegate_tool(
                 agent,
                 parent=self._record,
-                origin=self._order.origin,
+                origin=self.order.origin,
                 rules=ledger.rules,
                 delegator=self._delegator,
             ),
@@ -238,20 +236,20 @@ class LocalTaskHost:
         )
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
-        if self._activity is not None:
-            self._activity.enter_program()
+        if self.activity is not None:
+            self.activity.enter_program()
         # Imported late: most agents are no pipelines.
         from orchestrator.kernel.pipelines.runner import PipelineRun
 
         run = PipelineRun(
-            self._record, self._order.origin, self._book, self._registry, self._delegator
+            self._record, self.order.origin, self._book, self._services.registry, self._delegator
         )
         try:
-            answer = await run.run(pipeline, self._order.terms.output_schema)
+            answer = await run.run(pipeline, self.order.terms.output_schema)
         except ModelError as exc:
             # An error of a model that the program has called by itself.
             usage = exc.usage or Usage(calls=1)
-            self._reservations.failed(
+            self._services.reservations.failed(
                 self._record.id, ModelFailure.FAILED, error_text(exc), usage, exc.partial
             )
             raise
@@ -261,7 +259,7 @@ class LocalTaskHost:
 
     def budgeted_model(self, model: Model) -> Model:
         """Return a model whose every call is paid for by the budgets of the task, and booked."""
-        return BookedModel(model, self._record, self._reservations)
+        return BookedModel(model, self._record, self._services.reservations)
 
     def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
         record = self._record
@@ -271,20 +269,20 @@ class LocalTaskHost:
                 record.id,
                 step,
                 left_out=self._left_out,
-                charged=self._reservations.charge_of(record.id),
-                settings=self._reservations.settings_of(record.id),
+                charged=self._services.reservations.charge_of(record.id),
+                settings=self._services.reservations.settings_of(record.id),
                 instructions=self._instructions,
             )
             self._instructions = UNSET
             recorded = self._book.post(fact).message
-            self._reservations.booked(record.id)
+            self._services.reservations.booked(record.id)
         else:
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)
             mail = self._unread(consumes) if consumes else ()
             recorded = self._book.post(ToolAnswered(record.id, step, mail)).message
-        if self._activity is not None:
-            self._activity.on_step(step)
+        if self.activity is not None:
+            self.activity.on_step(step)
         return recorded
 
     async def before_record(self, step: Step) -> None:
@@ -341,11 +339,11 @@ class LocalTaskHost:
         return approved  # noqa: ASYNC910 (a delegation without rules waits for nothing)
 
     def emit(self, event: ModelEvent) -> None:
-        if self._activity is not None:
-            self._activity.on_model_event(event)
+        if self.activity is not None:
+            self.activity.on_model_event(event)
         if isinstance(event, Compacted):
             self._left_out = max(0, event.characters)
-        self._subscribers.emit(self._record.id, event)
+        self._services.subscribers.emit(self._record.id, event)
 
     def _read_steering(self) -> Sequence[UserMessage]:
         record = self._record
@@ -360,7 +358,7 @@ class LocalTaskHost:
             is_joined = child.outcome is None and child.mode is Mode.JOINED
             if is_joined and key.startswith(f"{call}#"):
                 outcome = unfinished_outcome(child, Ending.LOST, Cause.CALL_FAILED, ABANDONED)
-                self._settlement.settle(child, outcome)
+                self._services.settlement.settle(child, outcome)
 
     def _unread(self, notices: Sequence[int]) -> tuple[int, ...]:
         """Return the notices that no other answer has consumed."""

@@ -10,35 +10,25 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import trio
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent
-from orchestrator.delegation import (
-    NO_TERMS,
-    AnswerTerms,
-    Cause,
-    Delegator,
-    Ending,
-    Origin,
-    Outcome,
-    TaskId,
-    TaskRecord,
-)
+from orchestrator.delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
 from orchestrator.delegation.events import TaskStarted, TurnResumed
 from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
 from orchestrator.kernel.engine.reservations import Reservations
 from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
 from orchestrator.kernel.engine.settlement import Settlement
-from orchestrator.kernel.engine.task_host import LocalTaskHost
+from orchestrator.kernel.engine.task_host import HostServices, LocalTaskHost
 from orchestrator.kernel.engine.watchdog import Watchdog
 from orchestrator.kernel.errors import ClosedError, JournalError
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.executor import Executor, WorkOrder
+from orchestrator.kernel.execution.executor import Executor, TaskHost, WorkOrder
 from orchestrator.kernel.execution.outcomes import (
     EXPECTED_ERRORS,
     STOPPED,
+    TaskEnd,
     cancel_cause,
     describe_error,
     outcome_of,
@@ -56,14 +46,6 @@ MOST_RESTARTS: Final = 3
 
 class TaskDelegator(Delegator, ChildRunner, Protocol):
     """Delegates for the agents and for the pipelines that run here."""
-
-
-class TaskEnd(msgspec.Struct, frozen=True):
-    """The recorded end of a task, and the error that ended it."""
-
-    outcome: Outcome
-    error: BaseException | None = None
-    """The error that its agent raised in this process, with the frames of the program."""
 
 
 class TaskRunner:
@@ -96,6 +78,14 @@ class TaskRunner:
         self._executor = executor
         self._asks_approval = asks_approval
         self._reservations = Reservations(book)
+        self._services = HostServices(
+            book=book,
+            registry=registry,
+            reservations=self._reservations,
+            settlement=self.settlement,
+            subscribers=self.model_subscribers,
+            scheduler=self.scheduler,
+        )
         self._scopes: dict[TaskId, trio.CancelScope] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why the watchdog has stopped tasks."""
@@ -104,12 +94,6 @@ class TaskRunner:
         """Cancel a task that runs now. Its joined children are cancelled with it."""
         if task in self._scopes:
             self._scopes[task].cancel(reason="a cancel was requested")
-
-    def _terms_of(self, record: TaskRecord) -> AnswerTerms:
-        """Return how the client of a session wants the answers of its root."""
-        if not record.is_root:
-            return NO_TERMS
-        return self._book.ledger.sessions[record.session].terms
 
     def _stop_stalled(self, task: TaskRecord, why: str) -> None:
         self._stalled[task.id] = why
@@ -123,74 +107,103 @@ class TaskRunner:
             origin: the origin that the task's own requests carry.
             delegator: takes its requests.
         """
+        task, ledger = record.id, self._book.ledger
         outcome: Outcome | None = None
         error: BaseException | None = None
+        host: LocalTaskHost | None = None
+        deadline = NO_DEADLINE
+        scope = self._scopes[task] = trio.CancelScope()
         try:
-            outcome, error = await self._outcome(record, origin, delegator)
+            try:
+                if ledger.is_cancelled(task):
+                    self.stop(task)
+                agent = self._registry.running[task] = self._registry.agent_of(record)
+                if record.accounts or agent.limits.seconds is not None:
+                    deadline = self._limit_time(scope, agent, record)
+                host = self._host_of(record, agent, origin, delegator=delegator, scope=scope)
+                execute = self._executor.run
+                if agent.on_restart == "restart":
+                    execute = self._run_with_restarts
+                with scope:
+                    outcome = Outcome(Ending.SUCCEEDED, await execute(host.order, host))
+                outcome = outcome or self._cut_short(record, deadline)
+            except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
+                outcome, error = await self._outcome_of_error(record, exc)
+            finally:
+                del self._scopes[task]
+                self._registry.running.pop(task, None)
+                if host is not None and host.activity is not None:
+                    self.watchdog.unwatch(host.activity)
+                    self._stalled.pop(task, None)
+                if task in self._reservations.open:
+                    self._reservations.unrecordable(task)
         finally:
             # Without an outcome this is a cancellation from outside. A task that no process could
             # resume has ended with it; any other is only interrupted.
-            if outcome is None and self._book.ledger.settles_on_teardown(record.id):
+            if outcome is None and ledger.settles_on_teardown(task):
                 outcome = self._unfinished(record, Ending.CANCELLED, cancel_cause(record), STOPPED)
             if outcome is not None:
-                await self._executor.close_below(record.id)  # noqa: ASYNC102 (shielded and bounded there)
+                if record.children.unsettled:
+                    await self._executor.close_below(task)  # noqa: ASYNC102 (shielded and bounded there)
                 outcome = self.settlement.settle(record, outcome)
         assert outcome is not None, "a task without an outcome was torn down"
-        return TaskEnd(outcome, error)
+        return TaskEnd(outcome, error)  # noqa: ASYNC910 (one that could not start waits for nothing)
 
-    async def _outcome(
-        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
-    ) -> tuple[Outcome, BaseException | None]:
-        task = record.id
-        raised: BaseException | None = None
-        trace: str | UnsetType = UNSET
-        ending, error, kind, account = Ending.CANCELLED, STOPPED, "", ""
-        scope = self._scopes[task] = trio.CancelScope()
-        if self._book.ledger.is_cancelled(task):
-            self.stop(task)
-        try:
-            agent = self._registry.assign(record)
-            over_time, paid_by = self._limit_time(scope, agent, record)
-            deps = self._registry.deps_of(record.session)
-            order = WorkOrder(
-                record, agent, origin, self._terms_of(record), deps, self._transcript_start(record)
-            )
-            with scope:
-                return await self._answer(order, scope, delegator), None
-            cause = cancel_cause(record)
-            if not self._book.ledger.is_cancelled(task):
-                ending, kind = Ending.TIMED_OUT, "seconds"
-                cause, error = Cause.DEADLINE, over_time
-                if (stalled := self._stalled.get(task)) is not None:
-                    cause, error, paid_by = Cause.STALLED, stalled, ""
-                account = paid_by
-        except (JournalError, ClosedError) as exc:
+    def _host_of(
+        self,
+        record: TaskRecord,
+        agent: Agent[Any],
+        origin: Origin,
+        *,
+        delegator: TaskDelegator,
+        scope: trio.CancelScope,
+    ) -> LocalTaskHost:
+        """Return the host of a task that is about to run, and watch the task if it is a child."""
+        deps = self._registry.deps.get(record.session)
+        activity = approvals = None
+        # A session is not watched: its caller decides how long it may be silent.
+        if record.is_root:
+            terms = self._book.ledger.sessions[record.session].terms
+            order = WorkOrder(record, agent, origin, terms, deps, self._transcript_start(record))
+        else:
+            order = WorkOrder(record, agent, origin, deps=deps)
+            activity = self.watchdog.watch(record, agent.patience)
+        if self._registry.has_rules or agent.plan.may_ask_person:
+            approvals = self._approval_check(record, agent)
+        return LocalTaskHost(order, self._services, delegator, scope, activity, approvals)
+
+    def _cut_short(self, record: TaskRecord, deadline: "_Deadline") -> Outcome:
+        """Return the outcome of a task whose scope was cancelled: by a request, or by the time."""
+        if self._book.ledger.is_cancelled(record.id):
+            return self._unfinished(record, Ending.CANCELLED, cancel_cause(record), STOPPED)
+        cause, error, account = Cause.DEADLINE, deadline.error, deadline.account
+        if (stalled := self._stalled.get(record.id)) is not None:
+            cause, error, account = Cause.STALLED, stalled, ""
+        outcome = self._unfinished(record, Ending.TIMED_OUT, cause, error)
+        return replace(outcome, kind="seconds", account=account)
+
+    async def _outcome_of_error(
+        self, record: TaskRecord, exc: BaseException
+    ) -> tuple[Outcome, BaseException]:
+        """Return the outcome of a task that an error ended, and the error for its caller."""
+        if isinstance(exc, JournalError | ClosedError):
             # The error of another orchestrator, which a tool has used, is an error like any other.
             if self._book.closed or self._book.is_broken:
-                raise
+                raise exc
             outcome = self._unfinished(record, Ending.FAILED, Cause.ERROR, describe_error(exc))
-            return outcome, with_own_frames(exc)  # noqa: ASYNC910
-        except EXPECTED_ERRORS as exc:
+            return outcome, with_own_frames(exc)  # noqa: ASYNC910 (it is recorded at once)
+        if isinstance(exc, EXPECTED_ERRORS):
             return self._expected_outcome(record, exc), with_own_frames(exc)  # noqa: ASYNC910
-        except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
-            ending, cause = Ending.FAILED, Cause.ERROR
-            raised = without_cancellations(exc)
-            error = describe_error(raised)
-            trace = traceback_text(with_own_frames(raised))
-            if self._book.ledger.is_cancelled(task):
-                ending, cause = Ending.CANCELLED, cancel_cause(record)
-                error = f"{STOPPED}, and then {error}"
-            # An error while it is torn down from outside is part of being torn down.
-            await trio.lowlevel.checkpoint_if_cancelled()
-        finally:
-            del self._scopes[task]
-            self._registry.release(task)
-            self._reservations.unrecordable(task)
-            self._stalled.pop(task, None)
-        # No checkpoint: a task that could not even start has nothing to wait for.
+        raised = without_cancellations(exc)
+        ending, cause, error = Ending.FAILED, Cause.ERROR, describe_error(raised)
+        trace = traceback_text(with_own_frames(raised))
+        if self._book.ledger.is_cancelled(record.id):
+            ending, cause = Ending.CANCELLED, cancel_cause(record)
+            error = f"{STOPPED}, and then {error}"
+        # An error while it is torn down from outside is part of being torn down.
+        await trio.lowlevel.checkpoint_if_cancelled()
         outcome = self._unfinished(record, ending, cause, error)
-        outcome = replace(outcome, kind=kind, account=account, recorded_traceback=trace)
-        return outcome, raised  # noqa: ASYNC910
+        return replace(outcome, recorded_traceback=trace), raised
 
     def _unfinished(self, record: TaskRecord, ending: Ending, cause: Cause, error: str) -> Outcome:
         start = self._transcript_start(record)
@@ -213,36 +226,9 @@ class TaskRunner:
             error=f"{STOPPED}, and then {outcome.error}",
         )
 
-    async def _answer(
-        self, order: WorkOrder, scope: trio.CancelScope, delegator: TaskDelegator
-    ) -> Outcome:
-        record = order.task
-        # A session is not watched: its caller decides how long it may be silent.
-        activity = None
-        if not record.is_root:
-            activity = self.watchdog.watch(record, order.agent.patience)
-        host = LocalTaskHost(
-            order,
-            book=self._book,
-            registry=self._registry,
-            reservations=self._reservations,
-            settlement=self.settlement,
-            subscribers=self.model_subscribers,
-            scheduler=self.scheduler,
-            delegator=delegator,
-            scope=scope,
-            activity=activity,
-            approvals=self._approval_check(record, order.agent),
-        )
-        try:
-            return Outcome(Ending.SUCCEEDED, await self._run_to_end(order, host))
-        finally:
-            if activity is not None:
-                self.watchdog.unwatch(activity)
-
-    async def _run_to_end(self, order: WorkOrder, host: LocalTaskHost) -> str:
-        """Run a turn; if its worker is lost, start again if the agent allows it."""
-        for _ in range(MOST_RESTARTS if order.agent.on_restart == "restart" else 0):
+    async def _run_with_restarts(self, order: WorkOrder, host: TaskHost) -> str:
+        """Run a turn; if its worker is lost, start it again."""
+        for _ in range(MOST_RESTARTS):
             try:
                 return await self._executor.run(order, host)
             except WorkerLostError:
@@ -260,8 +246,8 @@ class TaskRunner:
 
     def _limit_time(
         self, scope: trio.CancelScope, agent: Agent[Any], record: TaskRecord
-    ) -> tuple[str, str]:
-        """Set the deadline of a task; return the error for when it has passed, and its account."""
+    ) -> "_Deadline":
+        """Set the deadline of a task."""
         seconds, over_time, paid_by = math.inf, "", ""
         if (limit := agent.limits.seconds) is not None:
             seconds, over_time = limit, f"used up its limit of {limit} seconds"
@@ -273,15 +259,22 @@ class TaskRunner:
                     paid_by = account.id
         if over_time:
             scope.relative_deadline = seconds
-        return over_time, paid_by
+        return _Deadline(over_time, paid_by)
 
     def _approval_check(self, record: TaskRecord, agent: Agent[Any]) -> TaskApprovalCheck | None:
         """Return where the calls of a task wait for approval, if any of them may have to."""
         policies = self._registry.policies_of(record)
-        if not self._asks_approval:
-            return None
-        is_harmless = all(tool.machine is None for tool in agent.tools)
-        if not policies and is_harmless and not agent.servers:
+        if not self._asks_approval or not (policies or agent.plan.may_ask_person):
             return None
         workspace = partial(self._executor.workspace_of, record)
         return TaskApprovalCheck(self._book, record, policies, workspace, tools=agent.tools)
+
+
+class _Deadline(msgspec.Struct, frozen=True):
+    """The deadline of a task: the error when it has passed, and the account that set it."""
+
+    error: str = ""
+    account: str = ""
+
+
+NO_DEADLINE: Final = _Deadline()

@@ -10,9 +10,9 @@ from orchestrator.delegation import (
 from orchestrator.delegation.events import TurnResumed, TurnStarted
 from orchestrator.kernel.engine.delegator import OrchestratorDelegator
 from orchestrator.kernel.engine.deliveries import Deliveries
-from orchestrator.kernel.engine.task_runner import TaskEnd, TaskRunner
+from orchestrator.kernel.engine.task_runner import TaskRunner
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.outcomes import PROCESS_DIED
+from orchestrator.kernel.execution.outcomes import PROCESS_DIED, TaskEnd
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 

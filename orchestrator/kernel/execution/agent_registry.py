@@ -44,16 +44,17 @@ class AgentRegistry:
         self._require_places = require_places
         self._require_servers = require_servers
         self._requires_deps = require_deps
-        self._session_deps: dict[SessionId, object] = {}
+        self.deps: Final[dict[SessionId, object]] = {}
         """The dependencies that the program has given to the trees of sessions."""
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
         """The agents of tasks that pipelines have delegated; they need not be delegates."""
-        self._running_agents: dict[TaskId, Agent[Any]] = {}
+        self.running: Final[dict[TaskId, Agent[Any]]] = {}
         """The agents of running tasks: the search from a child upwards ends here."""
         self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and their copies that cannot delegate."""
-        self._has_rules = False
+        self.has_rules = False
+        """An agent has approval rules."""
 
     def register_session(self, session: SessionId, agent: Agent[Any], deps: object = None) -> None:
         """Set the agent of a session, whose models must all be available.
@@ -66,21 +67,17 @@ class AgentRegistry:
         self.require_models(agent, deps)
         self._session_agents[session] = agent
         if deps is None:
-            self._session_deps.pop(session, None)
+            self.deps.pop(session, None)
         else:
-            self._session_deps[session] = deps
+            self.deps[session] = deps
 
     def unregister_session(self, session: SessionId) -> None:
         self._session_agents.pop(session, None)
-        self._session_deps.pop(session, None)
-
-    def deps_of(self, session: SessionId) -> object:
-        """Return the deps that the program has given to the tree of a session."""
-        return self._session_deps.get(session)
+        self.deps.pop(session, None)
 
     def register_child(self, task: TaskId, agent: Agent[Any], session: SessionId) -> None:
         """Set the agent of a task that a pipeline of a session delegates."""
-        self.require_models(agent, self.deps_of(session))
+        self.require_models(agent, self.deps.get(session))
         self._child_agents[task] = agent
 
     def unregister_children(self, tasks: Iterable[TaskId]) -> None:
@@ -100,27 +97,19 @@ class AgentRegistry:
                 self._require_servers(reachable)
             if self._requires_deps and reachable.deps is not None:
                 _require_deps(reachable, deps)
-            self._has_rules |= bool(reachable.approve)
-
-    def assign(self, task: TaskRecord) -> Agent[Any]:
-        """Return the agent of a task, and remember it until `release`."""
-        agent = self._running_agents[task.id] = self.agent_of(task)
-        return agent
-
-    def release(self, task: TaskId) -> None:
-        self._running_agents.pop(task, None)
+            self.has_rules |= bool(reachable.approve)
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
-        if (agent := self._running_agents.get(task.id)) is not None:
+        if (agent := self.running.get(task.id)) is not None:
             return agent
-        if task.parent is None:
+        if (above := task.parent) is None:
             return self._session_agents[task.session]
         if task.id in self._child_agents:
             return self._child_agents[task.id]
-        parent = self.agent_of(task.parent)
-        if task.is_copy:
+        parent = self.running.get(above.id) or self.agent_of(above)
+        if task.request is not None and task.request.copy:
             return self._copy_of(parent)
-        return _delegate_of(parent, task.agent)
+        return parent.plan.delegates.get(task.agent) or _delegate_of(parent, task.agent)
 
     def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
         """Return the steps from the agent of a session down to the agent of a task.
@@ -157,7 +146,7 @@ class AgentRegistry:
         """Return the approval rules of a task's agent, and of all above it."""
         policies: list[tuple[ApprovalRule, ...]] = []
         # Most programs have no rules at all, and this is asked for every task.
-        above: TaskRecord | None = task if self._has_rules else None
+        above: TaskRecord | None = task if self.has_rules else None
         while above is not None:
             if rules := self.agent_of(above).approve:
                 policies.append(rules)
@@ -211,7 +200,6 @@ def _copy_of(agent: Agent[Any]) -> Agent[Any]:
 
 
 def _delegate_of(agent: Agent[Any], name: str) -> Agent[Any]:
-    for delegate in agent.delegates:
-        if delegate.name == name:
-            return delegate
-    raise DefinitionError(f"agent {agent.name!r} has no delegate {name!r} any more")
+    if (delegate := agent.plan.delegates.get(name)) is None:
+        raise DefinitionError(f"agent {agent.name!r} has no delegate {name!r} any more")
+    return delegate

@@ -1,6 +1,6 @@
 """The ports for where a task runs: `Executor` runs a `WorkOrder`, `TaskHost` is its way home."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,7 +90,7 @@ class TaskHost(TurnHost, Protocol):
 class Executor(Protocol):
     """Runs tasks. `LocalExecutor` runs them in this process."""
 
-    async def run(self, order: WorkOrder, host: TaskHost) -> str:
+    def run(self, order: WorkOrder, host: TaskHost) -> Awaitable[str]:
         """Run a turn of a task to its final answer, and return that."""
         ...
 

@@ -11,9 +11,9 @@ import attrs
 
 from orchestrator.agents import ModelSettings, Pipeline, Tool, take_turn
 from orchestrator.agents.models.settings import NO_SETTINGS
-from orchestrator.delegation import AnswerTerms, DeliveryCapability, TaskId, TaskRecord
-from orchestrator.delegation.session_context import bind_session
-from orchestrator.kernel.budget_scope import charge_to
+from orchestrator.delegation import NO_TERMS, AnswerTerms, DeliveryCapability, TaskId, TaskRecord
+from orchestrator.delegation.session_context import bind_session, is_session_bound
+from orchestrator.kernel.budget_scope import charge_to, is_charged_to
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 from orchestrator.kernel.execution.model_resolver import ModelSource
 from orchestrator.kernel.execution.tool_place import HERE, PlacedTurn, ToolPlace, placed_tools
@@ -48,21 +48,40 @@ class LocalExecutor:
         self._notes: dict[TaskId, str] = {}
         """Notes about files that turns have left on other machines."""
 
-    async def run(self, order: WorkOrder, host: TaskHost) -> str:
-        task, agent = order.task, order.agent
+    def run(self, order: WorkOrder, host: TaskHost) -> Awaitable[str]:
+        task = order.task
+        delivers = order.origin.capability is not DeliveryCapability.NONE
+        # Most children inherit the variables and the budgets of their parent.
+        if is_session_bound(task.session, task.context, async_delivery=delivers) and is_charged_to(
+            task.accounts
+        ):
+            return self._take_turn(order, host)
+        return self._take_turn_bound(order, host, delivers)
+
+    async def _take_turn_bound(self, order: WorkOrder, host: TaskHost, delivers: bool) -> str:
+        """Take a turn with the variables of its session, charged to its budgets."""
+        task = order.task
+        variables = {**task.context, "session_id": task.session}
         with (
             charge_to(task.accounts, self._journal),
-            bind_session(
-                **{**task.context, "session_id": task.session},
-                async_delivery=order.origin.capability is not DeliveryCapability.NONE,
-            ),
+            bind_session(**variables, async_delivery=delivers),
         ):
-            if not (self._place.has_effects and (agent.tools or agent.workspace or agent.servers)):
-                return await self._answer_with_servers(order, host)
-            if agent.place and (opened := self._place.open_turn(task, agent)):
-                return await self._answer_elsewhere(order, host, opened)
-            async with self._machine.workspaces.open_for(order, host):
-                return await self._answer_with_servers(order, host)
+            return await self._take_turn(order, host)
+
+    def _take_turn(self, order: WorkOrder, host: TaskHost) -> Awaitable[str]:
+        if not order.agent.plan.needs_machine:
+            return self._answer(order, host, self._place)
+        if not self._place.has_effects:
+            return self._answer_with_servers(order, host)
+        return self._answer_in_workspace(order, host)
+
+    async def _answer_in_workspace(self, order: WorkOrder, host: TaskHost) -> str:
+        """Take a turn that has a workspace: here, or on another machine."""
+        task, agent = order.task, order.agent
+        if agent.place and (opened := self._place.open_turn(task, agent)):
+            return await self._answer_elsewhere(order, host, opened)
+        async with self._machine.workspaces.open_for(order, host):
+            return await self._answer_with_servers(order, host)
 
     async def _answer_with_servers(self, order: WorkOrder, host: TaskHost) -> str:
         """Take a turn that has the tools of the agent's servers, too."""
@@ -96,45 +115,34 @@ class LocalExecutor:
         if order.terms.output_schema is not None and agent.output is not str:
             # The client decides about the form of the answer that it gets.
             agent = attrs.evolve(agent, output=str, checks=())
+        tools: Sequence[Tool] = agent.tools if task.is_root else agent.plan.child_tools
+        if agent.plan.brings_tools or servers.tools:
+            tools = [*tools, *host.delegation_tools(agent), *servers.tools]
+        extra = task.instructions
+        if servers.note:
+            extra = f"{extra}\n\n{servers.note}" if extra else servers.note
+        made = task.made_instructions
+        if made is None and not self._place.has_effects:
+            made = ""  # no model reads them, as in a replay
         return take_turn(
             agent,
             task.transcript,
             model=self._models.model_for(task, agent, host.budgeted_model),
-            tools=placed_tools(
-                [*self._tools(order, host), *servers.tools]
-                if servers.tools
-                else self._tools(order, host),
-                task,
-                place,
-            ),
+            tools=tools if place is HERE else placed_tools(tools, task, place),
             host=host,
-            requested_schema=task.requested_schema or order.terms.output_schema,
-            extra_instructions="\n\n".join(filter(None, (task.instructions, servers.note))),
-            settings=_settings(order.terms),
-            task=task.call_prefix,
+            requested_schema=order.terms.output_schema
+            if task.request is None
+            else task.request.output_schema,
+            extra_instructions=extra,
+            settings=_settings(order.terms) if order.terms is not NO_TERMS else NO_SETTINGS,
+            task=task.call_prefix if task.restarts else task.id,
             path=task.path,
             start=order.start,
             deps=order.deps,
-            made_instructions=self._made_instructions(task),
-            past_checks=place.past_checks(task),
+            made_instructions=made,
+            past_checks=place.past_checks(task) if agent.plan.has_checks else None,
             calls_hooks=place.has_effects,
         )
-
-    def _made_instructions(self, task: TaskRecord) -> str | None:
-        # Without effects, as in a replay, no model reads them.
-        if task.made_instructions is None and not self._place.has_effects:
-            return ""
-        return task.made_instructions
-
-    def _tools(self, order: WorkOrder, host: TaskHost) -> Sequence[Tool]:
-        tools = order.agent.tools
-        # The caller runs its own tools for the session that it talks to, and for no child.
-        if not order.task.is_root and any(it.runs_at_caller for it in tools):
-            tools = tuple(it for it in tools if not it.runs_at_caller)
-        agent = order.agent
-        if not (agent.may_delegate or agent.asks_parent or agent.schedules):
-            return tools
-        return [*tools, *host.delegation_tools(agent)]
 
     def workspace_of(self, task: TaskRecord) -> Path:
         if task.id in self._elsewhere:

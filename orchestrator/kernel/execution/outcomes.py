@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Final, cast
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -50,6 +51,14 @@ EXPECTED_ERRORS: Final = (
     UnwritableFactError,
 )
 """Errors whose text is enough: no type and no line of code is added to it."""
+
+
+class TaskEnd(msgspec.Struct, frozen=True):
+    """The recorded end of a task, and the error that ended it."""
+
+    outcome: Outcome
+    error: BaseException | None = None
+    """The error that its agent raised in this process, with the frames of the program."""
 
 
 def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  # noqa: PLR0911 (a case an error)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from orchestrator.agents import Agent, OutputError, Pipeline, read_output
 from orchestrator.delegation import Cause, Ending, Outcome, TaskRecord
 from orchestrator.kernel.errors import FanOutFailedError, TaskFailedError, explain
+from orchestrator.kernel.execution.outcomes import TaskEnd
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -120,9 +121,7 @@ class Child(Generic[OutputT_co]):
         return fan_out_failure(self.path, outcome, outcomes, errors)
 
     async def run_until_ended(
-        self,
-        run: Callable[[TaskRecord], Awaitable[BaseException | None]],
-        settle: Callable[[], None],
+        self, run: Callable[[TaskRecord], Awaitable[TaskEnd | None]], settle: Callable[[], None]
     ) -> None:
         """Run it until it has ended, or until the pipeline stops waiting for it."""
         try:
@@ -130,7 +129,8 @@ class Child(Generic[OutputT_co]):
             if self._record.outcome is None:
                 with self._scope:
                     # No checkpoint after its last fact: its waiters find the error.
-                    self._error = await run(self._record)
+                    end = await run(self._record)
+                    self._error = None if end is None else end.error
                 # Not if the pipeline itself is torn down: then the child resumes with it.
                 if self._scope.cancelled_caught and self._record.outcome is None:
                     settle()

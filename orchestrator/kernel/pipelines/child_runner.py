@@ -1,9 +1,11 @@
 """The port that runs the tasks that a pipeline delegates."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from orchestrator.delegation import Outcome, TaskId, TaskRecord
 from orchestrator.kernel.execution.executor import StepTiming
+from orchestrator.kernel.execution.outcomes import TaskEnd
 
 
 class ChildRunner(Protocol):
@@ -16,10 +18,10 @@ class ChildRunner(Protocol):
         """Return the id of a task that a call requests."""
         ...
 
-    async def run_joined(self, task: TaskRecord) -> BaseException | None:
+    def run_joined(self, task: TaskRecord) -> Awaitable[TaskEnd | None]:
         """Run a task as soon as it has a slot, until it is settled.
 
-        Returns the error that ended it, if its agent raised one in this process.
+        Returns its end; None if it ended without running.
         """
         ...
 

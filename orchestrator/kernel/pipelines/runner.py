@@ -85,7 +85,7 @@ class PipelineRun:
         """The task of the pipeline, with the dependencies of its run."""
         record = self._record
         goal = record.transcript[0].text if record.transcript else ""
-        deps = self._registry.deps_of(record.session)
+        deps = self._registry.deps.get(record.session)
         return TaskContext(agent=record.agent, goal=goal, path=record.path, deps=deps)
 
     async def run(

@@ -1,0 +1,64 @@
+"""The parts of a turn that are the same for every task of an agent, computed once.
+
+A turn asks a flag of its plan instead of looking for a feature that its agent does not use.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.agents.output.typed import output_schema
+from orchestrator.agents.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.agents.agent import Agent
+
+
+class TurnPlan:
+    """The plan of one agent (`Agent.plan`)."""
+
+    __slots__ = (
+        "brings_tools",
+        "child_tools",
+        "delegates",
+        "has_checks",
+        "instructions",
+        "later_settings",
+        "limits_usage",
+        "may_ask_person",
+        "needs_machine",
+        "output",
+        "takes_context",
+        "tools",
+    )
+
+    def __init__(self, agent: "Agent[Any]") -> None:
+        text = agent.instructions
+        self.instructions: Final = agent.in_language(text) if isinstance(text, str) else None
+        """The instructions; None if a function makes them for each task."""
+        self.later_settings: Final = agent.settings.after_first_answer()
+        """The settings of every model call after the first one of a turn."""
+        self.output: Final = output_schema(agent.output)
+        """The JSON schema of the final answer; None if that is text."""
+        self.has_checks: Final = agent.output is not str or bool(agent.checks)
+        """A final answer can be sent back to the model."""
+        self.tools: Final[Mapping[str, Tool]] = {tool.name: tool for tool in agent.tools}
+        self.child_tools: Final[Sequence[Tool]] = tuple(
+            tool for tool in agent.tools if not tool.runs_at_caller
+        )
+        """The tools of a delegated task: a caller runs tools for the root of its session alone."""
+        self.takes_context: Final = (
+            self.instructions is None
+            or bool(agent.checks or agent.hooks)
+            or any(tool.takes_context for tool in agent.tools)
+        )
+        """A tool, a check, a hook or the instructions get a `TaskContext`."""
+        self.brings_tools: Final = agent.may_delegate or agent.asks_parent or agent.schedules
+        """It has tools besides its own and the tools of its servers."""
+        self.needs_machine: Final = bool(agent.tools or agent.workspace or agent.servers)
+        """Its tools may use a workspace."""
+        self.may_ask_person: Final = bool(agent.servers) or any(
+            tool.machine is not None for tool in agent.tools
+        )
+        """Its tools may need approval without any rule."""
+        self.limits_usage: Final = agent.limits.tokens is not None or agent.limits.usd is not None
+        self.delegates: Final[Mapping[str, Agent[Any]]] = {it.name: it for it in agent.delegates}
