@@ -5,26 +5,24 @@ Methods that read its state are coroutines here, since another thread changes th
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import trio
 
 from orchestrator import composition
-from orchestrator.agents import Agent, Part
 from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.ports import sessions as kernel
-from orchestrator.ports.sessions import Run
+from orchestrator.ports.sessions import session, streamed_run
 from orchestrator.products.asyncio.opened import Opened
 from orchestrator.products.asyncio.session import Received, Session, open_session
 from orchestrator.products.asyncio.streamed_run import StreamedRun, open_stream
 from orchestrator.products.asyncio.tree_copy import copied
 from orchestrator.products.asyncio.trio_thread import TrioThread
 
-InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
-DepsT = TypeVar("DepsT")
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
 
@@ -45,6 +43,43 @@ def _in_thread(
     return call
 
 
+def _stream_in_thread(
+    method: Callable[
+        Concatenate[kernel.Orchestrator, ParametersT],
+        AbstractAsyncContextManager[streamed_run.StreamedRun[OutputT]],
+    ],
+) -> Callable[Concatenate["Orchestrator", ParametersT], Opened[StreamedRun[OutputT]]]:
+    """Return a method like `stream`, for a run in trio's thread."""
+
+    @wraps(method)
+    def call(
+        self: "Orchestrator", /, *args: ParametersT.args, **keywords: ParametersT.kwargs
+    ) -> Opened[StreamedRun[OutputT]]:
+        thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
+        stream = partial(method, inner, *args, **keywords)
+        return Opened(lambda: open_stream(thread, stream, inner.read))
+
+    return call
+
+
+def _session_in_thread(
+    method: Callable[
+        Concatenate[kernel.Orchestrator, ParametersT], AbstractAsyncContextManager[session.Session]
+    ],
+) -> Callable[Concatenate["Orchestrator", ParametersT], Opened[Session]]:
+    """Return a method like `open_session`, for a conversation in trio's thread."""
+
+    @wraps(method)
+    def call(
+        self: "Orchestrator", /, *args: ParametersT.args, **keywords: ParametersT.kwargs
+    ) -> Opened[Session]:
+        thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
+        open_ = partial(method, inner, *args, **keywords)
+        return Opened(lambda: open_session(thread, open_, inner.read))
+
+    return call
+
+
 class Orchestrator:
     """Runs agents on one journal, while it is open. Any number of tasks may use it at the same
     time.
@@ -56,167 +91,12 @@ class Orchestrator:
         self.questions = Received(thread, inner.questions.receive)
         """The approval questions of all runs and sessions, each once. Answer them with `answer`."""
 
-    @overload
-    async def run(
-        self,
-        agent: Agent[OutputT, InputT, None],
-        goal: InputT,
-        *parts: Part,
-        attended: bool = False,
-    ) -> Run[OutputT]: ...
-    @overload
-    async def run(
-        self,
-        agent: Agent[OutputT, InputT, DepsT],
-        goal: InputT,
-        *parts: Part,
-        deps: DepsT,
-        attended: bool = False,
-    ) -> Run[OutputT]: ...
-    async def run(
-        self,
-        agent: Agent[OutputT, InputT, Any],
-        goal: InputT,
-        *parts: Part,
-        deps: Any = None,
-        attended: bool = False,
-    ) -> Run[OutputT]:
-        """Run an agent on a goal, and return when its whole tree is settled.
-
-        Cancelling this call cancels the tree, and raises when every task of the tree has ended.
-
-        Args:
-            agent: the agent to run.
-            goal: a text, or the input of a pipeline.
-            parts: images and files for the goal.
-            deps: the program's object for the tools and instructions of the whole tree.
-            attended: whether another task answers `asks` meanwhile; if not, a call that needs
-                an approval is denied.
-        """
-        run = partial(self._inner.run, agent, goal, *parts, deps=deps, attended=attended)
-        return await self._thread.call(run)
-
-    @overload
-    def stream(
-        self,
-        agent: Agent[OutputT, InputT, None],
-        goal: InputT,
-        *parts: Part,
-        attended: bool = False,
-    ) -> Opened[StreamedRun[OutputT]]: ...
-    @overload
-    def stream(
-        self,
-        agent: Agent[OutputT, InputT, DepsT],
-        goal: InputT,
-        *parts: Part,
-        deps: DepsT,
-        attended: bool = False,
-    ) -> Opened[StreamedRun[OutputT]]: ...
-    def stream(
-        self,
-        agent: Agent[OutputT, InputT, Any],
-        goal: InputT,
-        *parts: Part,
-        deps: Any = None,
-        attended: bool = False,
-    ) -> Opened[StreamedRun[OutputT]]:
-        """Run an agent on a goal, and read its events meanwhile.
-
-        `async with orchestrator.stream(agent, goal) as run: async for event in run: ...`. Leaving
-        the block early cancels the tree, and returns when every task of the tree has ended.
-
-        Args:
-            agent: the agent to run.
-            goal: a text, or the input of a pipeline.
-            parts: images and files for the goal.
-            deps: the program's object for the tools and instructions of the whole tree.
-            attended: whether the program answers the `ApprovalNeeded` events.
-        """
-        stream = partial(self._inner.stream, agent, goal, *parts, deps=deps, attended=attended)
-        return Opened(lambda: open_stream(self._thread, stream, self._inner.read))
-
-    @overload
-    def open_session(
-        self, agent: Agent[Any, Any, None], *, session: str | None = None
-    ) -> Opened[Session]: ...
-    @overload
-    def open_session(
-        self, agent: Agent[Any, Any, DepsT], *, deps: DepsT, session: str | None = None
-    ) -> Opened[Session]: ...
-    def open_session(
-        self, agent: Agent[Any, Any, Any], *, session: str | None = None, deps: Any = None
-    ) -> Opened[Session]:
-        """Open a conversation, which takes messages and gives replies while it is open.
-
-        Args:
-            agent: the agent to talk to.
-            session: the id of an earlier conversation with this agent, to continue it.
-            deps: the program's object for the tools and instructions of the whole tree.
-        """
-        open_ = partial(self._inner.open_session, agent, session=session, deps=deps)
-        return Opened(lambda: open_session(self._thread, open_, self._inner.read))
-
-    @overload
-    async def resume(self, agent: Agent[OutputT, Any, None], run: str) -> Run[OutputT]: ...
-    @overload
-    async def resume(
-        self, agent: Agent[OutputT, Any, DepsT], run: str, *, deps: DepsT
-    ) -> Run[OutputT]: ...
-    async def resume(
-        self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
-    ) -> Run[OutputT]:
-        """Continue a run whose process died, and return when its whole tree is settled.
-
-        Args:
-            agent: the current definition of the run's agent.
-            run: the id of the interrupted run.
-            deps: the program's object for the run; the journal does not contain it.
-        """
-        return await self._thread.call(partial(self._inner.resume, agent, run, deps=deps))
-
-    @overload
-    async def fork(
-        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
-    ) -> Run[OutputT]: ...
-    @overload
-    async def fork(
-        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
-    ) -> Run[OutputT]: ...
-    async def fork(
-        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
-    ) -> Run[OutputT]:
-        """Continue a run from the middle, with real models and tools, as a new run.
-
-        Args:
-            agent: the current definition of the run's agent.
-            run: the id of a run that has ended, or whose process died.
-            task: the id or the path of the first task to run again.
-            deps: the program's object for the tools and instructions of the new run.
-        """
-        return await self._thread.call(partial(self._inner.fork, agent, run, task=task, deps=deps))
-
-    @overload
-    async def retry(
-        self, agent: Agent[OutputT, Any, None], run: str, *, task: str
-    ) -> Run[OutputT]: ...
-    @overload
-    async def retry(
-        self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
-    ) -> Run[OutputT]: ...
-    async def retry(
-        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
-    ) -> Run[OutputT]:
-        """Repeat a task that did not succeed, as a new run that keeps the rest of the old one.
-
-        Args:
-            agent: the current definition of the run's agent.
-            run: the id of a run that has ended, or whose process died.
-            task: the id or the path of the task.
-            deps: the program's object for the tools and instructions of the new run.
-        """
-        return await self._thread.call(partial(self._inner.retry, agent, run, task=task, deps=deps))
-
+    run = _in_thread(kernel.Orchestrator.run)
+    resume = _in_thread(kernel.Orchestrator.resume)
+    fork = _in_thread(kernel.Orchestrator.fork)
+    retry = _in_thread(kernel.Orchestrator.retry)
+    stream = _stream_in_thread(kernel.Orchestrator.stream)
+    open_session = _session_in_thread(kernel.Orchestrator.open_session)
     cancel = _in_thread(kernel.Orchestrator.cancel)
     pause = _in_thread(kernel.Orchestrator.pause)
     unpause = _in_thread(kernel.Orchestrator.unpause)
