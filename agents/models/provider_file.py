@@ -12,21 +12,16 @@ from typing import Any, Final, cast
 import attrs
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.models import settings_rules
 from orchestrator.agents.models.model import Price
 from orchestrator.agents.models.provider_table import PROVIDERS, Login, Provider, WireProtocol
 from orchestrator.agents.models.settings import ModelSettings
-from orchestrator.agents.models.settings_rules import (
-    CHAT_RULES,
-    MESSAGES_RULES,
-    RESPONSES_RULES,
-    SettingsRules,
-)
 from orchestrator.agents.nearest_name import did_you_mean
 
-_RULES: Final[Mapping[WireProtocol, SettingsRules]] = {
-    WireProtocol.CHAT: CHAT_RULES,
-    WireProtocol.RESPONSES: RESPONSES_RULES,
-    WireProtocol.MESSAGES: MESSAGES_RULES,
+_RULES: Final[Mapping[WireProtocol, settings_rules.SettingsRules]] = {
+    WireProtocol.CHAT: settings_rules.CHAT_RULES,
+    WireProtocol.RESPONSES: settings_rules.RESPONSES_RULES,
+    WireProtocol.MESSAGES: settings_rules.MESSAGES_RULES,
 }
 
 

@@ -10,13 +10,8 @@ from typing import Final, Literal
 import attrs
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.models import settings_rules
 from orchestrator.agents.models.model import Price
-from orchestrator.agents.models.settings_rules import (
-    CHAT_RULES,
-    MESSAGES_RULES,
-    RESPONSES_RULES,
-    SettingsRules,
-)
 
 
 class WireProtocol(enum.StrEnum):
@@ -94,7 +89,7 @@ class Provider:
     headers: Mapping[str, str] = {}
     """Sent with every request."""
     quirks: Quirks = NO_QUIRKS
-    settings: SettingsRules = CHAT_RULES
+    settings: settings_rules.SettingsRules = settings_rules.CHAT_RULES
     """The `ModelSettings` that it supports."""
     price: Price | None = None
     """What its models cost, unless the program has a price for one."""
@@ -131,8 +126,8 @@ def _chat(
     variable: str,
     quirks: Quirks = NO_QUIRKS,
     *,
-    cannot: frozenset[str] = CHAT_RULES.cannot,
-    efforts: frozenset[str] = CHAT_RULES.efforts,
+    cannot: frozenset[str] = settings_rules.CHAT_RULES.cannot,
+    efforts: frozenset[str] = settings_rules.CHAT_RULES.efforts,
 ) -> Provider:
     return Provider(
         protocol=WireProtocol.CHAT,
@@ -140,7 +135,7 @@ def _chat(
         key_variable=f"{variable}_API_KEY",
         base_url_variable=f"{variable}_BASE_URL",
         quirks=quirks,
-        settings=attrs.evolve(CHAT_RULES, cannot=cannot, efforts=efforts),
+        settings=attrs.evolve(settings_rules.CHAT_RULES, cannot=cannot, efforts=efforts),
     )
 
 
@@ -177,13 +172,13 @@ _VERTEX: Final = Provider(
     address=_GOOGLE_CLOUD,
     path="/publishers/anthropic/models/{model}:streamRawPredict",
     quirks=Quirks(anthropic_version="vertex-2023-10-16", has_json_schema=False),
-    settings=MESSAGES_RULES,
+    settings=settings_rules.MESSAGES_RULES,
 )
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "openai": _OPENAI,
     "openai-responses": attrs.evolve(
-        _OPENAI, protocol=WireProtocol.RESPONSES, settings=RESPONSES_RULES
+        _OPENAI, protocol=WireProtocol.RESPONSES, settings=settings_rules.RESPONSES_RULES
     ),
     "anthropic": Provider(
         protocol=WireProtocol.MESSAGES,
@@ -192,7 +187,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         base_url_variable="ANTHROPIC_BASE_URL",
         extra="anthropic",
         login=Login.X_API_KEY,
-        settings=MESSAGES_RULES,
+        settings=settings_rules.MESSAGES_RULES,
     ),
     "gemini": _chat(
         "https://generativelanguage.googleapis.com/v1beta/openai",
@@ -229,7 +224,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
     "together": _chat("https://api.together.xyz/v1", "TOGETHER"),
     "azure": _AZURE,
     "azure-responses": attrs.evolve(
-        _AZURE, protocol=WireProtocol.RESPONSES, settings=RESPONSES_RULES
+        _AZURE, protocol=WireProtocol.RESPONSES, settings=settings_rules.RESPONSES_RULES
     ),
     "bedrock": Provider(
         protocol=WireProtocol.MESSAGES,
@@ -241,7 +236,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         address={"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
         path="/model/{model}/invoke-with-response-stream",
         quirks=Quirks(anthropic_version="bedrock-2023-05-31", has_json_schema=False),
-        settings=MESSAGES_RULES,
+        settings=settings_rules.MESSAGES_RULES,
     ),
     "vertex": _VERTEX,
     "vertex-openai": attrs.evolve(
@@ -251,6 +246,6 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         extra="openai",
         path="",
         quirks=Quirks(),
-        settings=CHAT_RULES,
+        settings=settings_rules.CHAT_RULES,
     ),
 }

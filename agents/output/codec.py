@@ -9,16 +9,7 @@ from typing import Any, Final, cast, get_args
 
 import msgspec
 
-from orchestrator.agents.output.pydantic_types import (
-    convert_part,
-    is_part,
-    is_union,
-    part_schema,
-    plain_part,
-    plain_value,
-    read_part,
-    replaced_parts,
-)
+from orchestrator.agents.output import pydantic_types
 
 CODECS: Final = 256
 """How many codecs are kept: a program has some dozens of types."""
@@ -30,13 +21,15 @@ class Codec:
 
     def __init__(self, type_: Any) -> None:
         # Pydantic reads a union whole, as far as it knows the types in it.
-        self._alternatives = _alternatives(replaced_parts(type_))
+        self._alternatives = _alternatives(pydantic_types.replaced_parts(type_))
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of a value. Raises `TypeError` or `NameError` if there is none."""
         schemas, parts = msgspec.json.schema_components(
-            self._alternatives, ref_template=f"{REFERENCE}{{name}}", schema_hook=part_schema
+            self._alternatives,
+            ref_template=f"{REFERENCE}{{name}}",
+            schema_hook=pydantic_types.part_schema,
         )
         schema: dict[str, Any] = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
         return with_shared_definitions({**schema, "$defs": parts})
@@ -46,9 +39,11 @@ class Codec:
         problems: list[str] = []
         for alternative in self._alternatives:
             try:
-                if is_part(alternative):
-                    return read_part(alternative, text)
-                return msgspec.json.decode(text, type=alternative, dec_hook=convert_part)
+                if pydantic_types.is_part(alternative):
+                    return pydantic_types.read_part(alternative, text)
+                return msgspec.json.decode(
+                    text, type=alternative, dec_hook=pydantic_types.convert_part
+                )
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
                 problems.append(str(exc))
             except ValueError as exc:
@@ -61,9 +56,9 @@ class Codec:
 
     def plain(self, value: object) -> Any:
         """Return a value as what JSON has."""
-        if len(self._alternatives) == 1 and is_part(self._alternatives[0]):
+        if len(self._alternatives) == 1 and pydantic_types.is_part(self._alternatives[0]):
             try:
-                return plain_value(self._alternatives[0], value)
+                return pydantic_types.plain_value(self._alternatives[0], value)
             except TypeError:
                 # It is a value of another type: the reader describes the problem.
                 return plain(value)
@@ -90,12 +85,14 @@ def plain(value: object) -> Any:
     or `RecursionError` if JSON cannot carry it.
     """
     # Sets have no order of their own.
-    return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=plain_part)
+    return msgspec.to_builtins(
+        value, str_keys=True, order="deterministic", enc_hook=pydantic_types.plain_part
+    )
 
 
 def _alternatives(type_: Any) -> tuple[Any, ...]:
     # One by one, since msgspec parses no union of two classes.
-    return get_args(type_) if is_union(type_) else (type_,)
+    return get_args(type_) if pydantic_types.is_union(type_) else (type_,)
 
 
 def with_shared_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:

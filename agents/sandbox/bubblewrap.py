@@ -18,15 +18,10 @@ from typing import Final
 
 import attrs
 
+from orchestrator.agents.sandbox import sensitive_paths
 from orchestrator.agents.sandbox.backend import Launch, TaskSandbox, is_unmoved
 from orchestrator.agents.sandbox.limits import with_limits
 from orchestrator.agents.sandbox.sandbox import Sandbox
-from orchestrator.agents.sandbox.sensitive_paths import (
-    git_folder_of_worktree,
-    git_settings,
-    make_git_settings,
-    repository_settings,
-)
 from orchestrator.agents.sandbox.system_calls import can_filter, namespace_filter
 
 NEWER_OPTIONS: Final = frozenset({"--disable-userns", "--size"})
@@ -238,7 +233,7 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
 def _own_worktrees(place: TaskSandbox) -> Iterator[Path]:
     """Yield the folders in a repository of the git worktrees that a task works in."""
     # The workspace may be a worktree that the user made.
-    found = git_folder_of_worktree(place.workspace)
+    found = sensitive_paths.git_folder_of_worktree(place.workspace)
     for folder in (*place.checkout, *([found] if found else [])):
         if folder.parent.name == "worktrees" and (folder / "HEAD").is_file():
             yield folder
@@ -249,10 +244,10 @@ def _settings_in(writable: Iterable[Path]) -> Iterator[Path]:
     for folder in writable:
         for git_folder in (folder, folder / ".git"):
             if (git_folder / "HEAD").is_file():
-                make_git_settings(git_folder)
-        yield from repository_settings(folder)
+                sensitive_paths.make_git_settings(git_folder)
+        yield from sensitive_paths.repository_settings(folder)
         if (folder / "HEAD").is_file():
-            yield from git_settings(folder)
+            yield from sensitive_paths.git_settings(folder)
 
 
 def is_below(path: Path, folders: Sequence[Path]) -> bool:

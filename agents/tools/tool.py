@@ -32,21 +32,10 @@ import trio
 
 from orchestrator.agents.errors import DefinitionError, ToolError
 from orchestrator.agents.messages import ToolCall
+from orchestrator.agents.output import pydantic_types
 from orchestrator.agents.output.codec import plain, with_shared_definitions
-from orchestrator.agents.output.pydantic_types import (
-    convert_part,
-    is_part,
-    part_schema,
-    replaced_parts,
-)
+from orchestrator.agents.tools import result_text
 from orchestrator.agents.tools.place_name import require_place_name
-from orchestrator.agents.tools.result_text import (
-    Spill,
-    ToolResult,
-    as_text,
-    shortened_and_saved,
-    with_parts,
-)
 from orchestrator.agents.tools.task_context import current_task, deps_type, is_task_context
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.agents.type_checks import has_type
@@ -87,7 +76,7 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     """The JSON schema of the arguments."""
-    run: Callable[[ToolCall], Awaitable[str | ToolResult]]
+    run: Callable[[ToolCall], Awaitable[str | result_text.ToolResult]]
     idempotent: bool = False
     """Safe to run again when a crash leaves it unknown whether it ran."""
     takes_call_key: bool = False
@@ -140,7 +129,7 @@ def tool(
     idempotent: bool = False,
     timeout: float | None = None,
     limit: int = CHARACTERS,
-    spill: Spill | None = None,
+    spill: result_text.Spill | None = None,
     machine: MachineUse | None = None,
     place: str = "",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -152,7 +141,7 @@ def tool(
     idempotent: bool = False,
     timeout: float | None = None,
     limit: int = CHARACTERS,
-    spill: Spill | None = None,
+    spill: result_text.Spill | None = None,
     machine: MachineUse | None = None,
     place: str = "",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -186,7 +175,7 @@ def tool(
         idempotent=idempotent,
         timeout=timeout,
         limit=limit,
-        spill=spill or Spill(),
+        spill=spill or result_text.Spill(),
         machine=machine,
         place=place,
     )
@@ -200,7 +189,7 @@ def _tool_from(
     idempotent: bool,
     timeout: float | None,
     limit: int,
-    spill: Spill,
+    spill: result_text.Spill,
     machine: MachineUse | None,
     place: str,
 ) -> Tool:
@@ -220,7 +209,7 @@ def _tool_from(
         )
     called = _with_timeout(name, function, timeout)
 
-    async def run(call: ToolCall) -> str | ToolResult:
+    async def run(call: ToolCall) -> str | result_text.ToolResult:
         values = read_arguments(call, arguments)
         keywords = {field: getattr(values, field) for field in arguments.__struct_fields__}
         if given.keys:
@@ -229,14 +218,14 @@ def _tool_from(
             keywords |= dict.fromkeys(given.contexts, current_task())
         try:
             result = await called(**keywords)
-            files = with_parts(result)
-            text = as_text(name, result) if files is None else files.text
+            files = result_text.with_parts(result)
+            text = result_text.as_text(name, result) if files is None else files.text
         except ToolError as exc:
             if is_short(str(exc)):
                 raise
-            raise ToolError(await shortened_and_saved(str(exc), limit, spill)) from exc
+            raise ToolError(await result_text.shortened_and_saved(str(exc), limit, spill)) from exc
         if not is_short(text):
-            text = await shortened_and_saved(text, limit, spill)
+            text = await result_text.shortened_and_saved(text, limit, spill)
         return text if files is None else attrs.evolve(files, text=text)
 
     def is_short(text: str) -> bool:
@@ -355,7 +344,7 @@ class _ThreadSlot:
 
 def arguments_schema(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the JSON schema of a type of arguments, without the title: a tool has a name."""
-    schema = msgspec.json.schema(arguments, schema_hook=part_schema)
+    schema = msgspec.json.schema(arguments, schema_hook=pydantic_types.part_schema)
     # msgspec puts the type itself among the definitions.
     name = schema.pop("$ref").rpartition("/")[2]
     own = schema["$defs"].pop(name)
@@ -377,7 +366,7 @@ def read_arguments(call: ToolCall, arguments: type[ArgumentsT]) -> ArgumentsT:
 
 
 def _converted(value: object, arguments: type[ArgumentsT]) -> ArgumentsT:
-    return msgspec.convert(value, arguments, str_keys=True, dec_hook=convert_part)
+    return msgspec.convert(value, arguments, str_keys=True, dec_hook=pydantic_types.convert_part)
 
 
 def _with_whole_numbers(value: object) -> object:
@@ -465,8 +454,8 @@ def _field(
         )
     if parameter.name not in hints:
         raise DefinitionError(f"tool {name!r}: parameter {parameter.name!r} has no type hint")
-    hint: Any = replaced_parts(hints[parameter.name])
-    is_pydantic = is_part(hint)
+    hint: Any = pydantic_types.replaced_parts(hints[parameter.name])
+    is_pydantic = pydantic_types.is_part(hint)
     if description := parameter_docs.get(parameter.name):
         hint = Annotated[hint, msgspec.Meta(description=description)]
     default = parameter.default

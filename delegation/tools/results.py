@@ -6,13 +6,8 @@ from typing import Any, Final
 import msgspec
 
 from orchestrator.agents import Agent, AssistantMessage, Message, Transcript
+from orchestrator.delegation import notices
 from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
-from orchestrator.delegation.notices import (
-    MAX_RESULT_CHARACTERS,
-    MIN_SHARE_IN_WINDOW,
-    excerpt,
-    share_per_result,
-)
 from orchestrator.delegation.task import Reason, TaskId
 from orchestrator.delegation.tree.safe_text import one_line
 
@@ -28,7 +23,7 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
     were made together share that.
     """
     if agent.compaction is None:
-        return MAX_RESULT_CHARACTERS
+        return notices.MAX_RESULT_CHARACTERS
     window = agent.compaction.window * CHARACTERS_PER_TOKEN * 4 // 5
     read = TOOLS_CHARACTERS + len(str(agent.instructions))
     read += transcript.total(_text_length)
@@ -38,7 +33,8 @@ def readable_characters(agent: Agent[Any], transcript: Transcript) -> int:
             together = max(1, len(message.calls))
             break
     return min(
-        MAX_RESULT_CHARACTERS - 1, max(MIN_SHARE_IN_WINDOW, (window - read) // 2 // together)
+        notices.MAX_RESULT_CHARACTERS - 1,
+        max(notices.MIN_SHARE_IN_WINDOW, (window - read) // 2 // together),
     )
 
 
@@ -51,7 +47,7 @@ def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, character
 
     `characters` is how many characters of outputs the parent can read at once.
     """
-    share = share_per_result(len(tasks), characters)
+    share = notices.share_per_result(len(tasks), characters)
     answer: dict[str, Any] = {
         "status": "completed",
         "results": [result(task, session, share) for task in tasks],
@@ -117,7 +113,7 @@ def result(
         "agent": task.agent,
         "label": node.label,
         "status": node.status,
-        "output": excerpt(outcome.output, share, task.id, offset=offset),
+        "output": notices.excerpt(outcome.output, share, task.id, offset=offset),
         "error": node.error,
         "schema_errors": outcome.schema_errors,
         "tokens": total.tokens,

@@ -22,7 +22,7 @@ from orchestrator.agents.tools.terminal.process_origin import Origin
 from orchestrator.agents.tools.terminal.process_tags import new_tag, with_tag
 from orchestrator.backends import store_at
 from orchestrator.delegation import Ending
-from orchestrator.kernel.control import client, server
+from orchestrator.kernel.control import server, wire
 from orchestrator.kernel.control.client import ForeignSocketError, RefusedError, connect_control
 from orchestrator.kernel.control.server import (
     MOST_OF_PROCESS,
@@ -291,7 +291,7 @@ async def test_a_socket_in_a_shared_folder_is_not_used(
     folder = tmp_path / "open"
     folder.mkdir(mode=0o700)
     async with running(folder) as it:
-        monkeypatch.setattr(client, "is_shared", tmp_path.__eq__)
+        monkeypatch.setattr(wire, "is_shared", tmp_path.__eq__)
         async with connect_control(it.journal) as ours:
             assert ours is not None
         folder.chmod(0o755)

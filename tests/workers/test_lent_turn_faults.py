@@ -35,8 +35,8 @@ from orchestrator.products.cluster.lending import lent_turn
 from orchestrator.products.cluster.lending.lender import STOP_SECONDS
 from orchestrator.products.cluster.lending.lent_turn import KEEP_SECONDS
 from orchestrator.products.cluster.work import Request
-from orchestrator.products.cluster.worker import process as worker_process
 from orchestrator.products.cluster.worker import turn as worker_turn
+from orchestrator.products.cluster.worker import wire
 from orchestrator.products.cluster.worker.context import WorkerContexts
 from orchestrator.products.cluster.worker.turn import SILENT_SECONDS
 from orchestrator.products.cluster.worker.wire import (
@@ -567,7 +567,7 @@ async def test_a_malformed_end_of_a_worker_does_not_delay_the_turn(
     def rubbish(question: Question) -> bytes:
         return b"\xff" if isinstance(question, Stopped) else encoded(question)
 
-    monkeypatch.setattr(worker_process, "encoded", rubbish)
+    monkeypatch.setattr(wire, "encoded", rubbish)
     async with flights.places.open(workers=1) as orchestrator:
         began = trio.current_time()
         run = await orchestrator.run(flights.agent, "go")
@@ -587,7 +587,7 @@ async def test_a_worker_that_answers_rubbish_ends_one_turn() -> None:
 
     async with places.open() as orchestrator:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker_process, "encoded", rubbish)
+            patch.setattr(wire, "encoded", rubbish)
             run = await orchestrator.run(flights.agent, "go")
         again = await orchestrator.run(flights.agent, "go")
 

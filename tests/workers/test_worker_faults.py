@@ -25,8 +25,8 @@ from orchestrator.agents import (
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY
 from orchestrator.delegation.events import CallPlaced, Entry, ToolAnswered
 from orchestrator.products.cluster.work import Beat, WorkerId
-from orchestrator.products.cluster.worker import process as worker_process
-from orchestrator.products.cluster.worker.wire import Begin, Question, encoded
+from orchestrator.products.cluster.worker import wire
+from orchestrator.products.cluster.worker.wire import End, Question, Reply, encoded
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import assert_laws
@@ -472,12 +472,12 @@ async def test_a_worker_that_answers_rubbish_breaks_one_call() -> None:
     launches = Launches()
     places = launches.places
 
-    def rubbish(question: Question) -> bytes:
-        return encoded(question) if isinstance(question, Begin) else b"\xff\x00rubbish"
+    def rubbish(value: Question | Reply) -> bytes:
+        return b"\xff\x00rubbish" if isinstance(value, End) else encoded(value)
 
     async with places.open() as orchestrator:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker_process, "encoded", rubbish)
+            patch.setattr(wire, "encoded", rubbish)
             run = await orchestrator.run(launches.agent, "go")
         again = await orchestrator.run(launches.agent, "go")
 

@@ -22,14 +22,7 @@ from orchestrator.agents.messages import AssistantMessage, Usage
 from orchestrator.agents.models.http.answer_errors import CUT_OFF
 from orchestrator.agents.models.http.chat_settings import settings_fields
 from orchestrator.agents.models.model import CallDelta, ModelEvent, ModelRequest, Price, TextDelta
-from orchestrator.agents.models.providers.local_prompt import (
-    ChatMessage,
-    answer_schema,
-    as_json,
-    chat_messages,
-    cut_to_fit,
-    read_answer,
-)
+from orchestrator.agents.models.providers import local_prompt
 from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.models.settings_rules import LOCAL_RULES
 
@@ -91,7 +84,7 @@ class LocalModel:
         tokens = self._answer_tokens
         if request.max_output is not None:
             tokens = min(tokens, request.max_output)
-        schema = answer_schema(request, tokens=tokens)
+        schema = local_prompt.answer_schema(request, tokens=tokens)
         output = self._ask(request, schema, tokens)
         if schema is None:
             if output.is_cut and request.max_output is not None:
@@ -103,7 +96,7 @@ class LocalModel:
                 )
             return AssistantMessage(output.text, (), output.usage, self.name)
         try:
-            answer = read_answer(output.text, request)
+            answer = local_prompt.read_answer(output.text, request)
         except (msgspec.MsgspecError, KeyError) as exc:
             problem = f"{self.name} broke off its JSON ({exc}): {output.text[-200:]}"
             raise ModelError(
@@ -112,7 +105,7 @@ class LocalModel:
         if isinstance(answer, str):
             _emit(request, TextDelta(answer))
             return AssistantMessage(answer, (), output.usage, self.name)
-        _emit(request, CallDelta(0, answer.name, as_json(answer.arguments)))
+        _emit(request, CallDelta(0, answer.name, local_prompt.as_json(answer.arguments)))
         return AssistantMessage("", (answer,), output.usage, self.name)
 
     def _ask(
@@ -124,7 +117,7 @@ class LocalModel:
         characters = limit * CHARACTERS_PER_TOKEN
         while characters > 200:
             output = _AnswerReader(limit, request if schema is None else None)
-            rows = cut_to_fit(chat_messages(request), characters)
+            rows = local_prompt.cut_to_fit(local_prompt.chat_messages(request), characters)
             body = _body(rows, schema, request.settings, tokens=tokens)
             try:
                 output.ask(engine, body)
@@ -170,7 +163,7 @@ def _load(path: Path, threads: int, context: int) -> _Engine:
 
 
 def _body(
-    rows: Sequence[ChatMessage],
+    rows: Sequence[local_prompt.ChatMessage],
     schema: Mapping[str, Any] | None,
     settings: ModelSettings,
     *,

@@ -10,13 +10,7 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from orchestrator.agents.messages import (
-    AssistantMessage,
-    CallId,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from orchestrator.agents import messages
 from orchestrator.agents.models.model import ModelRequest
 from orchestrator.agents.tools.tool import Tool
 
@@ -92,13 +86,13 @@ class _Bounds:
         return {}
 
 
-def read_answer(text: str, request: ModelRequest) -> ToolCall | str:
+def read_answer(text: str, request: ModelRequest) -> messages.ToolCall | str:
     """Parse an answer of this schema: a call, or a text."""
     output = msgspec.json.decode(text, type=dict[str, Any])
     if "tool" in output:
         # The position in the transcript makes an id unique there, also after a restart.
-        id_ = CallId(f"call_{len(request.transcript)}_0")
-        return ToolCall(output["tool"], output["arguments"], id=id_)
+        id_ = messages.CallId(f"call_{len(request.transcript)}_0")
+        return messages.ToolCall(output["tool"], output["arguments"], id=id_)
     answer: Any = output["answer"]
     return answer if request.output is None else as_json(answer)
 
@@ -113,23 +107,23 @@ def chat_messages(request: ModelRequest) -> list[ChatMessage]:
 
 
 def _transcript_messages(request: ModelRequest) -> Iterator[ChatMessage]:
-    names: dict[CallId, str] = {}
+    names: dict[messages.CallId, str] = {}
     for message in request.transcript:
         match message:
-            case UserMessage(text, parts):
+            case messages.UserMessage(text, parts):
                 yield ChatMessage("user", text)
                 for part in parts:
                     yield ChatMessage(
                         "user", f"[Here {part.label} is attached. You cannot read it.]"
                     )
-            case ToolMessage(id_, text, failed):
+            case messages.ToolMessage(id_, text, failed):
                 verb = "failed" if failed else "answered"
                 yield ChatMessage("user", f"{names.get(id_, 'A tool')} {verb}:\n{text}")
                 for part in message.parts:
                     yield ChatMessage(
                         "user", f"[Here {part.label} is attached. You cannot read it.]"
                     )
-            case AssistantMessage(text, calls):
+            case messages.AssistantMessage(text, calls):
                 yield ChatMessage("assistant", text)
                 for call in calls:
                     names[call.id] = call.name

@@ -23,13 +23,7 @@ import h11
 import trio
 
 from orchestrator.agents.nurseries import raising_one_error
-from orchestrator.agents.sandbox.network.allowed_hosts import (
-    Address,
-    AllowedHosts,
-    as_address,
-    normal_host,
-    split_port,
-)
+from orchestrator.agents.sandbox.network import allowed_hosts
 from orchestrator.agents.sandbox.network.proxied import note_proxied
 from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
@@ -107,7 +101,7 @@ class NetworkProxy:
 
     def __init__(
         self,
-        allowed: AllowedHosts,
+        allowed: allowed_hosts.AllowedHosts,
         *,
         on_request: Callable[[NetworkRequest], None],
         password: str | None = None,
@@ -192,7 +186,7 @@ class NetworkProxy:
                 headers=[(b"Proxy-Authenticate", b'Basic realm="sandbox"')],
             )
 
-    async def _judge(self, target: _Target) -> list[Address]:
+    async def _judge(self, target: _Target) -> list[allowed_hosts.Address]:
         """Return the addresses at which a host may be reached."""
         rules = self._allowed.matching(target.host, target.port)
         if not rules:
@@ -219,7 +213,7 @@ class NetworkProxy:
         shown = ", ".join(entries[:ENTRIES_SHOWN]) or "none"
         if more := len(entries[ENTRIES_SHOWN:]):
             shown += f" and {more} more"
-        is_web = target.port in {80, 443} and as_address(target.host) is None
+        is_web = target.port in {80, 443} and allowed_hosts.as_address(target.host) is None
         missing = target.host if is_web else str(target)
         return (
             f"{target} is not among the hosts that commands of this agent may reach ({shown})."
@@ -314,8 +308,8 @@ def _target_of(request: h11.Request) -> _Target:
             "this is a proxy: it takes CONNECT host:port, and requests for http://host/path",
         )
     try:
-        name, port = split_port(authority.decode("ascii"))
-        host = normal_host(name)
+        name, port = allowed_hosts.split_port(authority.decode("ascii"))
+        host = allowed_hosts.normal_host(name)
     except ValueError as exc:
         raise _Refused(HTTPStatus.BAD_REQUEST, f"the target has no host: {exc}") from exc
     if port is None and not path:
@@ -323,7 +317,7 @@ def _target_of(request: h11.Request) -> _Target:
     return _Target(host, 80 if port is None else port, path)
 
 
-async def _look_up(target: _Target) -> list[Address]:
+async def _look_up(target: _Target) -> list[allowed_hosts.Address]:
     try:
         found = await trio.socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
@@ -331,7 +325,9 @@ async def _look_up(target: _Target) -> list[Address]:
     return [ip_address(place[0]) for *_, place in found]
 
 
-async def _connect(addresses: Sequence[Address], target: _Target) -> trio.SocketStream:
+async def _connect(
+    addresses: Sequence[allowed_hosts.Address], target: _Target
+) -> trio.SocketStream:
     problem: OSError | None = None
     for address in addresses:
         try:

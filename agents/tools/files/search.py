@@ -16,20 +16,9 @@ from orchestrator.agents.errors import ToolError
 from orchestrator.agents.redaction.named_values import REDACTED
 from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
 from orchestrator.agents.tools.context import redact_secrets
+from orchestrator.agents.tools.files import dir_entry, line_reader
 from orchestrator.agents.tools.files.access import FileAccess
-from orchestrator.agents.tools.files.dir_entry import (
-    DirEntry,
-    escape_unprintable,
-    open_regular_file,
-    os_errors_as_tool_errors,
-)
 from orchestrator.agents.tools.files.glob import Glob
-from orchestrator.agents.tools.files.line_reader import (
-    FileReader,
-    binary_kind,
-    read_head,
-    split_lines,
-)
 from orchestrator.agents.tools.files.walk import Walk
 from orchestrator.agents.tools.files.workspace import current_workspace
 from orchestrator.agents.tools.tool import tool
@@ -95,7 +84,7 @@ class Search:
         self._unreadable: list[str] = []
         self._is_out_of_time = False
 
-    def run(self, top: DirEntry, walk: Walk) -> None:
+    def run(self, top: dir_entry.DirEntry, walk: Walk) -> None:
         """Search a file, or all files of a folder that the walk yields."""
         status = top.status()
         if status is not None and stat.S_ISREG(status.st_mode):
@@ -111,22 +100,22 @@ class Search:
     def _search_file(self, name: str, folder: int, path: str) -> None:
         try:
             with (
-                os_errors_as_tool_errors(path),
-                open_regular_file(name, folder, path, self._require) as (file, status),
+                dir_entry.os_errors_as_tool_errors(path),
+                dir_entry.open_regular_file(name, folder, path, self._require) as (file, status),
             ):
                 self._files += 1
-                if binary_kind(read_head(file)) is not None:
+                if line_reader.binary_kind(line_reader.read_head(file)) is not None:
                     self._binary_files += 1
                 else:
-                    self._search_lines(FileReader(file, status), path)
+                    self._search_lines(line_reader.FileReader(file, status), path)
         except ToolError as exc:
             self._unreadable.append(str(exc))
 
-    def _search_lines(self, contents: FileReader, path: str) -> None:
+    def _search_lines(self, contents: line_reader.FileReader, path: str) -> None:
         # The time is checked between chunks too, since a line may be gigabytes long.
         chunks = takewhile(lambda _: self._has_time(), contents.chunks())
         for number, (text, cut) in enumerate(
-            _redacted(split_lines(chunks, SEARCHED_OF_LINE)), start=1
+            _redacted(line_reader.split_lines(chunks, SEARCHED_OF_LINE)), start=1
         ):
             if not self._has_time():
                 return
@@ -136,7 +125,7 @@ class Search:
             if len(self._found) >= MAX_MATCHES or self._characters_left < 0:
                 self._omitted += 1
                 continue
-            self._found.append(f"{escape_unprintable(path)}:{number}: {_in_short(text)}")
+            self._found.append(f"{dir_entry.escape_unprintable(path)}:{number}: {_in_short(text)}")
             self._characters_left -= len(self._found[-1]) + 1
 
     def _has_time(self) -> bool:
@@ -209,8 +198,8 @@ def _compile(pattern: str) -> Callable[[str], bool]:
         ).is_valid
     except (jsonschema_rs.ValidationError, ValueError) as exc:
         raise ToolError(
-            f"{escape_unprintable(pattern)!r} is not a regular expression that can be used"
-            " here: it has no look-around and no back-references, is not very long when its"
+            f"{dir_entry.escape_unprintable(pattern)!r} is not a regular expression that can be"
+            " used here: it has no look-around and no back-references, is not very long when its"
             " repetitions are written out, and has a backslash before each ( [ {"
             " that stands for itself"
         ) from exc

@@ -13,14 +13,8 @@ import attrs
 
 from orchestrator.agents.errors import ToolError
 from orchestrator.agents.tools.cancelled_call import stop_if_cancelled
+from orchestrator.agents.tools.files import dir_entry
 from orchestrator.agents.tools.files.access import FileAccess
-from orchestrator.agents.tools.files.dir_entry import (
-    MAX_DEPTH,
-    DirEntry,
-    escape_unprintable,
-    open_folder_at,
-    os_errors_as_tool_errors,
-)
 from orchestrator.agents.tools.files.glob import Glob, Positions
 from orchestrator.agents.tools.files.workspace import VERSION_CONTROL_NAMES
 
@@ -49,12 +43,12 @@ class Walk:
         self._access = access
         self._root = ""
 
-    def entries(self, top: DirEntry) -> Generator[FoundPath]:
+    def entries(self, top: dir_entry.DirEntry) -> Generator[FoundPath]:
         """Yield what matches, in order. A caller that stops early must close the generator."""
         with top.open_folder() as folder:
             prefix = "" if top.path == "." else f"{top.path}/"
             self._root = top.workspace
-            yield from self._below(folder, prefix, self._glob.start(), MAX_DEPTH)
+            yield from self._below(folder, prefix, self._glob.start(), dir_entry.MAX_DEPTH)
 
     def _below(
         self, folder: int, prefix: str, positions: Positions, depth: int
@@ -83,8 +77,8 @@ class Walk:
             ):
                 continue
             try:
-                with os_errors_as_tool_errors(path):
-                    inner = open_folder_at(name, folder, path)
+                with dir_entry.os_errors_as_tool_errors(path):
+                    inner = dir_entry.open_folder_at(name, folder, path)
             except ToolError as exc:
                 self._skipped.append(str(exc))
                 continue
@@ -92,7 +86,7 @@ class Walk:
                 if depth:
                     yield from self._below(inner, f"{path}/", positions_here, depth - 1)
                 else:
-                    self._skipped.append(f"{escape_unprintable(path)!r} is too deep")
+                    self._skipped.append(f"{dir_entry.escape_unprintable(path)!r} is too deep")
             finally:
                 os.close(inner)
 

@@ -14,14 +14,9 @@ import attrs
 from orchestrator.agents.errors import DefinitionError, ToolError
 from orchestrator.agents.messages import Part, ToolCall, well_formed
 from orchestrator.agents.output.json_schema import schema_problems
+from orchestrator.agents.tools import result_text
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.listed_tools import ListedTool, visible_text
-from orchestrator.agents.tools.result_text import (
-    MOST_PART_BYTES,
-    Spill,
-    ToolResult,
-    shortened_and_saved,
-)
 from orchestrator.agents.tools.tool import CHARACTERS
 
 LONGEST_URI: Final = 2_000
@@ -46,7 +41,7 @@ def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
     raise ToolError(f"the arguments of {call.name} do not fit: {'; '.join(problems)}")
 
 
-async def short_enough(read: Callable[[], ToolResult]) -> ToolResult:
+async def short_enough(read: Callable[[], result_text.ToolResult]) -> result_text.ToolResult:
     """Return a result, or raise its error, with a text that a model can read."""
     try:
         result = read()
@@ -54,16 +49,18 @@ async def short_enough(read: Callable[[], ToolResult]) -> ToolResult:
         said = str(exc)
         if len(said) <= CHARACTERS:
             raise
-        raise ToolError(await shortened_and_saved(said, CHARACTERS, Spill())) from exc
+        raise ToolError(
+            await result_text.shortened_and_saved(said, CHARACTERS, result_text.Spill())
+        ) from exc
     if len(result.text) <= CHARACTERS:
         return result  # noqa: ASYNC910 (its caller has waited for the server)
-    text = await shortened_and_saved(result.text, CHARACTERS, Spill())
+    text = await result_text.shortened_and_saved(result.text, CHARACTERS, result_text.Spill())
     return attrs.evolve(result, text=text)
 
 
 def read_result(
     tool: str, result: Mapping[str, Any], output: Mapping[str, Any] | None = None
-) -> ToolResult:
+) -> result_text.ToolResult:
     """Return the result of a call; raise `ToolError` if the server says that the call failed, or
     the answer breaks its promise.
     """
@@ -85,13 +82,13 @@ def read_result(
     return as_tool_result(texts, parts)
 
 
-def as_tool_result(texts: list[str], parts: list[Part]) -> ToolResult:
+def as_tool_result(texts: list[str], parts: list[Part]) -> result_text.ToolResult:
     """Return texts and files as the result of a tool, which is never empty."""
     # Every protocol wants a text, and people see nothing else of it in a terminal.
     text = "\n".join(texts)
     if not text and parts:
         text = f"see {', '.join(part.label for part in parts)}"
-    return ToolResult(text or "(no content)", parts=tuple(parts))
+    return result_text.ToolResult(text or "(no content)", parts=tuple(parts))
 
 
 def read_blocks(content: object) -> tuple[list[str], list[Part]]:
@@ -146,8 +143,8 @@ def _file(
     why = ""
     if not isinstance(data, str) or not isinstance(media_type, str):
         why = "it has no data, or no type"
-    elif len(data) > MOST_PART_BYTES * 4 // 3 + 4:
-        why = f"it is longer than {MOST_PART_BYTES:,} bytes"
+    elif len(data) > result_text.MOST_PART_BYTES * 4 // 3 + 4:
+        why = f"it is longer than {result_text.MOST_PART_BYTES:,} bytes"
     else:
         try:
             raw = base64.b64decode(data, validate=True)

@@ -40,13 +40,8 @@ from orchestrator.agents.sandbox.backend import Launch, TaskSandbox
 from orchestrator.agents.sandbox.network.access import NetworkAccess, open_network
 from orchestrator.agents.sandbox.own_process import forbid_inspection
 from orchestrator.agents.sandbox.program_path import program_path
+from orchestrator.agents.tools.terminal import process_tags
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer, without_last_word
-from orchestrator.agents.tools.terminal.process_tags import (
-    kill_supervisors_in_thread,
-    open_pidfd,
-    signal_tagged_in_thread,
-    with_tag,
-)
 
 GRACE_SECONDS: Final = 1.0
 # How long processes in the background may outlive the shell, as a `>(tee log)` does.
@@ -98,7 +93,7 @@ async def open_command(
     if os.name != "posix":
         raise ToolError("commands can only be run on Linux and macOS, and this is neither")
     async with open_network(
-        [_shell(), "-c", command], environ=with_tag(environ, tag), sandbox=sandbox
+        [_shell(), "-c", command], environ=process_tags.with_tag(environ, tag), sandbox=sandbox
     ) as network:
         process = await _start(
             command, cwd, network, stdin=PIPE if stdin else DEVNULL, stderr=STDOUT
@@ -146,7 +141,7 @@ async def open_program(
     """
     if os.name != "posix":
         raise ToolError("programs can only be run on Linux and macOS, and this is neither")
-    environ = with_tag(environ, tag)
+    environ = process_tags.with_tag(environ, tag)
     with _start_errors(argv[0], cwd):
         argv = [program_path(argv[0], environ=environ, cwd=cwd), *argv[1:]]
     opening: AbstractAsyncContextManager[NetworkAccess | None] = (
@@ -208,7 +203,7 @@ class RunningCommand:
         self._read_from = read_from
         self._grace = grace
         try:
-            self._pidfd = open_pidfd(process.pid)
+            self._pidfd = process_tags.open_pidfd(process.pid)
         except ProcessLookupError:  # SIGCHLD is ignored, and it has ended
             self._pidfd = None
         self._until_end_requested = trio.CancelScope(shield=True)
@@ -306,7 +301,7 @@ class RunningCommand:
                 if draining.cancelled_caught:
                     # Perhaps only the scan was slow.
                     with trio.move_on_after(KERNEL_SECONDS):
-                        pids = await signal_tagged_in_thread(self.tag)
+                        pids = await process_tags.signal_tagged_in_thread(self.tag)
                         self.left_behind = bool(pids) or not self._drained.is_set()
             if self._until_end_requested.cancelled_caught or self.left_behind:
                 await self._end_group()
@@ -336,7 +331,7 @@ class RunningCommand:
         self._signal_group(signal.SIGKILL)
 
     async def _wait_tagged_gone(self, *, only_in_group: bool = False) -> None:
-        while pids := await signal_tagged_in_thread(self.tag):
+        while pids := await process_tags.signal_tagged_in_thread(self.tag):
             if only_in_group:
                 pids = [pid for pid in pids if _group_of(pid) == self.pid]
                 if not pids:
@@ -350,13 +345,13 @@ class RunningCommand:
 
     async def _kill_tagged(self) -> None:
         with trio.move_on_after(KERNEL_SECONDS) as scope:
-            while pids := await signal_tagged_in_thread(self.tag, signal.SIGKILL):
+            while pids := await process_tags.signal_tagged_in_thread(self.tag, signal.SIGKILL):
                 with trio.move_on_after(ROUND_SECONDS):
                     await _wait_all_gone(pids)
         if scope.cancelled_caught:
             self.is_stuck = True
             with trio.move_on_after(KERNEL_SECONDS):
-                await kill_supervisors_in_thread(self.tag)
+                await process_tags.kill_supervisors_in_thread(self.tag)
 
     def _signal_group(self, sent: signal.Signals) -> None:
         # macOS raises PermissionError where all have ended.
@@ -406,7 +401,7 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
     await trio.lowlevel.checkpoint()
     for pid in pids:
         try:
-            file = open_pidfd(pid)
+            file = process_tags.open_pidfd(pid)
         except ProcessLookupError:
             continue
         if file is None:

@@ -14,6 +14,7 @@ import trio
 
 from orchestrator.agents.errors import ToolError
 from orchestrator.agents.messages import ToolCall
+from orchestrator.agents.tools import tool
 from orchestrator.agents.tools.context import ToolContext, current_tool_context, redact_secrets
 from orchestrator.agents.tools.files.workspace import Workspace
 from orchestrator.agents.tools.result_text import ToolResult
@@ -25,13 +26,6 @@ from orchestrator.agents.tools.terminal.background import (
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
 from orchestrator.agents.tools.terminal.process_group import open_command
 from orchestrator.agents.tools.terminal.process_tags import new_tag
-from orchestrator.agents.tools.tool import (
-    CURRENT_CALL_KEY,
-    MachineUse,
-    Tool,
-    arguments_schema,
-    read_arguments,
-)
 
 TERMINAL: Final = "terminal"
 DEFAULT_SECONDS: Final = 180
@@ -112,7 +106,7 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _terminal(call: ToolCall) -> str:
-    arguments = read_arguments(call, RunCommand)
+    arguments = tool.read_arguments(call, RunCommand)
     context = current_tool_context()
     if not arguments.command.strip():
         raise ToolError("terminal: say which command to run, in `command`")
@@ -139,7 +133,7 @@ async def _run_to_completion(
     output = OutputBuffer(head=SHOWN, tail=SHOWN)
     started = trio.current_time()
     exit_code: int | None = None
-    key = CURRENT_CALL_KEY.get(None)
+    key = tool.CURRENT_CALL_KEY.get(None)
     async with open_command(
         arguments.command,
         cwd=workdir,
@@ -220,7 +214,7 @@ async def _start_background(
 
 
 async def _process(call: ToolCall) -> ToolResult:
-    arguments = read_arguments(call, ControlProcess)
+    arguments = tool.read_arguments(call, ControlProcess)
     processes = current_tool_context().processes
     if arguments.action == "list":
         await trio.lowlevel.checkpoint()
@@ -395,23 +389,23 @@ def _json(answer: Mapping[str, Any]) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _machine_use(call: ToolCall) -> MachineUse | None:
+def _machine_use(call: ToolCall) -> tool.MachineUse | None:
     # The input of a command may be a command, too.
     is_input = call.arguments.get("action") in {"write", "submit"}
     return "command" if is_input else None
 
 
-terminal: Final = Tool(
+terminal: Final = tool.Tool(
     name=TERMINAL,
     description="Run a command in a shell, in the workspace, and read what it prints.",
-    parameters=arguments_schema(RunCommand),
+    parameters=tool.arguments_schema(RunCommand),
     run=_terminal,
     machine="command",
 )
-process: Final = Tool(
+process: Final = tool.Tool(
     name="process",
     description="Look after the commands that you have started with terminal(background=true).",
-    parameters=arguments_schema(ControlProcess),
+    parameters=tool.arguments_schema(ControlProcess),
     run=_process,
     machine=_machine_use,
 )

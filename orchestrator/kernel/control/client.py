@@ -14,17 +14,9 @@ import msgspec
 import trio
 
 from orchestrator.agents import raising_one_error
+from orchestrator.kernel.control import wire
 from orchestrator.kernel.control.peer import Peer
 from orchestrator.kernel.control.server import REQUEST_TYPES, ControlRequest
-from orchestrator.kernel.control.wire import (
-    PROTOCOL,
-    LineReader,
-    TooLongError,
-    encode_line,
-    is_shared,
-    require_private,
-    socket_path,
-)
 from orchestrator.kernel.errors import OrchestratorError
 
 HELLO_SECONDS: Final = 2
@@ -71,7 +63,7 @@ class ControlClient:
         verb = next(name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind))
         try:
             async with self._send_lock:
-                line = encode_line({"id": id_, "do": verb, **attrs.asdict(request)})
+                line = wire.encode_line({"id": id_, "do": verb, **attrs.asdict(request)})
                 await self._stream.send_all(line)
             if not self.is_closed:
                 await arrived.wait()
@@ -91,7 +83,7 @@ class ControlClient:
             await self._grown.wait()
         return self.seq > after
 
-    async def receive_all(self, lines: LineReader) -> None:
+    async def receive_all(self, lines: wire.LineReader) -> None:
         """Receive lines until the other end closes the connection."""
         while (line := await _next_line(lines)) is not None:
             message = _decode_line(line)
@@ -121,7 +113,7 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
     Raises:
         ForeignSocketError: it is a process of another user.
     """
-    path = socket_path(journal)
+    path = wire.socket_path(journal)
     try:
         _require_ours(path)
         connected = await trio.to_thread.run_sync(_connect, path)
@@ -136,11 +128,11 @@ async def connect_control(journal: Path) -> AsyncGenerator[ControlClient | None]
         with Peer(stream.socket) as writer:
             if writer.user not in _trusted_users():
                 raise ForeignSocketError(path)
-        lines = LineReader(stream)
+        lines = wire.LineReader(stream)
         first: bytes | None = None
         with trio.move_on_after(HELLO_SECONDS):
             first = await _next_line(lines)
-        if first is None or _decode_line(first).get("protocol") != PROTOCOL:
+        if first is None or _decode_line(first).get("protocol") != wire.PROTOCOL:
             yield None
             return
         client = ControlClient(stream)
@@ -168,8 +160,8 @@ def _connect(path: Path) -> socket.socket:
 
 def _require_ours(path: Path) -> None:
     """Raise if others have put a socket there, or may do so."""
-    if is_shared(path.parent.parent):
-        require_private(path.parent)
+    if wire.is_shared(path.parent.parent):
+        wire.require_private(path.parent)
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode) or found.st_uid not in _trusted_users():
         raise PermissionError(path)
@@ -180,11 +172,11 @@ def _trusted_users() -> set[int]:
     return {os.getuid(), 0}
 
 
-async def _next_line(lines: LineReader) -> bytes | None:
+async def _next_line(lines: wire.LineReader) -> bytes | None:
     await trio.lowlevel.checkpoint()
     try:
         return await lines.read()
-    except (TooLongError, trio.BrokenResourceError):
+    except (wire.TooLongError, trio.BrokenResourceError):
         # Not our protocol, or the other process has died.
         return None
 

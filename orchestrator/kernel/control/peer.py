@@ -15,12 +15,7 @@ from typing import Final, Self
 
 import trio
 
-from orchestrator.agents.tools.terminal.process_origin import (
-    PROCESSES,
-    Origin,
-    judge_in_thread,
-    origin_of,
-)
+from orchestrator.agents.tools.terminal import process_origin
 from orchestrator.agents.tools.terminal.process_tags import open_pidfd
 
 CREDENTIALS: Final = struct.Struct("3i")
@@ -55,20 +50,20 @@ class Peer:
         if self._pidfd is not None:
             os.close(self._pidfd)
 
-    async def origin(self) -> Origin:
+    async def origin(self) -> process_origin.Origin:
         """Return the current origin of the peer."""
-        return await judge_in_thread(self._origin)
+        return await process_origin.judge_in_thread(self._origin)
 
-    def _origin(self) -> Origin:
-        if not hasattr(socket, "SO_PEERCRED") or not PROCESSES.exists():
+    def _origin(self) -> process_origin.Origin:
+        if not hasattr(socket, "SO_PEERCRED") or not process_origin.PROCESSES.exists():
             # The origin is unknown here: the mode of the socket keeps other users out, and only a
             # sandbox keeps commands out.
-            return Origin.ELSEWHERE
+            return process_origin.Origin.ELSEWHERE
         if not self.pid or self._is_gone:
-            return Origin.UNKNOWN
-        origin = origin_of(self.pid)
+            return process_origin.Origin.UNKNOWN
+        origin = process_origin.origin_of(self.pid)
         # Afterwards: until it ends, no other process has its id.
-        return Origin.UNKNOWN if self._has_ended() else origin
+        return process_origin.Origin.UNKNOWN if self._has_ended() else origin
 
     def _has_ended(self) -> bool:
         if self._pidfd is None:

@@ -37,16 +37,8 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.tools.terminal.process_origin import Origin
 from orchestrator.delegation import DelegationError
+from orchestrator.kernel.control import wire
 from orchestrator.kernel.control.peer import Peer
-from orchestrator.kernel.control.wire import (
-    PROTOCOL,
-    LineReader,
-    TooLongError,
-    encode_line,
-    is_shared,
-    require_private,
-    socket_path,
-)
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit, JobScheduler
 from orchestrator.kernel.errors import JournalError, OrchestratorError
 from orchestrator.kernel.journal.audit import AuditEvent, AuditWriter, local_actor
@@ -151,7 +143,7 @@ async def open_control(orchestrator: Orchestrator, journal: Path) -> AsyncGenera
             journal, so no other process opens the same socket.
         journal: the file that it writes.
     """
-    path = socket_path(journal)
+    path = wire.socket_path(journal)
     try:
         listening = _listen(path)
     except OSError:
@@ -176,8 +168,8 @@ async def open_control(orchestrator: Orchestrator, journal: Path) -> AsyncGenera
 def _listen(path: Path) -> socket.socket:
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700)
-    if is_shared(path.parent.parent):
-        require_private(path.parent)
+    if wire.is_shared(path.parent.parent):
+        wire.require_private(path.parent)
     # Only the writer of the journal comes here: an existing socket is of a process that is gone.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
@@ -250,7 +242,7 @@ async def _serve(
                 with connected.count(peer, await peer.origin()) as has_place:
                     if not has_place:
                         error = {"error": "too many are connected"}
-                        await stream.send_all(encode_line(error))
+                        await stream.send_all(wire.encode_line(error))
                         return
                     connection = _Connection(orchestrator, stream, peer, audit)
                     await connection.serve()
@@ -295,8 +287,8 @@ class _Connection:
 
     async def serve(self) -> None:
         """Handle requests until the client leaves; started requests are finished."""
-        await self._send({"protocol": PROTOCOL, "pid": os.getpid()})
-        lines = LineReader(self._stream)
+        await self._send({"protocol": wire.PROTOCOL, "pid": os.getpid()})
+        lines = wire.LineReader(self._stream)
         patience: float = FIRST_SECONDS
         with raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -305,7 +297,7 @@ class _Connection:
                     try:
                         with trio.move_on_after(patience):
                             line = await lines.read()
-                    except TooLongError as exc:
+                    except wire.TooLongError as exc:
                         await self._send({"error": str(exc)})
                         continue
                     finally:
@@ -424,7 +416,7 @@ class _Connection:
         # A client that has closed its receiving end may have sent requests that are not read yet.
         with suppress(trio.BrokenResourceError):
             async with self._send_lock:
-                await self._stream.send_all(encode_line(message))
+                await self._stream.send_all(wire.encode_line(message))
 
 
 def _parse_request(line: bytes) -> tuple[object, ControlRequest]:

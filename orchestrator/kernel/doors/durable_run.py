@@ -18,15 +18,8 @@ import trio
 from orchestrator.agents import Agent, Part, UserMessage
 from orchestrator.delegation import Ledger, SessionId
 from orchestrator.delegation.events import Entry, JournalOpened
+from orchestrator.kernel.doors import one_shot
 from orchestrator.kernel.doors.inbound import goal_message
-from orchestrator.kernel.doors.one_shot import (
-    Run,
-    ended_run,
-    inbound_run,
-    open_one_turn,
-    resume_once,
-    take_only_turn,
-)
 from orchestrator.kernel.errors import NotInterruptedError, UnknownIdError
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.journals import Journals, ListedSession
@@ -71,19 +64,21 @@ class DurableRuns:
 
     async def run(
         self, agent: Agent[Any], goal: Any, parts: tuple[Part, ...], *, attended: bool, deps: object
-    ) -> Run[Any]:
+    ) -> one_shot.Run[Any]:
         """Continue an interrupted run of the same agent and goal, or start one.
 
         Raise `UnknownIdError` if an interrupted one is in a journal that no process writes.
         """
         sessions = self._sessions
-        request = await inbound_run(sessions, agent, goal, parts, attended=attended, deps=deps)
+        request = await one_shot.inbound_run(
+            sessions, agent, goal, parts, attended=attended, deps=deps
+        )
         assert request.message is not None, "a run has a goal"
         key = durable_key(agent, request.message)
         known, earlier = sessions.read.session_ids, self._earlier.get(key, {})
         for run in list(earlier):
             try:
-                return await resume_once(sessions, agent, run, deps=deps)
+                return await one_shot.resume_once(sessions, agent, run, deps=deps)
             except NotInterruptedError:
                 earlier.pop(run, None)
             except UnknownIdError:
@@ -92,9 +87,9 @@ class DurableRuns:
                 earlier.pop(run, None)  # it was deleted
         if self._others is not None:
             await self._others.refuse_interrupted(key)
-        session = open_one_turn(sessions, request, self._new_id(key))
-        end = await take_only_turn(sessions, session)
-        return ended_run(sessions, agent, session, end.outcome, end.error)
+        session = one_shot.open_one_turn(sessions, request, self._new_id(key))
+        end = await one_shot.take_only_turn(sessions, session)
+        return one_shot.ended_run(sessions, agent, session, end.outcome, end.error)
 
     def _new_id(self, key: DurableKey) -> SessionId:
         while True:

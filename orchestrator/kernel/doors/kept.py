@@ -32,24 +32,9 @@ from orchestrator.delegation.events import (
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState, StoredStates, store_states
 from orchestrator.kernel.budget_scope import current_grants
+from orchestrator.kernel.doors import inbound, lifecycle
 from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.doors.door_state import DoorState
-from orchestrator.kernel.doors.inbound import (
-    InboundRequest,
-    door_states,
-    open_inbound_session,
-    post_message,
-    with_client_tools,
-    with_language_model,
-)
-from orchestrator.kernel.doors.lifecycle import (
-    NO_STRINGS,
-    close_session,
-    connect_door,
-    disconnect_door,
-    open_new_session,
-    require_files_here,
-)
 from orchestrator.kernel.doors.one_shot import require_resumable
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
 from orchestrator.kernel.sessions import Sessions
@@ -128,7 +113,7 @@ class KeptDoor:
         """The sessions that this door is connected to."""
 
     def open_background(
-        self, request: InboundRequest, id_: SessionId | None = None
+        self, request: inbound.InboundRequest, id_: SessionId | None = None
     ) -> SessionRecord:
         """Open a session that outlives its request, and ends with its tree.
 
@@ -137,8 +122,8 @@ class KeptDoor:
         if request.tools:
             request = attrs.evolve(request, async_delivery=False)
         pushed = self._is_pushed(request.owner, request.kind)
-        session = open_inbound_session(self._sessions, request, id_, pushed=pushed)
-        self._supervise(session, with_client_tools(request.agent, request.tools))
+        session = inbound.open_inbound_session(self._sessions, request, id_, pushed=pushed)
+        self._supervise(session, inbound.with_client_tools(request.agent, request.tools))
         return session
 
     def _is_pushed(self, owner: str, kind: SessionKind) -> bool:
@@ -152,17 +137,17 @@ class KeptDoor:
         *,
         kind: SessionKind = SessionKind.CONVERSATION,
         owner: str = "",
-        metadata: Mapping[str, str] = NO_STRINGS,
+        metadata: Mapping[str, str] = lifecycle.NO_STRINGS,
         states: tuple[SessionState, ...] = (),
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
-        session = open_new_session(
+        session = lifecycle.open_new_session(
             self._sessions,
             agent,
             id_,
             kind=kind,
             metadata=metadata,
-            states=(*states, *door_states(pushed=self._is_pushed(owner, kind))),
+            states=(*states, *inbound.door_states(pushed=self._is_pushed(owner, kind))),
             owner=owner,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
@@ -178,7 +163,7 @@ class KeptDoor:
         id_: SessionId | None = None,
         *,
         owner: str = "",
-        metadata: Mapping[str, str] = NO_STRINGS,
+        metadata: Mapping[str, str] = lifecycle.NO_STRINGS,
         states: tuple[SessionState, ...] = (),
     ) -> SessionRecord:
         """Open a session in which no agent works: it keeps metadata and states."""
@@ -215,7 +200,7 @@ class KeptDoor:
         self._sessions.facts.require_running()
         self._sessions.facts.post(change_state(session.id, kind, *args, **changes))
 
-    def receive(self, session: SessionRecord, request: InboundRequest) -> int:
+    def receive(self, session: SessionRecord, request: inbound.InboundRequest) -> int:
         """Post a message to a session, and return the sequence number of the fact."""
         self._sessions.facts.require_running()
         if session.closed:
@@ -225,7 +210,7 @@ class KeptDoor:
             # Before the first fact: an agent whose model is not available leaves no trace.
             self._sessions.registry.require_models(request.agent)
         grants = current_grants(self._sessions.facts.journal_identity)
-        seq = post_message(self._sessions, request, session.id, grants)
+        seq = inbound.post_message(self._sessions, request, session.id, grants)
         if not is_supervised:
             self._supervise(session, request.agent)
         return seq
@@ -255,7 +240,7 @@ class KeptDoor:
         sessions = self._sessions
         sessions.facts.require_running()
         require_resumable(session, agent)
-        require_files_here(sessions, session)
+        lifecycle.require_files_here(sessions, session)
         sessions.registry.require_models(agent)
         if session.kind is SessionKind.PROGRAM:
             sessions.facts.post(KindChanged(session.id, kind))
@@ -290,7 +275,7 @@ class KeptDoor:
             owner=owner,
             kind=kind,
             metadata=metadata,
-            states=store_states((*states, *door_states(language_model, pushed=pushed))),
+            states=store_states((*states, *inbound.door_states(language_model, pushed=pushed))),
         )
         id_ = self.new_session_id() if id_ is None else id_
         session = copied.post(sessions, agent, id_, kept_open=kept_open)
@@ -351,7 +336,7 @@ class KeptDoor:
         if agent is None:
             return None
         model = session.state(DoorState).language_model
-        return self._restore(session, with_language_model(agent, model))
+        return self._restore(session, inbound.with_language_model(agent, model))
 
     def stays_open(self, session: SessionRecord) -> bool:
         """Return whether a session stays open after its request: a message may come at any time."""
@@ -391,7 +376,7 @@ class KeptDoor:
 
     async def close(self, session: SessionRecord, *, deleted: bool = False) -> None:
         """End a session for good, and return when all its tasks are settled."""
-        await close_session(self._sessions, session, deleted=deleted)
+        await lifecycle.close_session(self._sessions, session, deleted=deleted)
 
     def _supervise(self, session: SessionRecord, agent: Agent[Any]) -> Door:
         """Connect a door to a session for as long as there is something to do in it."""
@@ -401,7 +386,7 @@ class KeptDoor:
             if push is None
             else _PushDoor(self._sessions, session, push)
         )
-        connect_door(self._sessions, session, agent, door)
+        lifecycle.connect_door(self._sessions, session, agent, door)
         self._supervised.add(session.id)
         self._nursery.start_soon(self._supervise_until_over, session, door)
         return door
@@ -428,7 +413,7 @@ class KeptDoor:
                 await self._sessions.read.wait_session_changed(session.id)
         finally:
             self._supervised.remove(session.id)
-            disconnect_door(self._sessions, session, door)
+            lifecycle.disconnect_door(self._sessions, session, door)
 
 
 def is_over(session: SessionRecord) -> bool:

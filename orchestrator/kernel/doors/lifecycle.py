@@ -17,17 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from orchestrator.agents import Agent
-from orchestrator.delegation import DeliveryCapability, Encoded, SessionId, SessionRecord
-from orchestrator.delegation.events import (
-    DoorClosed,
-    DoorOpened,
-    EarlierMessage,
-    Entry,
-    SessionClosed,
-    SessionOpened,
-    TaskSettled,
-    TurnEnded,
-)
+from orchestrator.delegation import DeliveryCapability, Encoded, SessionId, SessionRecord, events
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState, store_states
 from orchestrator.kernel.budget_scope import current_grants
@@ -37,7 +27,7 @@ from orchestrator.kernel.execution.workspace.settings import elsewhere
 from orchestrator.kernel.sessions import Sessions
 
 NO_STRINGS: Final[Mapping[str, str]] = {}
-_LAST_FACTS: Final = (DoorClosed, TaskSettled, TurnEnded)
+_LAST_FACTS: Final = (events.DoorClosed, events.TaskSettled, events.TurnEnded)
 """The facts after which a session may need its agent no more."""
 
 
@@ -47,7 +37,7 @@ def open_new_session(
     id_: SessionId | None = None,
     *,
     kind: SessionKind = SessionKind.PROGRAM,
-    history: tuple[EarlierMessage, ...] = (),
+    history: tuple[events.EarlierMessage, ...] = (),
     metadata: Mapping[str, str] = NO_STRINGS,
     states: Iterable[SessionState] = (),
     owner: str = "",
@@ -78,7 +68,7 @@ def open_new_session(
     sessions.registry.register_session(id_, agent, deps)
     try:
         sessions.facts.post(
-            SessionOpened(
+            events.SessionOpened(
                 id_,
                 agent.name,
                 agent.budget,
@@ -147,7 +137,7 @@ def connect_door(
     """
     sessions.registry.register_session(session.id, agent, deps)
     sessions.deliveries.attach(session.id, door)
-    sessions.facts.post(DoorOpened(session.id, door.capability))
+    sessions.facts.post(events.DoorOpened(session.id, door.capability))
 
 
 def disconnect_door(sessions: Sessions, session: SessionRecord, door: Door) -> None:
@@ -155,7 +145,7 @@ def disconnect_door(sessions: Sessions, session: SessionRecord, door: Door) -> N
     door.disconnect()
     sessions.deliveries.detach(session.id)
     if not sessions.read.is_closed:
-        sessions.facts.post(DoorClosed(session.id))
+        sessions.facts.post(events.DoorClosed(session.id))
 
 
 async def close_session(
@@ -166,7 +156,7 @@ async def close_session(
     Returns when that is durable. No client may find a deleted session any more.
     """
     if not session.closed or (deleted and not session.deleted):
-        sessions.facts.post(SessionClosed(session.id, tuple(session.mail), deleted=deleted))
+        sessions.facts.post(events.SessionClosed(session.id, tuple(session.mail), deleted=deleted))
     sessions.deliveries.disconnect(session.id)
     await sessions.delegator.cancel([session.root.id, *session.unsettled_detached])
     await sessions.machine.end_commands_of(session.root.id, "its session was closed")
@@ -180,7 +170,7 @@ def release_agents(sessions: Sessions) -> Generator[None]:
     It follows the facts: a task may outlive its door by hours, and the door does not wait for it.
     """
 
-    def release(entry: Entry, _encoded: Encoded) -> None:
+    def release(entry: events.Entry, _encoded: Encoded) -> None:
         session = sessions.read.records.sessions.get(entry.session)
         # An interrupted turn is resumed by the next door, which registers the agent again.
         if session is None or session.root.is_running:

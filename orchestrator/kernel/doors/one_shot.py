@@ -11,13 +11,7 @@ from msgspec.structs import replace
 from orchestrator.agents import Agent, Part, Usage, read_output
 from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
 from orchestrator.delegation.session_context import session_strings
-from orchestrator.kernel.doors.inbound import (
-    InboundRequest,
-    goal_message,
-    is_large,
-    open_inbound_session,
-    search_request_ahead,
-)
+from orchestrator.kernel.doors import inbound
 from orchestrator.kernel.doors.lifecycle import require_files_here
 from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
 from orchestrator.kernel.execution.outcomes import TaskEnd
@@ -112,29 +106,29 @@ async def inbound_run(
     *,
     attended: bool,
     deps: object = None,
-) -> InboundRequest:
+) -> inbound.InboundRequest:
     """Return the request for a run. A large one is searched for secrets in a thread."""
-    message = goal_message(agent, goal)
-    request = InboundRequest(
+    message = inbound.goal_message(agent, goal)
+    request = inbound.InboundRequest(
         agent=agent,
         message=message if parts == () else replace(message, parts=parts),
         context=session_strings(),
         attended=attended,
         deps=deps,
     )
-    if is_large(request):
-        await search_request_ahead(sessions.read.redactor, request)
+    if inbound.is_large(request):
+        await inbound.search_request_ahead(sessions.read.redactor, request)
     return request  # noqa: ASYNC910 (what follows checkpoints)
 
 
 def open_one_turn(
-    sessions: Sessions, request: InboundRequest, id_: SessionId | None = None
+    sessions: Sessions, request: inbound.InboundRequest, id_: SessionId | None = None
 ) -> SessionRecord:
     """Open a session without a door, and begin its only turn in the same step.
 
     No crash can leave a session between the two that another door would take up.
     """
-    session = open_inbound_session(sessions, request, id_)
+    session = inbound.open_inbound_session(sessions, request, id_)
     sessions.turns.begin(session, CAPABILITY)
     return session
 

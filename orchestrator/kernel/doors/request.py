@@ -20,22 +20,14 @@ from orchestrator.delegation import (
     SessionRecord,
 )
 from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.kernel.doors import kept
 from orchestrator.kernel.doors.inbound import InboundRequest
-from orchestrator.kernel.doors.kept import (
-    NO_KINDS,
-    NO_PUSHES,
-    KeptDoor,
-    Push,
-    Restore,
-    as_defined,
-    is_over,
-)
 from orchestrator.kernel.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.kernel.errors import OrchestratorError
 from orchestrator.kernel.sessions import Sessions
 
 
-class RequestDoor(KeptDoor):
+class RequestDoor(kept.KeptDoor):
     """Opens the sessions of requests, whether they end with the request or outlive it."""
 
     def __init__(
@@ -43,10 +35,10 @@ class RequestDoor(KeptDoor):
         sessions: Sessions,
         agents: Mapping[str, Agent[Any]],
         nursery: trio.Nursery,
-        pushes: Mapping[str, Push] = NO_PUSHES,
-        restore: Restore = as_defined,
+        pushes: Mapping[str, kept.Push] = kept.NO_PUSHES,
+        restore: kept.Restore = kept.as_defined,
         *,
-        kinds: Mapping[SessionKind, Push] = NO_KINDS,
+        kinds: Mapping[SessionKind, kept.Push] = kept.NO_KINDS,
     ) -> None:
         """Serve agents; the arguments are the same as for `KeptDoor`."""
         super().__init__(sessions, agents, nursery, pushes, restore, kinds=kinds)
@@ -80,7 +72,7 @@ class RequestDoor(KeptDoor):
         # No checkpoint before the turn has an owner: one that is never taken would never end.
         shared = self._shared.get(session.id)
         if shared is None:
-            if is_over(session):
+            if kept.is_over(session):
                 await self.wait_over(session)
                 return
             shared = self._shared[session.id] = _SharedTurn()

@@ -14,14 +14,9 @@ from orchestrator.delegation.events import MessageReceived
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.session_context import async_delivery_supported, session_strings
 from orchestrator.kernel.budget_scope import current_grants
+from orchestrator.kernel.doors import lifecycle
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.kernel.doors.inbound import search_parts_ahead
-from orchestrator.kernel.doors.lifecycle import (
-    connect_door,
-    disconnect_door,
-    open_new_session,
-    reopen_session,
-)
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.sessions import Sessions
@@ -244,14 +239,14 @@ async def open_session(
     the session is opened again.
     """
     if id_ is None:
-        record = open_new_session(sessions, agent, deps=deps)
+        record = lifecycle.open_new_session(sessions, agent, deps=deps)
     else:
-        record = await reopen_session(sessions, agent, id_)
+        record = await lifecycle.reopen_session(sessions, agent, id_)
     session = Session(sessions, record)
-    connect_door(sessions, record, agent, session, deps=deps)
+    lifecycle.connect_door(sessions, record, agent, session, deps=deps)
     try:
         await sessions.facts.wait_durable()
         await sessions.deliveries.deliver(record)
         yield session
     finally:
-        disconnect_door(sessions, record, session)
+        lifecycle.disconnect_door(sessions, record, session)

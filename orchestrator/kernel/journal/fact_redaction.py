@@ -15,35 +15,29 @@ import msgspec
 from orchestrator.agents import AssistantMessage, Part, ReasoningBlock
 from orchestrator.agents.logprobs import spelled_texts
 from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
-from orchestrator.delegation import Encoded, Outcome, encode
-from orchestrator.delegation.events import (
-    CallPlaced,
-    CancelRequested,
-    DoorClosed,
-    DoorOpened,
-    Event,
-    MessageReceived,
-    ModelAnswered,
-    ModelCalled,
-    QuietChanged,
-    ReplyDelivered,
-    StartsPaused,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnResumed,
-    TurnStarted,
-)
+from orchestrator.delegation import Encoded, Outcome, encode, events
 
 T = TypeVar("T")
-EventT = TypeVar("EventT", bound=Event)
+EventT = TypeVar("EventT", bound=events.Event)
 
-WITHOUT_TEXT: Final = frozenset[type[Event]](
+WITHOUT_TEXT: Final = frozenset[type[events.Event]](
     [
-        *(TaskStarted, TurnStarted, TurnResumed, ModelCalled, CancelRequested, QuietChanged),
-        *(StartsPaused, SteeringSeen, DoorOpened, DoorClosed, ReplyDelivered, CallPlaced),
+        *(
+            events.TaskStarted,
+            events.TurnStarted,
+            events.TurnResumed,
+            events.ModelCalled,
+            events.CancelRequested,
+            events.QuietChanged,
+        ),
+        *(
+            events.StartsPaused,
+            events.SteeringSeen,
+            events.DoorOpened,
+            events.DoorClosed,
+            events.ReplyDelivered,
+            events.CallPlaced,
+        ),
     ]
 )
 """Facts that hold ids and numbers alone. All others are searched for secrets."""
@@ -71,18 +65,18 @@ class FactRedactor:
         """Return a fact as it may be written down, and its bytes."""
         encoded = encode(event)
         if type(event) in WITHOUT_TEXT or (
-            isinstance(event, TaskSettled) and self._repeats_clean_answer(event.outcome)
+            isinstance(event, events.TaskSettled) and self._repeats_clean_answer(event.outcome)
         ):
             return event, encoded
         # Files are base64 in the JSON, so a search misses what is in them.
         parts = _parts_of(event)
         has_files = bool(parts) and any(part.data for part in parts)
         # So are secrets that are cut into tokens.
-        has_tokens = isinstance(event, ModelAnswered) and bool(event.message.logprobs)
+        has_tokens = isinstance(event, events.ModelAnswered) and bool(event.message.logprobs)
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
         if not (has_files or has_tokens or is_long or self._redactor.may_hold_secret(encoded.body)):
-            if isinstance(event, ModelAnswered):
+            if isinstance(event, events.ModelAnswered):
                 self._clean_answer = event.message.text
             return event, encoded
         redacted = without_secrets(event, self._redactor)
@@ -102,11 +96,11 @@ class FactRedactor:
 
 
 def _parts_of(event: object) -> tuple[Part, ...]:
-    if isinstance(event, MessageReceived):
+    if isinstance(event, events.MessageReceived):
         return event.parts
-    if isinstance(event, TaskRequested):
+    if isinstance(event, events.TaskRequested):
         return tuple(part for it in event.request.handed or () for part in it.parts)
-    return event.message.parts if isinstance(event, ToolAnswered) else ()
+    return event.message.parts if isinstance(event, events.ToolAnswered) else ()
 
 
 def without_secrets(value: T, redactor: Redactor) -> T:

@@ -19,15 +19,8 @@ from orchestrator.delegation import (
     TaskRecord,
     Tree,
     encode,
+    events,
     root_of,
-)
-from orchestrator.delegation.events import (
-    Entry,
-    JournalOpened,
-    ModelAnswered,
-    TaskSettled,
-    ToolAnswered,
-    TurnEnded,
 )
 from orchestrator.delegation.events.incidents import Incident
 from orchestrator.delegation.tree.critical_path import CriticalPath
@@ -75,7 +68,7 @@ class RunHistory:
 
 def read_history(
     run: SessionId,
-    entries: Sequence[Entry],
+    entries: Sequence[events.Entry],
     *,
     has_writer: bool,
     wants_transcript: Callable[[str], bool],
@@ -136,14 +129,14 @@ class _HistoryBuilder:
         self.tracebacks: dict[TaskId, str] = {}
         self.last_outcome: Outcome | None = None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: events.Entry) -> None:
         event = entry.event
         fact = encode(event)
         line = f"{entry.seq}\t{entry.at!r}\t{entry.session}\t{fact.kind}\t{fact.version}\t"
         self.hash.update(line.encode())
         self.hash.update(fact.body)
         self.hash.update(b"\n")
-        if isinstance(event, TaskSettled) and event.task in self.ledger.tasks:
+        if isinstance(event, events.TaskSettled) and event.task in self.ledger.tasks:
             record = self.ledger.tasks[event.task]
             self.transcripts[event.task] = TaskTranscript(
                 [*record.transcript], event.outcome, record.incidents
@@ -154,23 +147,23 @@ class _HistoryBuilder:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
             raise JournalError(self.run, problem) from exc
         match event:
-            case JournalOpened():
+            case events.JournalOpened():
                 self.versions.append(event.version)
-            case ModelAnswered() if event.message.model:
+            case events.ModelAnswered() if event.message.model:
                 self.models[event.task] = event.message.model
-            case ToolAnswered():
+            case events.ToolAnswered():
                 self.tools[event.task] = self.tools.get(event.task, 0) + 1
-            case TaskSettled() if event.outcome.traceback:
+            case events.TaskSettled() if event.outcome.traceback:
                 self.tracebacks[event.task] = event.outcome.traceback
-            case TurnEnded():
+            case events.TurnEnded():
                 self.last_outcome = event.outcome
                 self.tracebacks[root_of(self.run)] = event.outcome.traceback
             case _:
                 pass
 
     def mark_interrupted(self, at: float) -> None:
-        taken_over = JournalOpened("read only")
-        self.ledger.fold(Entry(self.ledger.last_seq + 1, at, SessionId(""), taken_over))
+        taken_over = events.JournalOpened("read only")
+        self.ledger.fold(events.Entry(self.ledger.last_seq + 1, at, SessionId(""), taken_over))
 
     def record(self, task: TaskId) -> TaskRecord:
         return self.ledger.tasks[task]

@@ -17,40 +17,31 @@ from orchestrator.delegation import (
     Mode,
     SessionId,
     TaskId,
+    events,
     root_of,
-)
-from orchestrator.delegation.events import (
-    Entry,
-    Event,
-    JournalOpened,
-    MessageReceived,
-    ModelAnswered,
-    ModelFailed,
-    SessionOpened,
-    Steered,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnStarted,
 )
 from orchestrator.kernel.journal.run_history import TaskTranscript
 
-SAYS: Final = (ModelAnswered, ModelFailed, ToolAnswered, Steered, SteeringSeen)
+SAYS: Final = (
+    events.ModelAnswered,
+    events.ModelFailed,
+    events.ToolAnswered,
+    events.Steered,
+    events.SteeringSeen,
+)
 """What makes a transcript, besides the request and the starts."""
 OPENED: Final = 3
 """The number of the last fact before the request."""
 
 
 def read_task_transcript(
-    session: SessionId, task: TaskId, entries: Sequence[Entry]
+    session: SessionId, task: TaskId, entries: Sequence[events.Entry]
 ) -> TaskTranscript | None:
     """Return the transcript of an ended task, not a root; None if only the whole run tells it."""
     ledger = Ledger()
     try:
         for entry in _own_entries(session, task, entries):
-            if isinstance(entry.event, TaskSettled):
+            if isinstance(entry.event, events.TaskSettled):
                 record = ledger.tasks[task]
                 messages = [*record.transcript]
                 return TaskTranscript(messages, entry.event.outcome, record.incidents)
@@ -61,36 +52,38 @@ def read_task_transcript(
     return None
 
 
-def _own_entries(session: SessionId, task: TaskId, entries: Sequence[Entry]) -> Iterator[Entry]:
+def _own_entries(
+    session: SessionId, task: TaskId, entries: Sequence[events.Entry]
+) -> Iterator[events.Entry]:
     """Yield the facts of a session that has this task only."""
     root = root_of(session)
     capability = DeliveryCapability.PUSH
-    opened: tuple[Event, ...] = (
-        SessionOpened(session, ""),
-        MessageReceived(session, ""),
-        TurnStarted(session, 1, capability, (OPENED - 1,)),
+    opened: tuple[events.Event, ...] = (
+        events.SessionOpened(session, ""),
+        events.MessageReceived(session, ""),
+        events.TurnStarted(session, 1, capability, (OPENED - 1,)),
     )
     last = 0
     has_started = False
     for entry in entries:
         event = entry.event
-        if isinstance(event, TaskRequested):
+        if isinstance(event, events.TaskRequested):
             if event.request.id != task:
                 continue
             request = replace(event.request, parent=root)
             for last, fact in enumerate(opened, 1):
-                yield Entry(last, entry.at, session, fact)
-            asked = TaskRequested(request, Mode.JOINED, event.reason)
-            yield Entry(entry.seq, entry.at, session, asked)
+                yield events.Entry(last, entry.at, session, fact)
+            asked = events.TaskRequested(request, Mode.JOINED, event.reason)
+            yield events.Entry(entry.seq, entry.at, session, asked)
         elif getattr(event, "task", None) != task:
             continue
-        elif isinstance(event, TaskStarted):
+        elif isinstance(event, events.TaskStarted):
             if has_started and last < entry.seq - 1:
                 # Between both, the process had ended.
-                taken_over = JournalOpened("")
-                yield Entry(entry.seq - 1, entry.at, SessionId(""), taken_over)
+                taken_over = events.JournalOpened("")
+                yield events.Entry(entry.seq - 1, entry.at, SessionId(""), taken_over)
             has_started = True
             yield entry
-        elif isinstance(event, (*SAYS, TaskSettled)):
+        elif isinstance(event, (*SAYS, events.TaskSettled)):
             yield entry
         last = entry.seq

@@ -9,15 +9,7 @@ from typing import Protocol
 
 import trio
 
-from orchestrator.delegation import Ledger, SessionId, TaskId, root_of
-from orchestrator.delegation.events import (
-    ApprovalAnswered,
-    Entry,
-    Event,
-    SteeringSeen,
-    TaskSettled,
-    TurnEnded,
-)
+from orchestrator.delegation import Ledger, SessionId, TaskId, events, root_of
 
 
 class Schedule(Protocol):
@@ -49,7 +41,7 @@ class Wakeups:
         """The newest task with a slot when those before it were woken."""
         self._tasks: dict[TaskId, set[trio.Event]] = {}
 
-    def notify(self, entry: Entry) -> None:
+    def notify(self, entry: events.Entry) -> None:
         """Wake the tasks that wait for the change of a fact."""
         ledger = self._ledger
         if self._next_fact is not None:
@@ -82,7 +74,7 @@ class Wakeups:
             self._next_fact.set()
             self._next_fact = None
 
-    def _notify_slots(self, event: Event) -> None:
+    def _notify_slots(self, event: events.Event) -> None:
         # The newest come last, and thousands may have a slot before their parent starts them.
         newest = None
         for task in reversed(self._ledger.joinable):
@@ -92,14 +84,16 @@ class Wakeups:
             if task == self._last_joinable:
                 break
         self._last_joinable = newest
-        if isinstance(event, TaskSettled) and event.task in self._slots:
+        if isinstance(event, events.TaskSettled) and event.task in self._slots:
             self._slots[event.task].set()
 
-    def _notify_tasks(self, event: Event) -> None:
+    def _notify_tasks(self, event: events.Event) -> None:
         match event:
-            case TaskSettled(task) | SteeringSeen(task) | ApprovalAnswered(task):
+            case (
+                events.TaskSettled(task) | events.SteeringSeen(task) | events.ApprovalAnswered(task)
+            ):
                 waiting = self._tasks.get(task, ())
-            case TurnEnded(session):
+            case events.TurnEnded(session):
                 waiting = self._tasks.get(root_of(session), ())
             case _:
                 return

@@ -26,19 +26,13 @@ from orchestrator.agents import (
 from orchestrator.agents.approval import ApprovalRule
 from orchestrator.agents.nearest_name import did_you_mean
 from orchestrator.agents.tools.place_name import require_place_name
+from orchestrator.products.agent_files import tool_names
 from orchestrator.products.agent_files.entry import AgentEntry
 from orchestrator.products.agent_files.job_entry import JobEntry, read_schedule
 from orchestrator.products.agent_files.located import Located, split_names
 from orchestrator.products.agent_files.server_names import KEYS as SERVER_KEYS
 from orchestrator.products.agent_files.server_names import is_of_server, servers_of
 from orchestrator.products.agent_files.team_file import TeamEntries
-from orchestrator.products.agent_files.tool_names import (
-    ALL,
-    BROUGHT_TOOLS,
-    DELEGATION_NAMES,
-    PATTERN_SIGNS,
-    ToolNames,
-)
 from orchestrator.products.agent_files.unknown_keys import left_out_keys
 
 SettingsT = TypeVar("SettingsT", Budget, Limits, Patience)
@@ -97,7 +91,7 @@ def build_team(
     if services is not None:
         models = [team.model, *(it.fields.get("model") for it in team.entries)]
         _require_services(models, services)
-    builder = _Builder(entries, ToolNames(tools), _model_text(team.model) or model)
+    builder = _Builder(entries, tool_names.ToolNames(tools), _model_text(team.model) or model)
     agents = builder.build()
     lead = None if team.lead is None else team.lead.as_text("the lead")
     if team.lead is not None and lead not in agents:
@@ -108,7 +102,10 @@ def build_team(
 
 class _Builder:
     def __init__(
-        self, entries: Mapping[str, AgentEntry], tools: ToolNames, model: str | Model | None
+        self,
+        entries: Mapping[str, AgentEntry],
+        tools: tool_names.ToolNames,
+        model: str | Model | None,
     ) -> None:
         self._entries = entries
         self._tools = tools
@@ -179,7 +176,7 @@ class _Builder:
         found: dict[str, None] = {}
         for each in wanted_delegates(entry):
             delegate = each.as_text("a delegate")
-            if delegate == ALL:
+            if delegate == tool_names.ALL:
                 found |= dict.fromkeys(others)
             elif delegate == name:
                 each.refuse(f"{name!r} delegates to copies of itself by 'copies: true'")
@@ -230,7 +227,7 @@ class _Builder:
         denied anyway.
         """
         text = tool.as_text("a tool")
-        is_kept = verdict == "deny" or PATTERN_SIGNS.intersection(text)
+        is_kept = verdict == "deny" or tool_names.PATTERN_SIGNS.intersection(text)
         if not is_kept and self._tools_in_use.isdisjoint(names):
             tool.refuse(
                 f"no agent here has the tool {text!r}, so the rule decides nothing: name the tool"
@@ -249,7 +246,7 @@ class _Builder:
         own = {
             tool.name for entry in self._entries.values() for tool in self._tools_of(entry.fields)
         }
-        return frozenset({*own, *BROUGHT_TOOLS})
+        return frozenset({*own, *tool_names.BROUGHT_TOOLS})
 
     def _model_of(self, name: str, above: tuple[str, ...]) -> str | Model:
         """Return the model of an agent: its own, the team's, or its parents'."""
@@ -287,9 +284,9 @@ def _delegation(tool: Located) -> list[Located] | None:
     """Return the delegates of a Claude Code tool; None if it is another tool."""
     text = tool.as_text("a tool")
     name, parenthesis, rest = text.partition("(")
-    if name not in DELEGATION_NAMES:
+    if name not in tool_names.DELEGATION_NAMES:
         return None
-    names = split_names(rest.removesuffix(")")) if parenthesis else [ALL]
+    names = split_names(rest.removesuffix(")")) if parenthesis else [tool_names.ALL]
     return [attrs.evolve(tool, value=it) for it in names]
 
 

@@ -16,16 +16,10 @@ from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalV
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError, error_text
 from orchestrator.ports.sessions import ApprovalQuestions, Sessions, answer_question
+from orchestrator.products.chat import errors
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ButtonsMessage, ChatState
 from orchestrator.products.chat.conversations import address_of
-from orchestrator.products.chat.errors import (
-    ChatError,
-    GoneError,
-    RefusedError,
-    RetryAfterError,
-    RevokedError,
-)
 from orchestrator.products.chat.platform import Button, ButtonPress
 from orchestrator.products.chat.replies import Replies
 
@@ -167,11 +161,11 @@ class ApprovalButtons:
                 sent = await platform.send_buttons(
                     address, text, buttons, key=question.id, anchor=anchor
                 )
-            except RetryAfterError as exc:
+            except errors.RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
-            except (GoneError, RefusedError, RevokedError):
+            except (errors.GoneError, errors.RefusedError, errors.RevokedError):
                 raise
-            except ChatError:
+            except errors.ChatError:
                 # A question that is shown twice is answered once.
                 await trio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
@@ -191,12 +185,12 @@ class ApprovalButtons:
                 address = parse_chat_address(asked.address)
                 await self._replies.platform(address).close_buttons(address, asked.id, text)
                 break
-            except RetryAfterError as exc:
+            except errors.RetryAfterError as exc:
                 await trio.sleep(exc.seconds)
-            except (GoneError, RefusedError, RevokedError) as exc:
+            except (errors.GoneError, errors.RefusedError, errors.RevokedError) as exc:
                 self._report(f"{asked.address}: buttons were not closed: {error_text(exc)}")
                 break
-            except ChatError:
+            except errors.ChatError:
                 # The operation is idempotent.
                 await trio.sleep(2**attempt)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)

@@ -17,18 +17,10 @@ from orchestrator.delegation.events import DeliveryFailed, ReplyPartDelivered, c
 from orchestrator.ports.errors import error_text
 from orchestrator.ports.journals import Facts
 from orchestrator.ports.reads import ReadApi
+from orchestrator.products.chat import errors
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ChatState
 from orchestrator.products.chat.conversations import address_of
-from orchestrator.products.chat.errors import (
-    ChatError,
-    GoneError,
-    MovedError,
-    NotSentError,
-    RefusedError,
-    RetryAfterError,
-    RevokedError,
-)
 from orchestrator.products.chat.platform import Platform, Sent, TextPart
 
 MARK: Final = "(Sent again: it is not known whether this arrived before.)"
@@ -64,7 +56,7 @@ class Replies:
         platform.
         """
         if address.platform not in self._platforms:
-            raise ChatError(f"{address} is on a platform that this gateway has not")
+            raise errors.ChatError(f"{address} is on a platform that this gateway has not")
         return self._platforms[address.platform]
 
     def reached(self, address: ChatAddress) -> None:
@@ -117,9 +109,9 @@ class Replies:
                 try:
                     await platform.send(address, part, key=key, anchor=anchor)
                     break
-                except RetryAfterError as exc:
+                except errors.RetryAfterError as exc:
                     self._pause(address, exc.seconds)
-                except NotSentError:
+                except errors.NotSentError:
                     await trio.sleep(2**attempt)
                 except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                     self._report(f"{address}: a note was not sent: {error_text(exc)}")
@@ -152,9 +144,9 @@ class Replies:
                     anchor=anchor,
                     mark=attempt.mark,
                 )
-            except RetryAfterError as exc:
+            except errors.RetryAfterError as exc:
                 self._pause(attempt.address, exc.seconds)
-            except (GoneError, RevokedError) as exc:
+            except (errors.GoneError, errors.RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
                 # The part was certainly not taken, so it is no repetition if the chat comes back.
                 self._facts.post(change_state(reply.session, ChatState, sending=""))
@@ -182,7 +174,7 @@ class Replies:
     async def _wait_allowed(self, address: ChatAddress) -> None:
         chat = _chat_of(address)
         if chat in self._gone:
-            raise GoneError(self._gone[chat])
+            raise errors.GoneError(self._gone[chat])
         while self._pauses.get(chat, 0.0) > trio.current_time():  # noqa: ASYNC110 (the pause may grow)
             await trio.sleep_until(self._pauses[chat])
         self._pauses.pop(chat, None)
@@ -228,17 +220,17 @@ class _Attempt:
     def after(self, exc: Exception) -> "_Attempt":
         """Return the next attempt after a failure, or raise if there is none."""
         failures = self.failures + 1
-        if isinstance(exc, MovedError) and failures <= MOST_MOVES:
+        if isinstance(exc, errors.MovedError) and failures <= MOST_MOVES:
             return attrs.evolve(self, address=exc.address, failures=failures, pause=0.0)
-        if isinstance(exc, RefusedError) and not self.failures:
+        if isinstance(exc, errors.RefusedError) and not self.failures:
             # The rest is worth more with a note about the gap.
             gap = TextPart(f"(A part is missing: {exc})")
             return attrs.evolve(self, part=gap, failures=failures, pause=0.0)
-        if isinstance(exc, MovedError | RefusedError):
+        if isinstance(exc, errors.MovedError | errors.RefusedError):
             raise exc
         return attrs.evolve(
             self,
-            is_repeated=self.is_repeated or not isinstance(exc, NotSentError),
+            is_repeated=self.is_repeated or not isinstance(exc, errors.NotSentError),
             failures=failures,
             pause=min(LONGEST_PAUSE, 2.0 ** min(failures - 1, 10)),
         )

@@ -32,14 +32,7 @@ from orchestrator.delegation import (
     SessionId,
     SessionRecord,
     TaskRecord,
-)
-from orchestrator.delegation.events import (
-    Entry,
-    JobOccurred,
-    JobPaused,
-    JobRemoved,
-    JobSet,
-    SessionOpened,
+    events,
 )
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.delegation.schedule import Due, due, times_of
@@ -55,14 +48,8 @@ from orchestrator.ports.sessions import (
     is_over,
 )
 from orchestrator.ports.settings import require_trio
+from orchestrator.products.schedule import charges
 from orchestrator.products.schedule.agent_jobs import AgentJobs
-from orchestrator.products.schedule.charges import (
-    Charge,
-    Inherit,
-    UnpaidError,
-    charge_no_one,
-    inherit_nothing,
-)
 from orchestrator.products.schedule.job import (
     Job,
     edited_spec,
@@ -86,7 +73,7 @@ from orchestrator.products.schedule.targets import (
 )
 
 LONGEST_SLEEP: Final = 3600.0
-_JOB_FACTS: Final = (JobSet, JobPaused, JobRemoved)
+_JOB_FACTS: Final = (events.JobSet, events.JobPaused, events.JobRemoved)
 
 
 class Scheduler:
@@ -100,8 +87,8 @@ class Scheduler:
         targets: Mapping[str, Target] = NO_TARGETS,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
-        charge: Charge = charge_no_one,
-        inherit: Inherit = inherit_nothing,
+        charge: charges.Charge = charges.charge_no_one,
+        inherit: charges.Inherit = charges.inherit_nothing,
         knows_targets: bool = True,
     ) -> None:
         """Create a scheduler; `run_forever` begins the runs of jobs.
@@ -219,7 +206,7 @@ class Scheduler:
             if session.kind is SessionKind.JOB and session.id not in kept:
                 # Remove the jobs that its runs have set, too.
                 for removed in [*session.jobs]:
-                    self._post(JobRemoved(session.id, removed))
+                    self._post(events.JobRemoved(session.id, removed))
         for spec in specs:
             earlier = self._declared(spec.id)
             if earlier is not None and earlier.spec == spec:
@@ -227,12 +214,12 @@ class Scheduler:
             if spec.is_once and due_once(spec) <= now:
                 continue  # its time is over
             self._open_own_session(spec)
-            self._post(JobSet(session_of(spec.id), spec, now))
+            self._post(events.JobSet(session_of(spec.id), spec, now))
 
     def set(self, session: SessionId, spec: JobSpec, *, call: str = "") -> JobRecord:
         """Set a job in a session, or replace it."""
         self._require_targets(spec)
-        self._post(JobSet(session, spec, self._clock(), call))
+        self._post(events.JobSet(session, spec, self._clock(), call))
         return self._read.records.sessions[session].jobs[spec.id]
 
     def edit(self, job: str, edit: JobEdit) -> None:
@@ -248,16 +235,16 @@ class Scheduler:
             self._require_targets(spec)
             if ORIGIN in spec.deliver and is_declared(record):
                 raise no_origin(spec.id)
-        self._post(JobSet(record.session, spec, self._clock()))
+        self._post(events.JobSet(record.session, spec, self._clock()))
 
     def pause(self, job: JobRecord, *, paused: bool) -> None:
         """Pause a job, or continue it; runs that were due meanwhile are not caught up."""
         if job.paused is not paused:
-            self._post(JobPaused(job.session, job.spec.id, paused, self._clock()))
+            self._post(events.JobPaused(job.session, job.spec.id, paused, self._clock()))
 
     def remove(self, job: JobRecord) -> None:
         """Remove a job. Its current runs continue to their end."""
-        self._post(JobRemoved(job.session, job.spec.id))
+        self._post(events.JobRemoved(job.session, job.spec.id))
 
     def run_now(
         self, job: JobRecord, *, states: tuple[SessionState, ...] | None = None
@@ -292,7 +279,7 @@ class Scheduler:
     async def run_forever(self) -> NoReturn:
         """Begin the runs of jobs when they are due."""
 
-        def wake(_entry: Entry, _encoded: Encoded) -> None:
+        def wake(_entry: events.Entry, _encoded: Encoded) -> None:
             self._changed.set()
 
         with self._read.subscribe(wake, kinds=_JOB_FACTS):
@@ -335,7 +322,7 @@ class Scheduler:
             try:
                 with self._charge(session, False):
                     self._begin(job, found.at, missed=found.missed)
-            except (UnpaidError, DefinitionError) as exc:
+            except (charges.UnpaidError, DefinitionError) as exc:
                 # The key of its model may be missing. The other jobs begin all the same.
                 why = str(exc)
         if why:
@@ -384,12 +371,14 @@ class Scheduler:
 
     def _occurred(
         self, job: JobRecord, at: float, *, missed: int = 0, by_hand: bool = False
-    ) -> JobOccurred:
-        return JobOccurred(
+    ) -> events.JobOccurred:
+        return events.JobOccurred(
             job.session, job.spec.id, at, run_of(job, at), missed=missed, by_hand=by_hand
         )
 
-    def _post(self, fact: JobSet | JobPaused | JobRemoved | JobOccurred) -> None:
+    def _post(
+        self, fact: events.JobSet | events.JobPaused | events.JobRemoved | events.JobOccurred
+    ) -> None:
         self._facts.post(fact)
 
     def _require_targets(self, spec: JobSpec) -> None:
@@ -404,7 +393,7 @@ class Scheduler:
         id_ = session_of(spec.id)
         if id_ not in self._read.records.sessions:
             kind = SessionKind.JOB
-            self._facts.post(SessionOpened(id_, kind.value, kind=kind))
+            self._facts.post(events.SessionOpened(id_, kind.value, kind=kind))
 
 
 def require_jobs(

@@ -34,12 +34,7 @@ from orchestrator.delegation.session_context import session_environ
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
-from orchestrator.kernel.execution.workspace.background_commands import (
-    TASK_ENDED,
-    BackgroundRunner,
-    TaskCommands,
-    ended_note,
-)
+from orchestrator.kernel.execution.workspace import background_commands
 from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings, elsewhere
 from orchestrator.kernel.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
@@ -69,7 +64,7 @@ class TaskWorkspaces:
         self,
         book: Bookkeeper,
         registry: AgentRegistry,
-        background: BackgroundRunner,
+        background: background_commands.BackgroundRunner,
         settings: WorkspaceSettings,
     ) -> None:
         self._book = book
@@ -114,7 +109,7 @@ class TaskWorkspaces:
                 TASK_VARIABLE: record.path,
             },
             seen_files=SeenFiles(self._files, record.path),
-            processes=TaskCommands(
+            processes=background_commands.TaskCommands(
                 self._background, record, can_notify=not _ends_with_turn(record, origin)
             ),
             redact=self._book.redactor.redact,
@@ -137,9 +132,11 @@ class TaskWorkspaces:
             )
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 if _ends_with_turn(record, origin):
-                    left = await self._background.end_commands_of(record.id, TASK_ENDED)
+                    left = await self._background.end_commands_of(
+                        record.id, background_commands.TASK_ENDED
+                    )
                     if left and has_ended:
-                        self._note(record, ended_note(left))
+                        self._note(record, background_commands.ended_note(left))
                 await self._close_worktree(record, is_over=is_over)
 
     def _note(self, record: TaskRecord, note: str) -> None:

@@ -21,6 +21,7 @@ import trio
 
 from orchestrator.agents import AgentError, well_formed
 from orchestrator.agents.sandbox.sensitive_paths import git_folder_of_worktree
+from orchestrator.kernel import private_files
 from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.workspace.git import (
     HALF_MADE,
@@ -33,12 +34,6 @@ from orchestrator.kernel.execution.workspace.git import (
     remove_worktree,
     repository_around,
     unsaved_work,
-)
-from orchestrator.kernel.private_files import (
-    PRIVATE_FOLDER,
-    foreign_link,
-    foreign_owner,
-    make_private_folder,
 )
 
 CHECKOUT_SECONDS: Final = 600
@@ -212,10 +207,12 @@ class Worktrees:
 
     async def _prepare(self, source: _Source, name: str) -> Path:
         def prepare() -> Path:
-            make_private_folder(self._folder)
+            private_files.make_private_folder(self._folder)
             # Raises, with its path, if it is no folder.
             os.scandir(self._folder).close()
-            if foreign_link(self._folder) or foreign_owner(self._folder.stat()):
+            if private_files.foreign_link(self._folder) or private_files.foreign_owner(
+                self._folder.stat()
+            ):
                 raise PermissionError(f"{self._folder} is another user's")
             folder = self._folder.resolve()
             # Inside a working tree of the user, it must not look like a change.
@@ -295,7 +292,7 @@ class Worktrees:
 def _open_folder(path: Path, *, make: bool) -> int | None:
     try:
         if make:
-            path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            path.mkdir(mode=private_files.PRIVATE_FOLDER, exist_ok=True)
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None

@@ -28,14 +28,9 @@ from orchestrator.kernel.journal.checks import (
 from orchestrator.kernel.journal.checksums import row_checksum
 from orchestrator.kernel.journal.journal import MISFITS, fold_entries
 from orchestrator.kernel.journal.long_strings import digest, references
+from orchestrator.kernel.journal.sqlite import lock
 from orchestrator.kernel.journal.sqlite.audit import read_audit
 from orchestrator.kernel.journal.sqlite.entries import COLUMNS, file_allowance, from_row
-from orchestrator.kernel.journal.sqlite.lock import (
-    last_writer_of,
-    lock_path,
-    require_one_name,
-    writer_of,
-)
 from orchestrator.kernel.journal.sqlite.reader import (
     SQLiteReader,
     open_file_read_only,
@@ -72,7 +67,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
     """
     yield from _files(path)
     try:
-        require_one_name(path)
+        lock.require_one_name(path)
     except JournalError as exc:
         yield Finding(Level.WRONG, exc.problem)
         return
@@ -86,7 +81,7 @@ def check_journal(path: Path) -> Iterator[Finding]:
         except (sqlite3.Error, UnicodeDecodeError) as exc:
             yield Finding(Level.WRONG, f"it cannot be read: {describe_failure(exc)}")
             return
-        if not version and not last_writer_of(path).durable_seq:
+        if not version and not lock.last_writer_of(path).durable_seq:
             yield Finding(Level.NOTE, "it is empty: nothing was ever written")
             return
         yield Finding(Level.FINE, f"its tables are of version {version}")
@@ -119,7 +114,7 @@ def _files(path: Path) -> Iterator[Finding]:
         path,
         path.with_name(f"{path.name}-wal"),
         path.with_name(f"{path.name}-shm"),
-        lock_path(path),
+        lock.lock_path(path),
     ]
     there = {file.name: file.stat() for file in files if file.exists()}
     size = sum(there[file.name].st_size for file in files[:2] if file.name in there)
@@ -146,12 +141,12 @@ def _files(path: Path) -> Iterator[Finding]:
 
 def _writer(path: Path) -> Finding:
     try:
-        writer = writer_of(path)
+        writer = lock.writer_of(path)
     except JournalError as exc:
         return Finding(Level.WRONG, exc.problem)
     if writer is not None:
         return Finding(Level.FINE, f"process {writer or '(unknown)'} writes it now")
-    if last := last_writer_of(path).process:
+    if last := lock.last_writer_of(path).process:
         text = f"no process writes it now; process {last}, the last one, ended without closing it"
         return Finding(Level.NOTE, text)
     return Finding(Level.FINE, "no process writes it now")
@@ -178,8 +173,8 @@ def _facts(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _holes(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    if writer_of(path) is None:
-        refuse_lost_entries(path, connection, last_writer_of(path))
+    if lock.writer_of(path) is None:
+        refuse_lost_entries(path, connection, lock.last_writer_of(path))
     (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()
     if unlisted := unlisted_entry(connection):
         text = f"entry {unlisted} is not listed as the last of its run"

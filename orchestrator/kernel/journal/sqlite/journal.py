@@ -17,6 +17,7 @@ from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import JournalContents, Pruned
 from orchestrator.kernel.journal.snapshots import StoredSnapshot
+from orchestrator.kernel.journal.sqlite import schema
 from orchestrator.kernel.journal.sqlite.audit import prune_audit, write_audit
 from orchestrator.kernel.journal.sqlite.entries import (
     has_more_entries,
@@ -52,14 +53,6 @@ from orchestrator.kernel.journal.sqlite.reader import (
     open_journal_read_only,
     open_tables_read_only,
     require_durable,
-)
-from orchestrator.kernel.journal.sqlite.schema import (
-    AS_STORED,
-    install_schema,
-    last_seq,
-    require_complete,
-    require_known_facts,
-    translate_errors,
 )
 from orchestrator.kernel.journal.sqlite.snapshots import (
     fold_session,
@@ -122,7 +115,7 @@ class SQLiteJournal:
 
     def has_active_sessions(self) -> bool:
         """Return whether a session is listed as not idle. Ask before anything is appended."""
-        with translate_errors(self._path):
+        with schema.translate_errors(self._path):
             return lists_active_session(self._connection)
 
     async def read(self, rules: Rules) -> JournalContents:
@@ -195,7 +188,7 @@ class SQLiteJournal:
         self._new_strings = set()
         try:
             stored = await self._find(read_stored)
-            for after in range(0, await self._find(last_seq), SCAN_ENTRIES):
+            for after in range(0, await self._find(schema.last_seq), SCAN_ENTRIES):
                 until = after + SCAN_ENTRIES
                 stored -= await self._find(read_referenced, after, until)
             spare = sorted(stored)
@@ -214,7 +207,7 @@ class SQLiteJournal:
         """Change something in a transaction of its own, between two commits."""
 
         def step() -> ResultT:
-            with translate_errors(self._path):
+            with schema.translate_errors(self._path):
                 self._lock.ensure_held()
                 self._require_sole_writer()
                 with self._connection:
@@ -232,16 +225,19 @@ class SQLiteJournal:
         """Read something beside the commits."""
 
         def find() -> ResultT:
-            with open_tables_read_only(self._path) as connection, translate_errors(self._path):
+            with (
+                open_tables_read_only(self._path) as connection,
+                schema.translate_errors(self._path),
+            ):
                 return read(connection, *args, **kwargs)
 
         return await trio.to_thread.run_sync(find)
 
     def _read(self, rules: Rules) -> JournalContents:
         connection = self._connection
-        with translate_errors(self._path), reading_deadline(self._path, connection):
-            require_known_facts(self._path, connection)
-            require_complete(self._path, connection)
+        with schema.translate_errors(self._path), reading_deadline(self._path, connection):
+            schema.require_known_facts(self._path, connection)
+            schema.require_complete(self._path, connection)
             apart = sessions_apart(connection, rules)
             contents = read_contents(connection, apart)
             folded: dict[SessionId, Ledger] = {}
@@ -257,22 +253,22 @@ class SQLiteJournal:
             return attrs.evolve(contents, folded=folded, damaged=damaged)
 
     def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
-        with open_tables_read_only(self._path) as connection, translate_errors(self._path):
+        with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
             return fold_session(self._path, connection, session, rules, self.queue.snapshots.encode)
 
     def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
         # On a connection of its own: the other one may be in the middle of a commit.
-        with open_tables_read_only(self._path) as connection, translate_errors(self._path):
+        with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
             return SQLiteReader(self._path, connection).entries(session, after=after)
 
     def _read_naming(self, kind: str, id_: str, session: SessionId | None) -> Sequence[Entry]:
-        with open_tables_read_only(self._path) as connection, translate_errors(self._path):
+        with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
             reader = SQLiteReader(self._path, connection)
             return reader.naming(id_, session=session, kind=kind)
 
     def _commit(self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]) -> None:
         last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq
-        with translate_errors(self._path):
+        with schema.translate_errors(self._path):
             self._lock.ensure_held()
             self._require_sole_writer()
             with self._connection:
@@ -344,11 +340,11 @@ def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
     _require_own_files(path)
     if lock is not None and path.exists():
         require_durable(path, lock.last_writer)
-    with translate_errors(path), ExitStack() as undo:
+    with schema.translate_errors(path), ExitStack() as undo:
         _make_private(path)
         connection = sqlite3.connect(path, check_same_thread=False)
         undo.callback(connection.close)
-        connection.text_factory = AS_STORED
+        connection.text_factory = schema.AS_STORED
         distrust(connection)
         with reading_deadline(path, connection):
             require_own_tables(path, connection)
@@ -357,11 +353,11 @@ def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             connection.execute("PRAGMA synchronous = FULL")
-            install_schema(connection)
+            schema.install_schema(connection)
             # Again: the log is open now, and its name was free for others until then.
             _require_own_files(path)
             if lock is not None:
-                lock.note_durable(last_seq(connection))
+                lock.note_durable(schema.last_seq(connection))
         undo.pop_all()
         return connection
 

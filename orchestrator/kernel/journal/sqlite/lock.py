@@ -16,14 +16,8 @@ from typing import Final
 import attrs
 import trio
 
+from orchestrator.kernel import private_files
 from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.private_files import (
-    PRIVATE_FILE,
-    foreign_hand,
-    foreign_link,
-    irregularity,
-    make_private_folder,
-)
 
 UNKNOWN: Final = 0
 """A process that holds the lock and has not written its id yet."""
@@ -48,8 +42,8 @@ class WriterLock:
     def _open(self) -> int:
         path = self._lock_path
         flags = os.O_RDWR | os.O_CREAT | NEVER_ELSEWHERE
-        descriptor = os.open(path, flags, PRIVATE_FILE)
-        if problem := foreign_hand(os.fstat(descriptor)):
+        descriptor = os.open(path, flags, private_files.PRIVATE_FILE)
+        if problem := private_files.foreign_hand(os.fstat(descriptor)):
             os.close(descriptor)
             raise JournalError(self._path, f"its lock file {path.name}: {problem}")
         return descriptor
@@ -127,7 +121,7 @@ async def hold_lock(path: Path) -> AsyncGenerator[WriterLock]:
         JournalError: the lock file cannot be written.
     """
     try:
-        make_private_folder(path.parent)
+        private_files.make_private_folder(path.parent)
         lock = WriterLock(path)
     except OSError as exc:
         raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
@@ -167,7 +161,7 @@ def writer_of(path: Path) -> int | None:
     except OSError as exc:
         raise JournalError(path, f"its lock file: {exc.strerror or exc}") from exc
     try:
-        if problem := irregularity(os.fstat(descriptor)):
+        if problem := private_files.irregularity(os.fstat(descriptor)):
             raise JournalError(path, f"its lock file: {problem}")
         if _try_lock(descriptor, fcntl.LOCK_SH):
             # Closing releases it. A writer that begins in this moment tries again.
@@ -210,7 +204,7 @@ def real_path(path: Path) -> Path:
     """Return the one path of a journal: by whichever link it is opened, it has one lock. Raise
     `JournalError` if another user has made such a link, and so chooses the file.
     """
-    if (link := foreign_link(path)) is not None:
+    if (link := private_files.foreign_link(path)) is not None:
         raise JournalError(path, f"{link} is a link that another user has made")
     return Path(os.path.realpath(path))
 

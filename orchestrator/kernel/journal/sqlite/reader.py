@@ -14,33 +14,13 @@ from typing import Any, Final, TypeAlias
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
+from orchestrator.kernel.journal import stored_entries
 from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.reader import DatedSession
+from orchestrator.kernel.journal.sqlite import lock, schema
 from orchestrator.kernel.journal.sqlite.audit import read_audit
 from orchestrator.kernel.journal.sqlite.entries import COLUMNS, decode_rows, last_entry, owners
-from orchestrator.kernel.journal.sqlite.lock import (
-    LastWriter,
-    last_writer_of,
-    lock_path,
-    real_path,
-    require_one_name,
-    writer_of,
-)
-from orchestrator.kernel.journal.sqlite.schema import (
-    AS_STORED,
-    last_seq,
-    require_complete,
-    require_known_facts,
-    translate_errors,
-    version_of,
-)
 from orchestrator.kernel.journal.sqlite.trust import distrust, reading_deadline, require_own_tables
-from orchestrator.kernel.journal.stored_entries import (
-    NO_SESSION,
-    Row,
-    require_chains,
-    require_listed,
-)
 from orchestrator.kernel.private_files import irregularity
 
 IS_KEPT: Final = "session NOT IN (SELECT session FROM pruned_sessions)"
@@ -69,7 +49,7 @@ class SQLiteReader:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._is_empty = not version_of(connection)
+        self._is_empty = not schema.version_of(connection)
         """A writer has just made the file, and no table yet."""
 
     def sessions(self, *, prefix: str = "", newest: int | None = None) -> Sequence[SessionId]:
@@ -97,9 +77,9 @@ class SQLiteReader:
             " ORDER BY first DESC LIMIT ?",
             (len(prefix), prefix, -1 if newest is None else newest),
         ).fetchall()
-        with translate_errors(self._path):
+        with schema.translate_errors(self._path):
             for row in rows:
-                require_listed(*row)
+                stored_entries.require_listed(*row)
         return rows[::-1]
 
     def _times(self, numbers: Sequence[int]) -> dict[int, float]:
@@ -136,24 +116,26 @@ class SQLiteReader:
 
     def entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
         # Translated here: the other sessions can still be read.
-        with translate_errors(self._path):
+        with schema.translate_errors(self._path):
             rows = self.rows(session, after=after)
             self._require_chains(session, rows, after)
             return decode_rows(self._connection, rows)
 
-    def rows(self, session: SessionId, *, after: int = 0) -> list[Row]:
+    def rows(self, session: SessionId, *, after: int = 0) -> list[stored_entries.Row]:
         """Return the same entries as they are stored."""
         select = SELECT_SESSION.format(columns=COLUMNS, kept=IS_KEPT)
         return self._connection.execute(select, {"session": session, "after": after}).fetchall()
 
-    def _require_chains(self, session: SessionId, rows: Sequence[Row], after: int) -> None:
+    def _require_chains(
+        self, session: SessionId, rows: Sequence[stored_entries.Row], after: int
+    ) -> None:
         """Refuse a session with an entry that is missing or cannot be found."""
-        require_chains(
+        stored_entries.require_chains(
             session,
             rows,
             after,
             last=last_entry(self._connection, session),
-            last_of_none=last_entry(self._connection, NO_SESSION),
+            last_of_none=last_entry(self._connection, stored_entries.NO_SESSION),
         )
 
     def naming(
@@ -197,12 +179,12 @@ class SQLiteReader:
 
 def has_active_sessions(path: Path) -> bool:
     """Return whether a journal lists a session as not idle: so much is read of it, and no more."""
-    with open_tables_read_only(path) as connection, translate_errors(path):
+    with open_tables_read_only(path) as connection, schema.translate_errors(path):
         return lists_active_session(connection)
 
 
 def lists_active_session(connection: sqlite3.Connection) -> bool:
-    if not version_of(connection):
+    if not schema.version_of(connection):
         return False
     found = connection.execute("SELECT 1 FROM sessions WHERE used IS NULL LIMIT 1")
     return found.fetchone() is not None
@@ -213,33 +195,38 @@ def open_journal_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a journal that another process may be writing, at this moment; raise `JournalError` if
     the file is missing, not ours, incomplete, or has an unknown version.
     """
-    with open_verified_read_only(path) as connection, translate_errors(path):
-        if not version_of(connection):
+    with open_verified_read_only(path) as connection, schema.translate_errors(path):
+        if not schema.version_of(connection):
             raise JournalError(path, "it is empty: nothing was ever written")
-        require_known_facts(path, connection)
-        require_complete(path, connection)
-        if writer_of(path) is None:
-            refuse_lost_entries(path, connection, last_writer_of(path))
+        schema.require_known_facts(path, connection)
+        schema.require_complete(path, connection)
+        if lock.writer_of(path) is None:
+            refuse_lost_entries(path, connection, lock.last_writer_of(path))
         yield connection
 
 
-def require_durable(path: Path, writer: LastWriter) -> None:
+def require_durable(path: Path, writer: lock.LastWriter) -> None:
     """Refuse a journal that ends before an entry that was durable."""
     if writer.durable_seq:
         # Without writing: what is left of the log stays as it is.
-        with open_tables_read_only(path) as connection, translate_errors(path):
+        with open_tables_read_only(path) as connection, schema.translate_errors(path):
             refuse_lost_entries(path, connection, writer)
 
 
-def refuse_lost_entries(path: Path, connection: sqlite3.Connection, writer: LastWriter) -> None:
-    last, seq = (last_seq(connection) if version_of(connection) else 0, writer.durable_seq)
+def refuse_lost_entries(
+    path: Path, connection: sqlite3.Connection, writer: lock.LastWriter
+) -> None:
+    last, seq = (
+        schema.last_seq(connection) if schema.version_of(connection) else 0,
+        writer.durable_seq,
+    )
     # A file that was closed may be replaced by an older copy, but not by nothing.
     if last < seq and (writer.process or not last):
         raise JournalError(
             path,
             f"its entries {last + 1} to {seq} are lost, which its last writer has written:"
             f" {path.name} or {path.name}-wal is damaged, or is an older copy;"
-            f" to go on without them, remove {lock_path(path).name}",
+            f" to go on without them, remove {lock.lock_path(path).name}",
         )
 
 
@@ -248,7 +235,7 @@ def open_verified_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a journal that a reader has already verified as complete."""
     with (
         open_tables_read_only(path) as connection,
-        translate_errors(path),
+        schema.translate_errors(path),
         reading_deadline(path, connection),
     ):
         yield connection
@@ -258,7 +245,7 @@ def open_verified_read_only(path: Path) -> Generator[sqlite3.Connection]:
 def open_tables_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a journal that may be damaged: what runs when it is read is at least our own SQL."""
     with open_file_read_only(path) as connection:
-        with translate_errors(path):
+        with schema.translate_errors(path):
             require_own_tables(path, connection)
         yield connection
 
@@ -266,7 +253,7 @@ def open_tables_read_only(path: Path) -> Generator[sqlite3.Connection]:
 @contextmanager
 def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
     """Open a file, whatever it is, without ever creating or changing it."""
-    path = real_path(path)
+    path = lock.real_path(path)
     if not path.exists():
         raise JournalError(path, "there is no such file")
     if problem := irregularity(path.stat()):
@@ -275,15 +262,15 @@ def open_file_read_only(path: Path) -> Generator[sqlite3.Connection]:
     address = f"{path.absolute().as_uri()}?mode=ro"
     wal = path.with_name(f"{path.name}-wal")
     if not wal.exists():
-        require_one_name(path)
+        lock.require_one_name(path)
     if not wal.exists() and not os.access(path.parent, os.W_OK):
         # Readers and writers meet in files beside it: where there can be none, there is no writer.
         address += "&immutable=1"
-    with translate_errors(path):
+    with schema.translate_errors(path):
         connection = sqlite3.connect(address, uri=True, isolation_level=None)
-        connection.text_factory = AS_STORED
+        connection.text_factory = schema.AS_STORED
     with closing(connection):
-        with translate_errors(path):
+        with schema.translate_errors(path):
             distrust(connection)
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")

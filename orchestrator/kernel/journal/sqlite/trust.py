@@ -14,12 +14,7 @@ from threading import Event, Thread  # noqa: TID251 (it watches the thread that 
 from typing import Final
 
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.sqlite.schema import (
-    create_tables,
-    require_journal_file,
-    require_known_schema,
-    version_of,
-)
+from orchestrator.kernel.journal.sqlite import schema
 from orchestrator.kernel.journal.stored_entries import RESTORE
 
 READ_SECONDS: Final = 60
@@ -37,8 +32,8 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 def require_own_tables(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse a file that is no journal, a newer one, or one that SQL was added to."""
-    require_journal_file(path, connection)
-    require_known_schema(path, connection)
+    schema.require_journal_file(path, connection)
+    schema.require_known_schema(path, connection)
     require_own_schema(path, connection)
 
 
@@ -46,7 +41,7 @@ def require_own_schema(path: Path, connection: sqlite3.Connection) -> None:
     """Raise `JournalError` if a file has a view, trigger, index or table that is not ours, or lacks
     one.
     """
-    expected = _own_schema() if version_of(connection) else {}
+    expected = _own_schema() if schema.version_of(connection) else {}
     found = dict(_objects(connection))
     strange = [name for name, sql in found.items() if expected.get(name) != sql]
     if strange:
@@ -64,7 +59,7 @@ def _own_schema() -> dict[tuple[str, str], str]:
     """Return the kind and name of each part of our schema, and its SQL."""
     connection = sqlite3.connect(":memory:")
     try:
-        create_tables(connection)
+        schema.create_tables(connection)
         return dict(_objects(connection))
     finally:
         connection.close()

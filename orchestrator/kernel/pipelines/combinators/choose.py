@@ -14,13 +14,7 @@ from orchestrator.agents import (
     PipelineContext,
     input_of,
 )
-from orchestrator.kernel.pipelines.combinators.arguments import (
-    agent_or_function,
-    either_of,
-    require_agents,
-    require_number,
-    shared_input,
-)
+from orchestrator.kernel.pipelines.combinators import arguments
 from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest
 
 InputT = TypeVar("InputT")
@@ -53,9 +47,9 @@ def vote(
         least: the votes that an answer needs.
         key: answers with equal keys are the same; by default the whole answer is the key.
     """
-    require_agents("vote", voters, least=1)
-    require_number("vote: times", times, least=1)
-    require_number("vote: least", least, least=1)
+    arguments.require_agents("vote", voters, least=1)
+    arguments.require_number("vote: times", times, least=1)
+    arguments.require_number("vote: least", least, least=1)
     if least > len(voters) * times:
         raise DefinitionError(
             f"vote: {least} votes are needed, and there are {len(voters) * times}"
@@ -78,8 +72,8 @@ def vote(
         "vote",
         instructions=f"By the votes of {', '.join(it.name for it in voters)}.",
         program=count,
-        input=shared_input(voters),
-        output=either_of([it.output for it in voters]),
+        input=arguments.shared_input(voters),
+        output=arguments.either_of([it.output for it in voters]),
         parts=voters,
         fans_out=True,
     )
@@ -100,9 +94,9 @@ def best(
         by: the judge: a function that rates an answer, or an agent that takes `Candidates` and
             gives the number of the best.
     """
-    require_agents("best", [agent], least=1)
-    require_number("best: of", of, least=1)
-    judge = agent_or_function("best", by)
+    arguments.require_agents("best", [agent], least=1)
+    arguments.require_number("best: of", of, least=1)
+    judge = arguments.agent_or_function("best", by)
     rate: Any = by
 
     async def choose_best(context: PipelineContext, value: Any) -> Any:
@@ -144,9 +138,9 @@ def route(
         routes: the agents, by name.
         otherwise: takes the input where `by` names no route; without it, that fails.
     """
-    judge, choose = agent_or_function("route", by), by
+    judge, choose = arguments.agent_or_function("route", by), by
     agents = [*routes.values(), *([] if otherwise is None else [otherwise])]
-    require_agents("route", agents, least=1)
+    arguments.require_agents("route", agents, least=1)
     parts = [*agents, *([] if judge is None else [judge])]
 
     async def run_route(context: PipelineContext, value: Any) -> Any:
@@ -164,8 +158,8 @@ def route(
         "route",
         instructions=f"One of {', '.join(dict.fromkeys(it.name for it in agents))}.",
         program=run_route,
-        input=shared_input(parts),
-        output=either_of([it.output for it in agents]),
+        input=arguments.shared_input(parts),
+        output=arguments.either_of([it.output for it in agents]),
         parts=parts,
     )
 

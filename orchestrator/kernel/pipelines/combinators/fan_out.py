@@ -10,14 +10,7 @@ from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 import attrs
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline, PipelineContext, input_of
-from orchestrator.kernel.pipelines.combinators.arguments import (
-    either_of,
-    list_of,
-    require_agents,
-    require_number,
-    shared_input,
-    tuple_of,
-)
+from orchestrator.kernel.pipelines.combinators import arguments
 from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest, Settled
 
 InputT = TypeVar("InputT")
@@ -68,7 +61,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             return group.settled()
 
         each: list[Any] = [_settled_of(output) for output in self.outputs]
-        output = tuple_of(*each) if self.is_fixed else tuple_of(each[0], ...)
+        output = arguments.tuple_of(*each) if self.is_fixed else arguments.tuple_of(each[0], ...)
         return self._as_pipeline(run_settled, output)
 
     def first(self) -> Pipeline[InputT_contra, EachT_co]:
@@ -80,11 +73,11 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             group.require_successes(1)
             return group.outputs()[0]
 
-        return self._as_pipeline(run_first, either_of(self.outputs))
+        return self._as_pipeline(run_first, arguments.either_of(self.outputs))
 
     def quorum(self, successes: int) -> Pipeline[InputT_contra, list[EachT_co]]:
         """Return a pipeline that waits for a number of successes, and cancels the others."""
-        require_number("quorum", successes, least=1)
+        arguments.require_number("quorum", successes, least=1)
         if self.is_fixed and successes > len(self.outputs):
             raise DefinitionError(
                 f"{self.name}.quorum({successes}) asks {len(self.outputs)} agents only"
@@ -96,7 +89,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             group.require_successes(successes)
             return group.outputs()[:successes]
 
-        return self._as_pipeline(run_quorum, list_of(either_of(self.outputs)))
+        return self._as_pipeline(run_quorum, arguments.list_of(arguments.either_of(self.outputs)))
 
     def _as_pipeline(
         self, program: Callable[[PipelineContext, Any], Any], output: Any
@@ -131,7 +124,7 @@ def parallel(
 ) -> FanOut[InputT, tuple[OutputT, ...], OutputT]: ...
 def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     """Return a pipeline that delegates its input to several agents, and gives all answers."""
-    require_agents("parallel", agents, least=1)
+    arguments.require_agents("parallel", agents, least=1)
 
     def requests_for(value: Any) -> list[ChildRequest]:
         return [ChildRequest(agent, value) for agent in agents]
@@ -145,8 +138,8 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
         instructions=f"At once: {', '.join(agent.name for agent in agents)}.",
         program=run_all,
         requests=requests_for,
-        input=shared_input(agents),
-        output=tuple_of(*outputs),
+        input=arguments.shared_input(agents),
+        output=arguments.tuple_of(*outputs),
         outputs=outputs,
         is_fixed=True,
         parts=agents,
@@ -164,9 +157,9 @@ def map_each(
         agent: does each item.
         limit: how many run at once; the rules, and budgets, may allow fewer.
     """
-    require_agents("map_each", [agent], least=1)
+    arguments.require_agents("map_each", [agent], least=1)
     if limit is not None:
-        require_number("map_each: limit", limit, least=1)
+        arguments.require_number("map_each: limit", limit, least=1)
 
     def requests_for(values: Sequence[Any]) -> list[ChildRequest]:
         return [ChildRequest(agent, value) for value in values]
@@ -180,8 +173,8 @@ def map_each(
         program=run_each,
         requests=requests_for,
         limit=limit,
-        input=list_of(input_of(agent)),
-        output=list_of(agent.output),
+        input=arguments.list_of(input_of(agent)),
+        output=arguments.list_of(agent.output),
         outputs=(agent.output,),
         is_fixed=False,
         parts=[agent],
@@ -195,7 +188,7 @@ def race(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
 
     The others are cancelled then. It fails when all have failed.
     """
-    require_agents("race", agents, least=2)
+    arguments.require_agents("race", agents, least=2)
     return parallel(*agents).first().named("race")
 
 
@@ -241,9 +234,9 @@ def map_reduce(
         at_once: how many answers are merged at once, where all are more than a model can read:
             the results are merged again until one is left.
     """
-    require_agents("map_reduce", [each, merge], least=2)
+    arguments.require_agents("map_reduce", [each, merge], least=2)
     if at_once is not None:
-        require_number("map_reduce: at_once", at_once, least=2)
+        arguments.require_number("map_reduce: at_once", at_once, least=2)
         if each.output != merge.output:
             raise DefinitionError(
                 f"map_reduce: with at_once, {merge.name!r} must have the output type of"
@@ -268,7 +261,7 @@ def map_reduce(
         "map_reduce",
         instructions=f"For each: {each.name}; then {merge.name}.",
         program=in_groups,
-        input=list_of(input_of(each)),
+        input=arguments.list_of(input_of(each)),
         output=merge.output,
         parts=[each, merge],
         fans_out=True,

@@ -17,13 +17,7 @@ from orchestrator.agents import (
 )
 from orchestrator.delegation import Ending
 from orchestrator.kernel.errors import TaskFailedError
-from orchestrator.kernel.pipelines.combinators.arguments import (
-    agent_or_function,
-    either_of,
-    require_agents,
-    require_number,
-    shared_input,
-)
+from orchestrator.kernel.pipelines.combinators import arguments
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -57,9 +51,9 @@ def retry(
         times: how many attempts there are at most.
         pause: seconds before the second attempt; twice as many before each next one.
     """
-    require_agents("retry", [agent], least=1)
-    require_number("retry: times", times, least=1)
-    require_number("retry: pause", pause, least=0)
+    arguments.require_agents("retry", [agent], least=1)
+    arguments.require_number("retry: times", times, least=1)
+    arguments.require_number("retry: pause", pause, least=0)
 
     async def run_attempts(context: PipelineContext, value: Any) -> Any:
         for attempt in range(1, times):
@@ -83,7 +77,7 @@ def retry(
 
 def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
     """Return a pipeline that delegates to one agent after the other until one succeeds."""
-    require_agents("fallback", agents, least=2)
+    arguments.require_agents("fallback", agents, least=2)
 
     async def run_first_success(context: PipelineContext, value: Any) -> Any:
         for agent in agents[:-1]:
@@ -98,8 +92,8 @@ def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
         "fallback",
         instructions=f"{', else '.join(agent.name for agent in agents)}.",
         program=run_first_success,
-        input=shared_input(agents),
-        output=either_of([it.output for it in agents]),
+        input=arguments.shared_input(agents),
+        output=arguments.either_of([it.output for it in agents]),
         parts=agents,
     )
 
@@ -123,9 +117,9 @@ def refine(
         rounds: the most answers.
         or_last: if no answer has passed by then, return the last one instead of failing.
     """
-    require_agents("refine", [draft], least=1)
-    require_number("refine: rounds", rounds, least=1)
-    critic = agent_or_function("refine", until)
+    arguments.require_agents("refine", [draft], least=1)
+    arguments.require_number("refine: rounds", rounds, least=1)
+    critic = arguments.agent_or_function("refine", until)
     check: Any = until
     # It takes text, checked below: its goal has the complaint in it from the second round on.
     drafting: Agent[Any, Any] = draft

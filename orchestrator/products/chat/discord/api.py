@@ -16,23 +16,9 @@ import httpx2
 import msgspec
 import trio
 
-from orchestrator.products.chat.discord.objects import (
-    Channel,
-    Created,
-    GatewayInfo,
-    Limited,
-    Message,
-    Refusal,
-)
+from orchestrator.products.chat import errors
+from orchestrator.products.chat.discord import objects
 from orchestrator.products.chat.discord.rate_limits import RateLimits, Route
-from orchestrator.products.chat.errors import (
-    ChatError,
-    GoneError,
-    NotSentError,
-    RefusedError,
-    RetryAfterError,
-    RevokedError,
-)
 
 API: Final = "https://discord.com/api/v10"
 FILE_HOSTS: Final = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
@@ -54,7 +40,7 @@ DEFERRED_UPDATE: Final = 6
 ValueT = TypeVar("ValueT")
 
 
-class DiscordRefusedError(RefusedError):
+class DiscordRefusedError(errors.RefusedError):
     """Discord refuses the call, and would refuse it again."""
 
     def __init__(self, doing: str, status: int, code: int, message: str) -> None:
@@ -64,7 +50,7 @@ class DiscordRefusedError(RefusedError):
         self.code = code
 
 
-class UnreachableError(ChatError):
+class UnreachableError(errors.ChatError):
     """Discord did not answer, or its answer is unclear: the call may have taken effect."""
 
 
@@ -106,15 +92,15 @@ class DiscordApi:
     def is_encrypted(self) -> bool:
         return self._url.startswith("https://")
 
-    async def get_gateway(self) -> GatewayInfo:
+    async def get_gateway(self) -> objects.GatewayInfo:
         route = Route("GET", "/gateway/bot")
-        return await self._call("find the gateway", route, GatewayInfo)
+        return await self._call("find the gateway", route, objects.GatewayInfo)
 
-    async def get_channel(self, channel: str) -> Channel:
+    async def get_channel(self, channel: str) -> objects.Channel:
         route = Route("GET", "/channels/{}", channel)
-        return await self._call("read the channel", route, Channel)
+        return await self._call("read the channel", route, objects.Channel)
 
-    async def get_messages(self, channel: str, *, after: str) -> list[Message]:
+    async def get_messages(self, channel: str, *, after: str) -> list[objects.Message]:
         """Return the messages after a given one, oldest first: at most `PAGE` of them.
 
         A malformed message is left out, so that the others can be read.
@@ -125,7 +111,7 @@ class DiscordApi:
             list[msgspec.Raw],
             params={"after": after, "limit": str(PAGE)},
         )
-        found = (_decoded(it, Message) for it in page)
+        found = (_decoded(it, objects.Message) for it in page)
         return sorted(filter(None, found), key=lambda it: int(it.id))
 
     async def create_message(
@@ -156,7 +142,7 @@ class DiscordApi:
             body["components"] = components
         route = Route("POST", "/channels/{}/messages", channel)
         if file is None:
-            created = await self._call("send a message", route, Created, json=body)
+            created = await self._call("send a message", route, objects.Created, json=body)
         else:
             body["attachments"] = [{"id": 0, "filename": file.name}]
             parts = {
@@ -164,7 +150,7 @@ class DiscordApi:
                 "files[0]": (file.name, file.content, "application/octet-stream"),
             }
             created = await self._call(
-                "send a file", route, Created, files=parts, seconds=FILE_SECONDS
+                "send a file", route, objects.Created, files=parts, seconds=FILE_SECONDS
             )
         return created.id
 
@@ -176,7 +162,7 @@ class DiscordApi:
             "allowed_mentions": NONE_MENTIONED,
         }
         route = Route("PATCH", "/channels/{}/messages/{}", channel)
-        await self._call("change a message", route, Created, message, json=body)
+        await self._call("change a message", route, objects.Created, message, json=body)
 
     async def show_typing(self, channel: str) -> None:
         route = Route("POST", "/channels/{}/typing", channel)
@@ -195,7 +181,7 @@ class DiscordApi:
         """Answer a press that was acknowledged; only the person who pressed reads it."""
         route = Route("POST", "/webhooks/{}/{}", application)
         body = _for_one_person(content)
-        await self._call("answer a press", route, Created, token, json=body)
+        await self._call("answer a press", route, objects.Created, token, json=body)
 
     async def download(self, url: str, *, most: int) -> bytes:
         """Return a file of a message; raise `GoneError` if the file is not at Discord, is gone, or
@@ -203,7 +189,7 @@ class DiscordApi:
         """
         parts = urlsplit(url)
         if parts.hostname not in self._file_hosts:
-            raise GoneError("the file is not at one of Discord's hosts for files")
+            raise errors.GoneError("the file is not at one of Discord's hosts for files")
         content = bytearray()
         with _translated_errors("fetch a file"), trio.fail_after(FILE_SECONDS):
             # Sent without the bot's token: these hosts need none.
@@ -211,15 +197,15 @@ class DiscordApi:
                 if answer.status_code >= 500:
                     raise UnreachableError(_failed("fetch a file", answer.status_code))
                 if answer.status_code != 200:
-                    raise GoneError(_failed("fetch a file", answer.status_code))
+                    raise errors.GoneError(_failed("fetch a file", answer.status_code))
                 length = answer.headers.get("content-length", "")
                 if length.isdecimal() and int(length) > most:
-                    raise GoneError(f"the file has more than {most} bytes")
+                    raise errors.GoneError(f"the file has more than {most} bytes")
                 async with aclosing(answer.aiter_bytes()) as pieces:
                     async for piece in pieces:
                         content += piece
                         if len(content) > most:
-                            raise GoneError(f"the file has more than {most} bytes")
+                            raise errors.GoneError(f"the file has more than {most} bytes")
         return bytes(content)
 
     async def _answer_press(self, interaction: str, token: str, body: Mapping[str, Any]) -> None:
@@ -241,7 +227,7 @@ class DiscordApi:
     ) -> httpx2.Response:
         if wait := self._limits.take(route):
             await trio.lowlevel.checkpoint()
-            raise RetryAfterError(wait)
+            raise errors.RetryAfterError(wait)
         subject = (route.subject,) if route.subject else ()
         url = self._url + route.path.format(*subject, *names)
         with _translated_errors(doing), trio.fail_after(seconds):
@@ -257,12 +243,12 @@ class DiscordApi:
         if status == 429:
             limited = _limited(answer)
             self._limits.note_limited(route, limited.retry_after, is_global=limited.is_global)
-            raise RetryAfterError(limited.retry_after)
+            raise errors.RetryAfterError(limited.retry_after)
         if status >= 500:
             raise UnreachableError(_failed(doing, status))
-        refusal = _decoded(answer.content, Refusal) or Refusal()
+        refusal = _decoded(answer.content, objects.Refusal) or objects.Refusal()
         if status == 401:
-            raise RevokedError("Discord refuses the token of the bot (401)")
+            raise errors.RevokedError("Discord refuses the token of the bot (401)")
         raise DiscordRefusedError(doing, status, refusal.code, refusal.message)
 
 
@@ -270,15 +256,15 @@ def _for_one_person(content: str) -> Mapping[str, Any]:
     return {"content": content, "flags": FOR_ONE_PERSON, "allowed_mentions": NONE_MENTIONED}
 
 
-def _limited(answer: httpx2.Response) -> Limited:
+def _limited(answer: httpx2.Response) -> objects.Limited:
     """Return how long to wait; an answer from a proxy before Discord may not be JSON."""
-    if found := _decoded(answer.content, Limited):
+    if found := _decoded(answer.content, objects.Limited):
         return found
     try:
         seconds = float(answer.headers.get("retry-after", ""))
     except ValueError:
         seconds = 5.0
-    return Limited(seconds, is_global=True)
+    return objects.Limited(seconds, is_global=True)
 
 
 def _decoded(content: bytes | msgspec.Raw, type_: type[ValueT]) -> ValueT | None:
@@ -299,7 +285,7 @@ def _translated_errors(doing: str) -> Generator[None]:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as exc:
         problem = f"could not {doing}: Discord cannot be reached: {type(exc).__name__}"
-        raise NotSentError(problem) from None
+        raise errors.NotSentError(problem) from None
     except trio.TooSlowError:
         raise UnreachableError(f"could not {doing}: Discord took too long") from None
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as exc:

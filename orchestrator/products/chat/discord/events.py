@@ -12,18 +12,12 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
+from orchestrator.products.chat.discord import objects
 from orchestrator.products.chat.discord.api import PAGE, DiscordApi
 from orchestrator.products.chat.discord.channels import NAME, Channels, channel_of
 from orchestrator.products.chat.discord.gateway import Dispatch
 from orchestrator.products.chat.discord.lanes import Lane, Order
 from orchestrator.products.chat.discord.messages import incoming_message, snowflake
-from orchestrator.products.chat.discord.objects import (
-    Channel,
-    InChannel,
-    Interaction,
-    Message,
-    Ready,
-)
 from orchestrator.products.chat.discord.presses import Presses, button_press
 from orchestrator.products.chat.errors import ChatError, RefusedError, RetryAfterError, RevokedError
 from orchestrator.products.chat.platform import Inbox
@@ -68,7 +62,7 @@ class Events:
     def lane_of(self, event: Dispatch) -> Lane:
         match event.name:
             case "MESSAGE_CREATE":
-                found = _decode(event, InChannel)
+                found = _decode(event, objects.InChannel)
                 return Order.AT_ONCE if found is None else found.channel_id
             case "READY" | "RESUMED":
                 return Order.ALONE
@@ -80,24 +74,24 @@ class Events:
         await trio.lowlevel.checkpoint()
         match event.name:
             case "READY":
-                if (ready := _decode(event, Ready)) is not None:
+                if (ready := _decode(event, objects.Ready)) is not None:
                     self._me = ready.user.id
                 self._unread = {**await self._last_heard(), **self._unread}
                 await self._read_history()
             case "RESUMED":
                 await self._read_history()
             case "MESSAGE_CREATE":
-                if (message := _decode(event, Message)) is not None:
+                if (message := _decode(event, objects.Message)) is not None:
                     await self._receive(message)
                 else:
                     self._inbox.report(NOT_UNDERSTOOD)
             case "INTERACTION_CREATE":
-                if (interaction := _decode(event, Interaction)) is not None:
+                if (interaction := _decode(event, objects.Interaction)) is not None:
                     await self._receive_press(interaction)
             case _:
                 pass
 
-    async def _receive_press(self, interaction: Interaction) -> None:
+    async def _receive_press(self, interaction: objects.Interaction) -> None:
         await trio.lowlevel.checkpoint()
         try:
             channel = await self._find(interaction.channel_id)
@@ -107,7 +101,7 @@ class Events:
         if press is not None:
             await self._presses.receive(interaction, press, self._inbox)
 
-    async def _receive(self, message: Message, *, is_late: bool = False) -> None:
+    async def _receive(self, message: objects.Message, *, is_late: bool = False) -> None:
         await trio.lowlevel.checkpoint()
         try:
             channel = await self._find(message.channel_id)
@@ -137,7 +131,7 @@ class Events:
                 }
         return self._heard
 
-    async def _find(self, channel: str) -> Channel:
+    async def _find(self, channel: str) -> objects.Channel:
         return await _patiently(partial(self._channels.find, channel))
 
     async def _read_history(self) -> None:

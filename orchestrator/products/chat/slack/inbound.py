@@ -14,25 +14,11 @@ import attrs
 import msgspec
 import trio
 
+from orchestrator.products.chat import platform
 from orchestrator.products.chat.errors import ChatError, RevokedError
-from orchestrator.products.chat.platform import (
-    ButtonPress,
-    ChatUser,
-    Inbox,
-    IncomingMessage,
-    WebhookAnswer,
-    WebhookCall,
-)
+from orchestrator.products.chat.slack import events
 from orchestrator.products.chat.slack.answers import ChannelInfo, Identity, UserInfo
 from orchestrator.products.chat.slack.api import SlackApi, SlackRefusedError
-from orchestrator.products.chat.slack.events import (
-    HEARD,
-    PLATFORM,
-    SlackMessage,
-    SlackPress,
-    message_of,
-    press_of,
-)
 from orchestrator.products.chat.slack.history import read_missed
 from orchestrator.products.chat.slack.signature import is_signed
 from orchestrator.products.chat.troubles import Troubles
@@ -79,9 +65,9 @@ class Inbound:
         self._removed = trio.Event()
         self._names: dict[str, str] = {}
 
-    async def identify(self, inbox: Inbox) -> None:
+    async def identify(self, inbox: platform.Inbox) -> None:
         """Ask Slack for the bot's identity, until it answers."""
-        troubles = Troubles(inbox, PLATFORM)
+        troubles = Troubles(inbox, events.PLATFORM)
         while not self._identified.is_set():
             try:
                 self._own = await self._api.call("auth.test", Identity)
@@ -99,50 +85,52 @@ class Inbound:
         await self._removed.wait()
         raise RevokedError("the app was removed from the Slack workspace")
 
-    async def answer(self, call: WebhookCall, inbox: Inbox) -> WebhookAnswer:
+    async def answer(
+        self, call: platform.WebhookCall, inbox: platform.Inbox
+    ) -> platform.WebhookAnswer:
         """Answer a request of Slack when its event has been heard."""
         await trio.lowlevel.checkpoint()
         secret, now = self._signing_secret, self._now()
         if not is_signed(secret, call.headers, call.body, now=now):
-            return WebhookAnswer(HTTPStatus.UNAUTHORIZED)
+            return platform.WebhookAnswer(HTTPStatus.UNAUTHORIZED)
         kind, payload = EVENTS, call.body
         if call.headers.get("content-type", "").startswith(FORM):
             kind, payload = INTERACTIVE, _payload_of(call.body)
         try:
             request = msgspec.json.decode(payload, type=EventRequest)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return WebhookAnswer(HTTPStatus.BAD_REQUEST)
+            return platform.WebhookAnswer(HTTPStatus.BAD_REQUEST)
         if request.type == "url_verification":
             challenge = request.challenge.encode()
-            return WebhookAnswer(body=challenge, media_type="text/plain")
+            return platform.WebhookAnswer(body=challenge, media_type="text/plain")
         with trio.move_on_after(IDENTITY_SECONDS):
             await self._identified.wait()
         if self._own is None:
-            return WebhookAnswer(HTTPStatus.SERVICE_UNAVAILABLE)
+            return platform.WebhookAnswer(HTTPStatus.SERVICE_UNAVAILABLE)
         await self.hear(kind, payload, inbox)
-        return WebhookAnswer()
+        return platform.WebhookAnswer()
 
-    async def hear(self, kind: str, payload: bytes, inbox: Inbox) -> None:
+    async def hear(self, kind: str, payload: bytes, inbox: platform.Inbox) -> None:
         """Hear an `events_api` or `interactive` event of Slack, and return when it is durable."""
         await trio.lowlevel.checkpoint()
-        event: IncomingMessage | ButtonPress | None = None
+        event: platform.IncomingMessage | platform.ButtonPress | None = None
         try:
             if kind == EVENTS:
                 event = self._told(msgspec.json.decode(payload, type=EventRequest))
             elif kind == INTERACTIVE:
-                event = press_of(msgspec.json.decode(payload, type=SlackPress))
+                event = events.press_of(msgspec.json.decode(payload, type=events.SlackPress))
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            inbox.report(f"{PLATFORM}: an event was passed over: {exc}")
-        if isinstance(event, IncomingMessage):
+            inbox.report(f"{events.PLATFORM}: an event was passed over: {exc}")
+        if isinstance(event, platform.IncomingMessage):
             event = await self._named(event)
         if event is not None:
             await inbox.receive(event)
 
-    async def read_missed(self, inbox: Inbox) -> None:
+    async def read_missed(self, inbox: platform.Inbox) -> None:
         """Hear the messages that were missed."""
 
-        async def hear(told: SlackMessage) -> None:
-            message = None if self._own is None else message_of(told, self._own)
+        async def hear(told: events.SlackMessage) -> None:
+            message = None if self._own is None else events.message_of(told, self._own)
             # A command may have been obeyed already: an old approval must answer no new question.
             if message is not None and not message.text.startswith(COMMAND_PREFIXES):
                 await inbox.receive(await self._named(message))
@@ -150,19 +138,19 @@ class Inbound:
 
         await read_missed(self._api, inbox, hear, now=self._now())
 
-    def _told(self, request: EventRequest) -> IncomingMessage | None:
+    def _told(self, request: EventRequest) -> platform.IncomingMessage | None:
         """Return the message of an event, if there is one to hear."""
         kind = msgspec.json.decode(request.event, type=EventKind)
         if kind.type == "app_uninstalled" or (
             kind.type == "tokens_revoked" and kind.tokens.get("bot")
         ):
             self._removed.set()
-        if kind.type not in HEARD or self._own is None:
+        if kind.type not in events.HEARD or self._own is None:
             return None
-        told = msgspec.json.decode(request.event, type=SlackMessage)
-        return message_of(told, self._own)
+        told = msgspec.json.decode(request.event, type=events.SlackMessage)
+        return events.message_of(told, self._own)
 
-    async def _named(self, message: IncomingMessage) -> IncomingMessage:
+    async def _named(self, message: platform.IncomingMessage) -> platform.IncomingMessage:
         """Return a message with the names of its writer and its channel, if they are known."""
         user, chat = message.user.id, message.address.chat
         with trio.move_on_after(NAME_SECONDS):
@@ -171,7 +159,7 @@ class Inbound:
                 await self._look_up(chat, "conversations.info", ChannelInfo, channel=chat)
         return attrs.evolve(
             message,
-            user=ChatUser(user, self._names.get(user, "")),
+            user=platform.ChatUser(user, self._names.get(user, "")),
             chat_name=self._names.get(chat, ""),
         )
 

@@ -13,14 +13,8 @@ from typing import Any, Final, TypeVar
 import trio
 
 from orchestrator.agents import raising_one_error
+from orchestrator.products.chat import errors
 from orchestrator.products.chat.chat_address import ChatAddress
-from orchestrator.products.chat.errors import (
-    ChatError,
-    GoneError,
-    NotSentError,
-    RefusedError,
-    RevokedError,
-)
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -145,7 +139,7 @@ class SlackPlatform:
         try:
             await SocketMode(self._api, hear, troubles, note_gap).run()
         except SlackRefusedError as exc:
-            raise RevokedError(str(exc)) from exc
+            raise errors.RevokedError(str(exc)) from exc
 
     def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
         """Return the handlers of requests from the Events API and from buttons."""
@@ -241,7 +235,7 @@ class SlackPlatform:
         await trio.lowlevel.checkpoint()
         if not (address.thread and self._has_status):
             return
-        with trio.move_on_after(STATUS_SECONDS), suppress(ChatError):
+        with trio.move_on_after(STATUS_SECONDS), suppress(errors.ChatError):
             await trio.lowlevel.checkpoint()
             try:
                 await self._api.call(
@@ -265,12 +259,12 @@ class SlackPlatform:
             except SlackRefusedError as exc:
                 if exc.code in REVOKED:
                     raise
-                raise GoneError(str(exc)) from exc
+                raise errors.GoneError(str(exc)) from exc
 
     async def _find_file(self, attachment: Attachment) -> File:
         found = await self._api.call("files.info", FileInfo, file=attachment.reference)
         if found.file.is_external:
-            raise GoneError(f"{attachment.name!r} is not kept at Slack")
+            raise errors.GoneError(f"{attachment.name!r} is not kept at Slack")
         return found.file
 
     async def send_file(
@@ -359,18 +353,18 @@ def _translating(*, is_sent: bool = True) -> Generator[None]:
         yield
     except SlackRefusedError as exc:
         if exc.code in REVOKED:
-            raise RevokedError(str(exc)) from exc
+            raise errors.RevokedError(str(exc)) from exc
         if exc.code in GONE:
-            raise GoneError(str(exc)) from exc
+            raise errors.GoneError(str(exc)) from exc
         if exc.code in MENDABLE:
-            raise NotSentError(str(exc)) from exc
-        raise RefusedError(str(exc)) from exc
+            raise errors.NotSentError(str(exc)) from exc
+        raise errors.RefusedError(str(exc)) from exc
     except FileTooLargeError as exc:
-        raise GoneError(str(exc)) from exc
+        raise errors.GoneError(str(exc)) from exc
     except SlackUnreachableError as exc:
         if is_sent and exc.is_sent:
             raise
-        raise NotSentError(str(exc)) from exc
+        raise errors.NotSentError(str(exc)) from exc
 
 
 def _sections(text: str) -> list[dict[str, Any]]:

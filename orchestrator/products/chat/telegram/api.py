@@ -11,16 +11,8 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from orchestrator.products.chat import errors
 from orchestrator.products.chat.chat_address import ChatAddress
-from orchestrator.products.chat.errors import (
-    ChatError,
-    GoneError,
-    MovedError,
-    NotSentError,
-    RefusedError,
-    RetryAfterError,
-    RevokedError,
-)
 
 NAME: Final = "telegram"
 ADDRESS: Final = "https://api.telegram.org"
@@ -39,15 +31,15 @@ _GONE: Final = (
 """The texts of a 400 about an unreachable chat."""
 
 
-class ConflictError(ChatError):
+class ConflictError(errors.ChatError):
     """Another process polls with the same token, or a webhook is set."""
 
 
-_ERRORS: Final[Mapping[int, type[ChatError]]] = {
-    400: RefusedError,
-    401: RevokedError,
-    403: GoneError,
-    404: RevokedError,
+_ERRORS: Final[Mapping[int, type[errors.ChatError]]] = {
+    400: errors.RefusedError,
+    401: errors.RevokedError,
+    403: errors.GoneError,
+    404: errors.RevokedError,
     409: ConflictError,
 }
 
@@ -99,13 +91,13 @@ class TelegramApi:
                 f"{self._methods}/{method}", timeout=SECONDS + wait, **sent
             )
         except _NOT_SENT as exc:
-            raise NotSentError(_unreachable(exc)) from None
+            raise errors.NotSentError(_unreachable(exc)) from None
         except httpx2.HTTPError as exc:
-            raise ChatError(_unreachable(exc)) from None
+            raise errors.ChatError(_unreachable(exc)) from None
         try:
             found = msgspec.json.decode(answer.content, type=_Answer)
         except msgspec.DecodeError:
-            raise ChatError(
+            raise errors.ChatError(
                 f"Telegram answered {method} with {answer.status_code} and no JSON"
             ) from None
         if found.ok:
@@ -122,13 +114,13 @@ class TelegramApi:
                 "GET", f"{self._files}/{quote(path)}", timeout=SECONDS
             ) as answer:
                 if answer.status_code != 200:
-                    raise GoneError(f"Telegram answered {answer.status_code} for the file")
+                    raise errors.GoneError(f"Telegram answered {answer.status_code} for the file")
                 async for chunk in answer.aiter_bytes():
                     content += chunk
                     if len(content) > most:
-                        raise GoneError(f"it has more than {most} bytes")
+                        raise errors.GoneError(f"it has more than {most} bytes")
         except httpx2.HTTPError as exc:
-            raise ChatError(_unreachable(exc)) from None
+            raise errors.ChatError(_unreachable(exc)) from None
         return bytes(content)
 
 
@@ -141,17 +133,17 @@ def _unreachable(exc: Exception) -> str:
     return f"Telegram cannot be reached: {type(exc).__name__}"
 
 
-def _error(answer: _Answer) -> ChatError:
+def _error(answer: _Answer) -> errors.ChatError:
     """Return the error for an answer that refuses."""
     said = f"Telegram says {answer.error_code}: {answer.description}"
     parameters = answer.parameters or _Parameters()
     if parameters.migrate_to_chat_id is not None:
-        return MovedError(ChatAddress(NAME, str(parameters.migrate_to_chat_id)))
+        return errors.MovedError(ChatAddress(NAME, str(parameters.migrate_to_chat_id)))
     if answer.error_code == 429:
-        return RetryAfterError(parameters.retry_after or 1.0)
+        return errors.RetryAfterError(parameters.retry_after or 1.0)
     if answer.error_code in {401, 404}:
         said = f"{said}. Is the token of the bot right?"
     words = answer.description.lower()
     if answer.error_code == 400 and any(it in words for it in _GONE):
-        return GoneError(said)
-    return _ERRORS.get(answer.error_code, ChatError)(said)
+        return errors.GoneError(said)
+    return _ERRORS.get(answer.error_code, errors.ChatError)(said)

@@ -11,19 +11,9 @@ import httpx2
 import msgspec
 import trio
 
+from orchestrator.products.chat import platform
 from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import ChatError, GoneError, RefusedError, RevokedError
-from orchestrator.products.chat.platform import (
-    Attachment,
-    Button,
-    ButtonPress,
-    Inbox,
-    Sent,
-    TextPart,
-    Webhook,
-    WebhookAnswer,
-    WebhookCall,
-)
 from orchestrator.products.chat.telegram.api import ADDRESS, NAME, TelegramApi
 from orchestrator.products.chat.telegram.long_poll import find_bot, parse_update, poll_forever
 from orchestrator.products.chat.telegram.markup import marked, split_markdown
@@ -73,7 +63,7 @@ class Telegram:
         webhook = self._webhook
         return (self._token,) if webhook is None else (self._token, webhook.secret)
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: platform.Inbox) -> None:
         """Hear updates until this is cancelled, or register the webhook."""
         troubles = Troubles(inbox, NAME)
         bot = self._bot = await find_bot(self._api, troubles)
@@ -96,39 +86,45 @@ class Telegram:
                 await troubles.pause(exc)
         troubles.over()
 
-    def webhooks(self, inbox: Inbox) -> Mapping[str, Webhook]:
+    def webhooks(self, inbox: platform.Inbox) -> Mapping[str, platform.Webhook]:
         """Return the handler of Telegram's calls, if there is a webhook."""
         if self._webhook is None:
             return {}
         secret = self._webhook.secret.encode()
 
-        async def take(call: WebhookCall) -> WebhookAnswer:
+        async def take(call: platform.WebhookCall) -> platform.WebhookAnswer:
             await trio.lowlevel.checkpoint()
             shown = call.headers.get(SECRET_HEADER, "").encode(errors="replace")
             if not hmac.compare_digest(shown, secret):
-                return WebhookAnswer(401)
+                return platform.WebhookAnswer(401)
             try:
                 found = msgspec.json.decode(call.body)
             except msgspec.DecodeError:
-                return WebhookAnswer(400)
+                return platform.WebhookAnswer(400)
             if self._bot is None:
                 # The bot does not know its own name yet; Telegram calls again.
-                return WebhookAnswer(503)
+                return platform.WebhookAnswer(503)
             update = parse_update(found, inbox)
             event = None if update is None else event_of(update, self._bot)
             if event is not None:
                 await inbox.receive(event)
-            return WebhookAnswer()
+            return platform.WebhookAnswer()
 
         return {PATH: take}
 
-    def split(self, text: str) -> Sequence[TextPart]:
+    def split(self, text: str) -> Sequence[platform.TextPart]:
         """Return a Markdown text as messages with entities."""
         return split_markdown(text)
 
     async def send(
-        self, address: ChatAddress, part: TextPart, *, key: str, anchor: str = "", mark: str = ""
-    ) -> Sent:
+        self,
+        address: ChatAddress,
+        part: platform.TextPart,
+        *,
+        key: str,
+        anchor: str = "",
+        mark: str = "",
+    ) -> platform.Sent:
         """Send one message; leave out the topic, anchor or formatting if Telegram refuses it."""
         del key  # Telegram has no such key.
         shown = marked(part, mark)
@@ -144,11 +140,11 @@ class Telegram:
         self,
         address: ChatAddress,
         text: str,
-        buttons: Sequence[Button],
+        buttons: Sequence[platform.Button],
         *,
         key: str,
         anchor: str = "",
-    ) -> Sent:
+    ) -> platform.Sent:
         """Send a message with buttons, two in a row."""
         del key
         keys = [{"text": it.text, "callback_data": it.data} for it in buttons]
@@ -164,7 +160,7 @@ class Telegram:
         with suppress(RefusedError):
             await self._api.call("editMessageText", fields)
 
-    async def answer_press(self, press: ButtonPress, text: str) -> None:
+    async def answer_press(self, press: platform.ButtonPress, text: str) -> None:
         """Show a line to the person who has pressed a button."""
         await trio.lowlevel.checkpoint()
         fields = {"callback_query_id": press.answer, "text": text[:LONGEST_NOTE]}
@@ -179,7 +175,7 @@ class Telegram:
             {"chat_id": _chat(address), "message_thread_id": _thread(address), "action": "typing"},
         )
 
-    async def download(self, attachment: Attachment) -> bytes:
+    async def download(self, attachment: platform.Attachment) -> bytes:
         """Fetch a file."""
         try:
             found = await self._api.call("getFile", {"file_id": attachment.reference})
@@ -192,7 +188,7 @@ class Telegram:
 
     async def send_file(
         self, address: ChatAddress, name: str, content: bytes, *, key: str, anchor: str = ""
-    ) -> Sent:
+    ) -> platform.Sent:
         """Send a file."""
         del key
         return await self._post(
@@ -207,7 +203,7 @@ class Telegram:
         *,
         anchor: str,
         files: Mapping[str, tuple[str, bytes]] | None = None,
-    ) -> Sent:
+    ) -> platform.Sent:
         """Send a message, and leave out each field that Telegram refuses."""
         given: dict[str, Any] = {
             **fields,
@@ -230,7 +226,7 @@ class Telegram:
                 given[refused] = None
                 left_out.append(f"without {refused}")
                 continue
-            return Sent(str(sent["message_id"]), ", ".join(left_out))
+            return platform.Sent(str(sent["message_id"]), ", ".join(left_out))
 
     async def _wait_group(self, chat: str) -> None:
         """Wait until a group accepts another message."""

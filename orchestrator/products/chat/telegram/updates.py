@@ -9,15 +9,8 @@ from typing import Final
 
 import msgspec
 
+from orchestrator.products.chat import platform
 from orchestrator.products.chat.chat_address import ChatAddress
-from orchestrator.products.chat.platform import (
-    Attachment,
-    ButtonPress,
-    ChatEvent,
-    ChatMoved,
-    ChatUser,
-    IncomingMessage,
-)
 from orchestrator.products.chat.telegram.api import NAME
 
 KINDS: Final = ("message", "callback_query")
@@ -159,7 +152,7 @@ class Update(msgspec.Struct):
         return 0 if message is None else message.chat.id
 
 
-def event_of(update: Update, bot: User) -> ChatEvent | None:
+def event_of(update: Update, bot: User) -> platform.ChatEvent | None:
     """Return the event of an update; None if there is none for the bot."""
     id_ = f"{bot.id}.{update.update_id}"
     if update.callback_query is not None:
@@ -168,17 +161,19 @@ def event_of(update: Update, bot: User) -> ChatEvent | None:
     if message is None:
         return None
     if message.migrate_to_chat_id is not None:
-        return ChatMoved(message.address, ChatAddress(NAME, str(message.migrate_to_chat_id)))
+        return platform.ChatMoved(
+            message.address, ChatAddress(NAME, str(message.migrate_to_chat_id))
+        )
     sender = message.from_user
     if sender is None or sender.is_bot or _is_for_another(message, bot):
         return None
     text, files = _text_of(message, bot), _files_of(message)
     if not text and not files:
         return None
-    return IncomingMessage(
+    return platform.IncomingMessage(
         id=id_,
         address=message.address,
-        user=ChatUser(str(sender.id), sender.name or sender.username),
+        user=platform.ChatUser(str(sender.id), sender.name or sender.username),
         text=text,
         anchor=str(message.message_id),
         chat_name=message.chat.title or message.chat.first_name,
@@ -188,13 +183,13 @@ def event_of(update: Update, bot: User) -> ChatEvent | None:
     )
 
 
-def _press(query: CallbackQuery, id_: str) -> ButtonPress | None:
+def _press(query: CallbackQuery, id_: str) -> platform.ButtonPress | None:
     if query.message is None or not query.data:
         return None
-    return ButtonPress(
+    return platform.ButtonPress(
         id=id_,
         address=query.message.address,
-        user=ChatUser(str(query.from_user.id), query.from_user.name),
+        user=platform.ChatUser(str(query.from_user.id), query.from_user.name),
         data=query.data,
         message=str(query.message.message_id),
         is_private=query.message.is_private,
@@ -253,7 +248,7 @@ def _text_of(message: Message, bot: User) -> str:
     return f"[forwarded]\n{found}" if found and message.forward_origin else found
 
 
-def _files_of(message: Message) -> tuple[Attachment, ...]:
+def _files_of(message: Message) -> tuple[platform.Attachment, ...]:
     # An animation also comes as a document.
     files: list[tuple[File, str, str]] = []
     if message.photo:
@@ -268,7 +263,7 @@ def _files_of(message: Message) -> tuple[Attachment, ...]:
     )
     files += [(file, name, kind) for file, name, kind in kinds if file is not None]
     return tuple(
-        Attachment(
+        platform.Attachment(
             name=file.file_name or name,
             media_type=file.mime_type or media_type,
             size=file.file_size,

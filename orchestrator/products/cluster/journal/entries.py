@@ -7,16 +7,7 @@ import attrs
 import msgspec
 
 from orchestrator.delegation import SessionId
-from orchestrator.ports.journals import (
-    NO_SESSION,
-    AuditedEvent,
-    AuditRow,
-    FactRow,
-    chain_events,
-    entry_checksum,
-    extract_long_strings,
-    row_checksum,
-)
+from orchestrator.ports import journals
 from orchestrator.products.cluster.journal.fenced_connection import (
     FENCE,
     FENCED,
@@ -95,7 +86,9 @@ class EntryWriter:
         self.audit_head = lease.audit
         self._known: dict[str, _SessionRow] = {}
 
-    def write(self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]) -> Collection[str]:
+    def write(
+        self, facts: Sequence[journals.FactRow], audited: Sequence[journals.AuditedEvent]
+    ) -> Collection[str]:
         """Write all of it, or nothing; return the names of the long strings."""
         if not facts and not audited:
             return ()
@@ -106,14 +99,14 @@ class EntryWriter:
         last_of_none, newest = self._last_of_none, 0
         for entry, fact, changed in facts:
             seq, session = entry.seq, entry.session
-            body = extract_long_strings(fact.body.decode(), payloads)
+            body = journals.extract_long_strings(fact.body.decode(), payloads)
             stored = fact.body if len(fact.body) == len(body) else body.encode()
-            if session == NO_SESSION:
+            if session == journals.NO_SESSION:
                 previous, last_of_none = last_of_none, seq
             else:
                 row = self._row(sessions, session, seq)
                 previous, row.last = row.last, seq
-            checksum = entry_checksum(
+            checksum = journals.entry_checksum(
                 seq, entry.at, session, fact.kind, fact.version, stored, previous
             )
             rows.append(
@@ -125,8 +118,8 @@ class EntryWriter:
             for listed, used in changed.items():
                 row = self._row(sessions, listed, seq)
                 row.used = used
-                row.checksum = row_checksum(listed, row.first, used)
-        chain, head = chain_events(self.audit_head, map(_storable, audited))
+                row.checksum = journals.row_checksum(listed, row.first, used)
+        chain, head = journals.chain_events(self.audit_head, map(_storable, audited))
         self._execute(
             rows,
             last_of_none=last_of_none,
@@ -152,14 +145,14 @@ class EntryWriter:
         if row is None:
             known = self._known.get(session)
             if known is None:
-                checksum = row_checksum(session, seq, None)
+                checksum = journals.row_checksum(session, seq, None)
                 row = _SessionRow(session, seq, 0, None, checksum)
             else:
                 row = _SessionRow(session, known.first, known.last, known.used, known.checksum)
             sessions[session] = row
         return row
 
-    def _look_up(self, facts: Sequence[FactRow]) -> None:
+    def _look_up(self, facts: Sequence[journals.FactRow]) -> None:
         named = {entry.session for entry, _, _ in facts}
         named.update(session for _, _, changed in facts for session in changed)
         unknown = [it for it in named if it and it not in self._known]
@@ -185,7 +178,7 @@ class EntryWriter:
         newest: int,
         sessions: dict[str, _SessionRow],
         payloads: dict[str, str],
-        chain: Sequence[AuditRow],
+        chain: Sequence[journals.AuditRow],
     ) -> None:
         changed: list[str] = []
         values: list[str] = []
@@ -219,7 +212,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _storable(audited: AuditedEvent) -> AuditedEvent:
+def _storable(audited: journals.AuditedEvent) -> journals.AuditedEvent:
     """Return an event without the one character that Postgres has no text for."""
     at, event = audited
     texts = (event.actor, event.owner, event.target, event.outcome, event.peer)

@@ -13,32 +13,15 @@ import trio
 
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry
+from orchestrator.ports import journals
 from orchestrator.ports.errors import JournalError
-from orchestrator.ports.journals import (
-    AuditedEvent,
-    AuditEvent,
-    AuditHead,
-    AuditRow,
-    FactRow,
-    JournalContents,
-    Pruned,
-    StoredSnapshot,
-    Tenure,
-    WriteQueue,
-)
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.database import Database, open_database
 from orchestrator.products.cluster.database.left_commands import open_left_commands
 from orchestrator.products.cluster.database.statements import run_statements
-from orchestrator.products.cluster.journal import prune
+from orchestrator.products.cluster.journal import fenced_connection, prune
 from orchestrator.products.cluster.journal.acquisition import open_lease
 from orchestrator.products.cluster.journal.entries import EntryWriter
-from orchestrator.products.cluster.journal.fenced_connection import (
-    FENCE,
-    FENCED,
-    IS_MINE,
-    FencedConnection,
-)
 from orchestrator.products.cluster.journal.reader import PostgresReader, one_moment, read_row
 
 if TYPE_CHECKING:
@@ -57,8 +40,8 @@ RELEASE_SECONDS: Final = 2
 RENEWALS: Final = 3
 """How often a lease is renewed while it lasts."""
 _SNAPSHOT: Final[LiteralString] = (
-    FENCE
-    + FENCED
+    fenced_connection.FENCE
+    + fenced_connection.FENCED
     + """, stored AS (
     INSERT INTO orchestrator.snapshots
     SELECT session, mine.journal, %s::bigint, %s, %s, %s::bigint
@@ -66,7 +49,7 @@ _SNAPSHOT: Final[LiteralString] = (
     ON CONFLICT (session, journal) DO UPDATE SET seq = excluded.seq,
         layout = excluded.layout, state = excluded.state, checksum = excluded.checksum
 ) """
-    + IS_MINE
+    + fenced_connection.IS_MINE
 )
 
 
@@ -80,14 +63,14 @@ class PostgresJournal:
         self,
         address: DatabaseAddress,
         where: str,
-        connection: FencedConnection,
+        connection: fenced_connection.FencedConnection,
         reading: Database,
         clock_offset: float,
     ) -> None:
         self._where = where
         self.name = address.journal
         self.epoch = connection.lease.epoch
-        self.tenure = Tenure(self.name, self.epoch)
+        self.tenure = journals.Tenure(self.name, self.epoch)
         self.identity = where
         self.clock_offset = clock_offset
         self.database = address.url
@@ -102,7 +85,7 @@ class PostgresJournal:
         self._writer = EntryWriter(connection)
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
-        self.queue = WriteQueue(self._commit, in_thread=self._run)
+        self.queue = journals.WriteQueue(self._commit, in_thread=self._run)
         self.group = self.queue.group
         self.append = self.queue.append
         self.append_audit = self.queue.append_audit
@@ -110,7 +93,7 @@ class PostgresJournal:
         self.wait_durable = self.group.wait_durable
         self.wait_audited = self.group.wait_all_durable
 
-    async def read(self, rules: Rules) -> JournalContents:
+    async def read(self, rules: Rules) -> journals.JournalContents:
         return await self._read(lambda it: it.contents(rules, self.queue.snapshots.encode))
 
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
@@ -142,8 +125,8 @@ class PostgresJournal:
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
-        audit: AuditedEvent | None = None,
-    ) -> Pruned:
+        audit: journals.AuditedEvent | None = None,
+    ) -> journals.Pruned:
         expired = [only] if only is not None else await self.expired(before=before)
         runs = entries = 0
         while True:
@@ -160,9 +143,11 @@ class PostgresJournal:
         if entries:
             await self._delete_strings()
         active = await self._find(prune.count_active)
-        return Pruned(runs=runs, entries=entries, active=active)
+        return journals.Pruned(runs=runs, entries=entries, active=active)
 
-    async def _mark_pruned(self, sessions: Sequence[SessionId], audit: AuditedEvent | None) -> int:
+    async def _mark_pruned(
+        self, sessions: Sequence[SessionId], audit: journals.AuditedEvent | None
+    ) -> int:
         writer = self._writer
 
         def mark() -> int:
@@ -179,10 +164,12 @@ class PostgresJournal:
         async with self.group.turn:
             return await self._run(mark)
 
-    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+    async def prune_audit(self, *, before: float, at: float, event: journals.AuditEvent) -> int:
         """Put a checkpoint in place of the rows of the audit before a time; return how many."""
 
-        def plan(connection: "Connection") -> tuple[AuditHead, list[AuditRow], int]:
+        def plan(
+            connection: "Connection",
+        ) -> tuple[journals.AuditHead, list[journals.AuditRow], int]:
             row = read_row(connection, self.name)
             assert row is not None, "this process has opened it"
             return prune.plan_audit_prune(connection, self._where, row, before, (at, event))
@@ -250,19 +237,21 @@ class PostgresJournal:
 
         return await self._reading.run(look)
 
-    def _commit(self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]) -> None:
+    def _commit(
+        self, facts: Sequence[journals.FactRow], audited: Sequence[journals.AuditedEvent]
+    ) -> None:
         strings = self._writer.write(facts, audited)
         # Read once: the event loop sets it to None when the pruning ends.
         if (new_strings := self._new_strings) is not None:
             new_strings.update(strings)
         self._write_snapshots(self.queue.snapshots.take(until=self._writer.last))
 
-    def _write_snapshots(self, snapshots: Sequence[StoredSnapshot]) -> None:
+    def _write_snapshots(self, snapshots: Sequence[journals.StoredSnapshot]) -> None:
         for it, checksum in snapshots:
             values = (str(it.seq), it.layout, it.state, str(checksum), it.session)
             self._connection.execute(_SNAPSHOT, (), values)
 
-    async def write_snapshots(self, snapshots: Sequence[StoredSnapshot]) -> None:
+    async def write_snapshots(self, snapshots: Sequence[journals.StoredSnapshot]) -> None:
         """Write snapshots that no commit has taken."""
         async with self.group.turn:
             await self._run(lambda: self._write_snapshots(snapshots))
@@ -296,7 +285,9 @@ async def open_postgres_journal(
     async with open_database(address.url, application="orchestrator reader") as reading:
         # Last: what takes long is done, and the lease runs.
         opened = await open_lease(address, where, served_at)
-        connection = FencedConnection(address, where, opened.connection, opened.lease)
+        connection = fenced_connection.FencedConnection(
+            address, where, opened.connection, opened.lease
+        )
         journal = PostgresJournal(address, where, connection, reading, opened.clock_offset)
         try:
             async with journal.queue.running(

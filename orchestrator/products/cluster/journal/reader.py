@@ -12,30 +12,8 @@ import attrs
 from orchestrator.delegation import Ledger, Rules, SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.snapshot import MIN_FACTS, Snapshot, snapshot_layout
+from orchestrator.ports import journals
 from orchestrator.ports.errors import JournalError
-from orchestrator.ports.journals import (
-    MARK_BYTES,
-    NO_SESSION,
-    RESTORE,
-    Allowance,
-    AuditEvent,
-    AuditHead,
-    AuditLog,
-    AuditRow,
-    DatedSession,
-    JournalContents,
-    Row,
-    StoredSnapshot,
-    StoreSnapshot,
-    decode_row,
-    fold_stored,
-    owner_in,
-    references,
-    require_chains,
-    require_listed,
-    row_checksum,
-    verify_active,
-)
 
 if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
@@ -97,8 +75,8 @@ class JournalRow:
     last_of_none: int
     facts: int
     pruned: int
-    audit: AuditHead
-    audit_pruned: AuditHead
+    audit: journals.AuditHead
+    audit_pruned: journals.AuditHead
 
 
 class PostgresReader:
@@ -108,7 +86,7 @@ class PostgresReader:
         self._where = where
         self.connection = connection
         self.row = row
-        self._allowance: Allowance | None = None
+        self._allowance: journals.Allowance | None = None
 
     def _rows(self, query: LiteralString, **values: Any) -> list[tuple[Any, ...]]:
         with self.connection.cursor(binary=True) as cursor:
@@ -120,7 +98,7 @@ class PostgresReader:
 
     def dated_sessions(
         self, *, prefix: str = "", newest: int | None = None
-    ) -> Sequence[DatedSession]:
+    ) -> Sequence[journals.DatedSession]:
         rows = self._rows(
             "SELECT sessions.session, first, used, sessions.checksum, coalesce(at, 0)"
             " FROM orchestrator.sessions LEFT JOIN orchestrator.entries"
@@ -133,8 +111,8 @@ class PostgresReader:
         )
         with self.translated():
             for session, first, used, checksum, _ in rows:
-                require_listed(session, first, used, checksum)
-        return [DatedSession(SessionId(it[0]), it[4]) for it in reversed(rows)]
+                journals.require_listed(session, first, used, checksum)
+        return [journals.DatedSession(SessionId(it[0]), it[4]) for it in reversed(rows)]
 
     def has_session(self, session: SessionId) -> bool:
         return self._session(session) is not None
@@ -165,17 +143,19 @@ class PostgresReader:
         rows, last = self.rows(session, after=after)
         # Translated here: the other sessions can still be read.
         with self.translated():
-            require_chains(session, rows, after, last=last, last_of_none=self.row.last_of_none)
+            journals.require_chains(
+                session, rows, after, last=last, last_of_none=self.row.last_of_none
+            )
             return self.decode(rows)
 
-    def rows(self, session: SessionId, *, after: int = 0) -> tuple[list[Row], int]:
+    def rows(self, session: SessionId, *, after: int = 0) -> tuple[list[journals.Row], int]:
         """Return the same entries as they are stored, and the number of the last one."""
         found = self._session(session)
         if found is None:
             return [], 0
         first, last = found
         rows = self._rows(_SESSION, session=session, after=after, first=first, last=last)
-        return cast(list[Row], rows), last
+        return cast(list[journals.Row], rows), last
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""
@@ -194,7 +174,7 @@ class PostgresReader:
             session=session,
         )
         with self.translated():
-            return self.decode(cast(list[Row], rows))
+            return self.decode(cast(list[journals.Row], rows))
 
     def sessions_with_task(self, prefix: str) -> Sequence[SessionId]:
         rows = self._rows(
@@ -206,10 +186,10 @@ class PostgresReader:
         )
         return [SessionId(session) for (session,) in rows]
 
-    def audit(self) -> AuditLog:
+    def audit(self) -> journals.AuditLog:
         row = self.row
         rows = read_audit_rows(self.connection, row.journal)
-        return AuditLog(rows=rows, head=row.audit, pruned=row.audit_pruned)
+        return journals.AuditLog(rows=rows, head=row.audit, pruned=row.audit_pruned)
 
     def owners(self) -> dict[SessionId, str]:
         """Return the owners of all sessions that have one, oldest first."""
@@ -220,7 +200,7 @@ class PostgresReader:
             " WHERE sessions.journal = %(journal)s"
             ' AND position(\'"owner":"\' IN body) > 0 ORDER BY first'
         )
-        found = ((SessionId(session), owner_in(body)) for session, body in rows)
+        found = ((SessionId(session), journals.owner_in(body)) for session, body in rows)
         return {session: owner for session, owner in found if owner}
 
     def has_more_entries(self, session: SessionId, count: int) -> bool:
@@ -246,7 +226,9 @@ class PostgresReader:
     def require_complete(self) -> None:
         """Refuse a journal with missing entries that were not pruned."""
         if missing := self.missing_entries():
-            raise JournalError(self._where, f"{missing} of its entries are missing; {RESTORE}")
+            raise JournalError(
+                self._where, f"{missing} of its entries are missing; {journals.RESTORE}"
+            )
 
     def missing_entries(self) -> int:
         ((count,),) = self._rows(
@@ -254,7 +236,9 @@ class PostgresReader:
         )
         return int(self.row.last - self.row.pruned - count)
 
-    def contents(self, rules: Rules, store: StoreSnapshot | None = None) -> JournalContents:
+    def contents(
+        self, rules: Rules, store: journals.StoreSnapshot | None = None
+    ) -> journals.JournalContents:
         """Return the contents that the next writer must know."""
         with self.translated():
             self.require_complete()
@@ -265,15 +249,15 @@ class PostgresReader:
                 for session, (first, _, used) in sessions.items()
                 if used is None and session not in apart
             }
-            rows: list[Row] = []
+            rows: list[journals.Row] = []
             if active:
                 first = min(active.values())
                 found = self._rows(_ACTIVE, sessions=[*active], first=first)
-                rows = cast(list[Row], found)
+                rows = cast(list[journals.Row], found)
             last = {session: last for session, (_, last, _) in sessions.items()}
-            last[NO_SESSION] = self.row.last_of_none
+            last[journals.NO_SESSION] = self.row.last_of_none
             strings = self._strings(rows)
-            entries, damaged = verify_active(
+            entries, damaged = journals.verify_active(
                 rows,
                 active,
                 decode=lambda row: self._decode(row, strings),
@@ -285,7 +269,7 @@ class PostgresReader:
                     folded[session] = self.fold(session, rules, store)
                 except JournalError as exc:
                     damaged[session] = exc.problem
-            return JournalContents(
+            return journals.JournalContents(
                 sessions={session: used for session, (_, _, used) in sessions.items()},
                 pruned=self.pruned(),
                 entries=entries,
@@ -302,7 +286,7 @@ class PostgresReader:
             "SELECT session, first, last, used, checksum FROM orchestrator.sessions"
             " WHERE journal = %(journal)s ORDER BY first"
         ):
-            require_listed(session, first, used, checksum)
+            journals.require_listed(session, first, used, checksum)
             sessions[SessionId(session)] = (first, last, used)
         return sessions
 
@@ -313,8 +297,8 @@ class PostgresReader:
             " WHERE journal = %(journal)s ORDER BY number"
         )
         for used, checksum in rows:
-            if checksum != row_checksum(used):
-                raise UnreadableFactError(f"the list of pruned runs is damaged; {RESTORE}")
+            if checksum != journals.row_checksum(used):
+                raise UnreadableFactError(f"the list of pruned runs is damaged; {journals.RESTORE}")
         return [used for used, _ in rows]
 
     def _apart(self, rules: Rules) -> list[SessionId]:
@@ -330,7 +314,7 @@ class PostgresReader:
         )
         return [SessionId(session) for (session,) in rows]
 
-    def snapshots(self, session: SessionId | None = None) -> Iterator[StoredSnapshot]:
+    def snapshots(self, session: SessionId | None = None) -> Iterator[journals.StoredSnapshot]:
         """Yield the snapshots, or that of one session."""
         query: LiteralString = (
             "SELECT session, seq, layout, state, checksum FROM orchestrator.snapshots"
@@ -341,9 +325,11 @@ class PostgresReader:
         for id_, seq, layout, state, checksum in self._rows(query, session=session):
             yield Snapshot(SessionId(id_), seq, layout, state), checksum
 
-    def fold(self, session: SessionId, rules: Rules, store: StoreSnapshot | None = None) -> Ledger:
+    def fold(
+        self, session: SessionId, rules: Rules, store: journals.StoreSnapshot | None = None
+    ) -> Ledger:
         """Return the ledger of one session alone: its snapshot, and the entries after it."""
-        return fold_stored(
+        return journals.fold_stored(
             self.snapshots(session),
             lambda after: self.entries(session, after=after),
             self._where,
@@ -351,7 +337,7 @@ class PostgresReader:
             store,
         )
 
-    def decode(self, rows: Sequence[Row]) -> list[Entry]:
+    def decode(self, rows: Sequence[journals.Row]) -> list[Entry]:
         """Return the entries of rows."""
         entries: list[Entry] = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -360,18 +346,23 @@ class PostgresReader:
             entries += [self._decode(row, strings) for row in some]
         return entries
 
-    def _decode(self, row: Row, strings: Mapping[str, bytes]) -> Entry:
-        return decode_row(row, strings.get, self._get_allowance)
+    def _decode(self, row: journals.Row, strings: Mapping[str, bytes]) -> Entry:
+        return journals.decode_row(row, strings.get, self._get_allowance)
 
-    def _get_allowance(self) -> Allowance:
+    def _get_allowance(self) -> journals.Allowance:
         if self._allowance is None:
             ((size,),) = self._rows("SELECT pg_total_relation_size('orchestrator.payloads')")
-            self._allowance = Allowance(size)
+            self._allowance = journals.Allowance(size)
         return self._allowance
 
-    def _strings(self, rows: Iterable[Row]) -> dict[str, bytes]:
+    def _strings(self, rows: Iterable[journals.Row]) -> dict[str, bytes]:
         """Return the long strings that rows refer to: of many rows in one query."""
-        names = {name for row in rows if MARK_BYTES in row[5] for name in references(row[5])}
+        names = {
+            name
+            for row in rows
+            if journals.MARK_BYTES in row[5]
+            for name in journals.references(row[5])
+        }
         found: dict[str, bytes] = {}
         wanted = sorted(names)
         for start in range(0, len(wanted), STRINGS_AT_ONCE):
@@ -382,7 +373,7 @@ class PostgresReader:
             )
         return found
 
-    def all_rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[journals.Row]:
         """Yield all entries as they are stored, some at a time."""
         after = 0
         while rows := self._rows(
@@ -391,7 +382,7 @@ class PostgresReader:
             after=after,
             limit=ROWS_AT_ONCE,
         ):
-            yield from cast(list[Row], rows)
+            yield from cast(list[journals.Row], rows)
             after = rows[-1][0]
 
     def last_entries(self) -> dict[str, int | None]:
@@ -401,7 +392,7 @@ class PostgresReader:
             " UNION ALL SELECT session, NULL FROM orchestrator.pruned_sessions"
             " WHERE journal = %(journal)s"
         )
-        return {**dict(rows), NO_SESSION: self.row.last_of_none}
+        return {**dict(rows), journals.NO_SESSION: self.row.last_of_none}
 
     def used(self) -> dict[str, str | None]:
         """Return what each session has used of shared budgets; None of one that is not idle."""
@@ -419,7 +410,10 @@ class PostgresReader:
     def referenced_strings(self) -> set[str]:
         """Return the names of long strings in all entries."""
         return {
-            name for row in self.all_rows() if MARK_BYTES in row[5] for name in references(row[5])
+            name
+            for row in self.all_rows()
+            if journals.MARK_BYTES in row[5]
+            for name in journals.references(row[5])
         }
 
     def stored_strings(self) -> dict[str, bool]:
@@ -439,13 +433,13 @@ class PostgresReader:
             raise JournalError(self._where, str(exc)) from exc
 
 
-def read_audit_rows(connection: "Connection", journal: int) -> Iterator[AuditRow]:
+def read_audit_rows(connection: "Connection", journal: int) -> Iterator[journals.AuditRow]:
     """Yield the rows of the audit of a journal."""
     rows = connection.execute(_AUDIT, (journal,))
     for seq, at, actor, owner, action, target, outcome, peer, count, digest in cast(
         Iterable[tuple[Any, ...]], rows
     ):
-        event = AuditEvent(
+        event = journals.AuditEvent(
             actor=actor,
             owner=owner,
             action=action,
@@ -454,7 +448,7 @@ def read_audit_rows(connection: "Connection", journal: int) -> Iterator[AuditRow
             peer=peer,
             count=count,
         )
-        yield AuditRow(seq, at, event, digest)
+        yield journals.AuditRow(seq, at, event, digest)
 
 
 def read_row(connection: "Connection", name: str) -> JournalRow | None:
@@ -477,8 +471,8 @@ def read_row(connection: "Connection", name: str) -> JournalRow | None:
         last_of_none=row[3],
         facts=row[4],
         pruned=row[5],
-        audit=AuditHead(row[6], row[7]),
-        audit_pruned=AuditHead(row[8], row[9]),
+        audit=journals.AuditHead(row[6], row[7]),
+        audit_pruned=journals.AuditHead(row[8], row[9]),
     )
 
 

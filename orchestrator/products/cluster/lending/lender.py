@@ -12,49 +12,17 @@ import trio
 
 from orchestrator.agents import CallId, raising_one_error
 from orchestrator.ports.journals import Bookkeeper
+from orchestrator.products.cluster import work
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
 from orchestrator.products.cluster.lending.recorded_ends import RecordedEnds
 from orchestrator.products.cluster.lending.recorded_executions import RecordedExecutions
-from orchestrator.products.cluster.work import (
-    Dispatch,
-    DispatchId,
-    ExecutionId,
-    Request,
-    Tenure,
-    WorkerId,
-    WorkerSeen,
-    WorkQueue,
-    WriterMailbox,
-    attempt_number,
-)
-from orchestrator.products.cluster.worker.wire import (
-    END,
-    Answered,
-    Begin,
-    CallEnded,
-    Calls,
-    Crashed,
-    End,
-    Failed,
-    Fenced,
-    Kept,
-    Later,
-    Next,
-    Reply,
-    Stopped,
-    Taken,
-    TurnWork,
-    Unfit,
-    Work,
-    encoded,
-    question_in,
-)
+from orchestrator.products.cluster.worker import wire
 
 STOP_SECONDS: Final = 60.0
 """The longest wait of a cancelled call for the end of its processes. Leases are shorter."""
 
-WorkOf: TypeAlias = Callable[[Lent], Work | TurnWork]
+WorkOf: TypeAlias = Callable[[Lent], wire.Work | wire.TurnWork]
 """Returns the message that lets a worker begin."""
 
 
@@ -64,9 +32,9 @@ class Lender:
     def __init__(
         self,
         book: Bookkeeper,
-        tenure: Tenure,
-        queue: WorkQueue,
-        mailbox: WriterMailbox,
+        tenure: work.Tenure,
+        queue: work.WorkQueue,
+        mailbox: work.WriterMailbox,
         work_of: WorkOf,
     ) -> None:
         self._book = book
@@ -74,20 +42,20 @@ class Lender:
         self._queue = queue
         self._mailbox = mailbox
         self.tenure = tenure
-        self.lent: dict[DispatchId, Lent] = {}
-        self.parked: dict[ExecutionId, list[Request]] = {}
+        self.lent: dict[work.DispatchId, Lent] = {}
+        self.parked: dict[work.ExecutionId, list[work.Request]] = {}
         """What executions say whose calls nothing here waits for yet: their tasks are
         interrupted."""
-        self.finished: dict[ExecutionId, WorkerId] = {}
+        self.finished: dict[work.ExecutionId, work.WorkerId] = {}
         """Runs that count no more, until their workers hold them no more."""
-        self.refused: set[tuple[WorkerId, str]] = set()
+        self.refused: set[tuple[work.WorkerId, str]] = set()
         """The workers that have another version of an agent, and the version they lack."""
-        self.workers: Sequence[WorkerSeen] = ()
+        self.workers: Sequence[work.WorkerSeen] = ()
         """Those that were there when they were looked at last."""
         self.recorded = RecordedExecutions(book, tenure.journal)
         self.ends = RecordedEnds(book, self._acknowledge)
-        self._to_send: dict[DispatchId, Lent] = {}
-        self._to_withdraw: list[Dispatch] = []
+        self._to_send: dict[work.DispatchId, Lent] = {}
+        self._to_withdraw: list[work.Dispatch] = []
         self._send_due = trio.Event()
         self._changed = trio.Event()
         self._is_silent = False
@@ -133,8 +101,8 @@ class Lender:
         if placed is None or not placed.execution:
             self.send(lent)
             return
-        lent.adopt(ExecutionId(placed.execution), WorkerId(placed.worker))
-        for request in self.parked.pop(ExecutionId(placed.execution), ()):
+        lent.adopt(work.ExecutionId(placed.execution), work.WorkerId(placed.worker))
+        for request in self.parked.pop(work.ExecutionId(placed.execution), ()):
             if self._hear(request) is not None:
                 # The fact that names the execution is an earlier writer's, so it is durable.
                 self._reply_to_begin(request, lent)
@@ -167,7 +135,7 @@ class Lender:
         """
         if lent.is_sent:
             self._to_withdraw.append(lent.dispatch(self.tenure.journal))
-        lent.attempt = max(attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1)
+        lent.attempt = max(work.attempt_number(self.tenure.epoch, lent.tries), lent.attempt + 1)
         lent.tries += 1
         lent.wait_again(is_shown=is_shown)
         self._to_send[lent.id] = lent
@@ -184,12 +152,12 @@ class Lender:
         ):
             self.send(lent, is_shown=waiting.is_shown)
 
-    def stop(self, execution: ExecutionId, worker: WorkerId) -> None:
+    def stop(self, execution: work.ExecutionId, worker: work.WorkerId) -> None:
         """Have an execution stopped that counts no more."""
         self._mailbox.stop(worker, execution)
         self._finish(execution, worker)
 
-    def lose(self, lent: Lent, loss: Loss, said: Request | None = None) -> None:
+    def lose(self, lent: Lent, loss: Loss, said: work.Request | None = None) -> None:
         """Try a call again that has lost its execution, or break it off.
 
         `said` is the message of its worker; None without one.
@@ -197,13 +165,13 @@ class Lender:
         if said is None and lent.execution is not None:
             self.stop(lent.execution, lent.worker)
         if lent.is_over:
-            lent.set_end(Stopped(lent.id), said)
+            lent.set_end(wire.Stopped(lent.id), said)
         elif lent.may_begin_again:
             self._send_next(lent, said)
         else:
             lent.break_off(loss, said)
 
-    def _send_next(self, lent: Lent, said: Request | None) -> None:
+    def _send_next(self, lent: Lent, said: work.Request | None) -> None:
         """Send a call without an execution again; its worker hears of it when that is durable."""
         self.send(lent)
         self.post(lent)
@@ -220,24 +188,24 @@ class Lender:
         """Give the execution of a turn the calls that are due, if it waits for any."""
         if (told := turn.pop_due()) is not None:
             request, due = told
-            self.reply(request, Calls(tuple(due)))
+            self.reply(request, wire.Calls(tuple(due)))
 
-    def reply(self, request: Request, reply: Reply) -> None:
+    def reply(self, request: work.Request, reply: wire.Reply) -> None:
         """Tell an execution what becomes of it."""
-        self._mailbox.answer(request, encoded(reply))
-        if isinstance(reply, Taken | Fenced | Later):
+        self._mailbox.answer(request, wire.encoded(reply))
+        if isinstance(reply, wire.Taken | wire.Fenced | wire.Later):
             self._finish(request.execution, request.worker)
 
-    def _acknowledge(self, request: Request) -> None:
+    def _acknowledge(self, request: work.Request) -> None:
         # What an execution says before its end is about a call of a turn, which goes on.
-        self.reply(request, Kept() if request.number > END else Taken())
+        self.reply(request, wire.Kept() if request.number > wire.END else wire.Taken())
 
-    def forget(self, execution: ExecutionId) -> None:
+    def forget(self, execution: work.ExecutionId) -> None:
         """Drop the messages of a finished execution that its worker no longer holds."""
         del self.finished[execution]
         self._mailbox.forget(execution)
 
-    def _finish(self, execution: ExecutionId, worker: WorkerId) -> None:
+    def _finish(self, execution: work.ExecutionId, worker: work.WorkerId) -> None:
         self.finished[execution] = worker
         self._changed.set()
 
@@ -266,34 +234,34 @@ class Lender:
             if begun:
                 nursery.start_soon(self._let_begin, begun)
 
-    async def _let_begin(self, begun: list[tuple[Request, Lent]]) -> None:
+    async def _let_begin(self, begun: list[tuple[work.Request, Lent]]) -> None:
         await self._book.wait_durable()
         for request, lent in begun:
             if lent.execution == request.execution and not lent.is_over:
                 self._reply_to_begin(request, lent)
             else:
-                self.reply(request, Fenced())
+                self.reply(request, wire.Fenced())
 
-    def _reply_to_begin(self, request: Request, lent: Lent) -> None:
+    def _reply_to_begin(self, request: work.Request, lent: Lent) -> None:
         if lent.may_begin:
             self.reply(request, self._work_of(lent))
         else:
-            self.reply(request, Fenced())
+            self.reply(request, wire.Fenced())
             lent.break_off(Loss.NOT_BEGUN)
 
-    def _hear(self, request: Request) -> Lent | None:
+    def _hear(self, request: work.Request) -> Lent | None:
         """Take in a message of an execution; return its call if the execution may begin once that
         is durable.
         """
-        question = question_in(request.body)
+        question = wire.question_in(request.body)
         if question is None:
             self._hear_rubbish(request)
             return None
-        lent = self.lent.get(DispatchId(question.dispatch))
-        if isinstance(question, Begin):
+        lent = self.lent.get(work.DispatchId(question.dispatch))
+        if isinstance(question, wire.Begin):
             return self._accepted(request, question, lent)
         if lent is not None and lent.execution == request.execution and lent.end is None:
-            if isinstance(question, Next | CallEnded):
+            if isinstance(question, wire.Next | wire.CallEnded):
                 self._hear_turn(lent, question, request)
             else:
                 self._take_end(lent, question, request)
@@ -303,76 +271,78 @@ class Lender:
         ):
             self._park(request)
         else:
-            self.reply(request, Fenced())
+            self.reply(request, wire.Fenced())
         return None
 
-    def _hear_rubbish(self, request: Request) -> None:
+    def _hear_rubbish(self, request: work.Request) -> None:
         for lent in self.lent.values():
             if lent.execution == request.execution:
                 self.stop(request.execution, request.worker)
                 if lent.is_over:
-                    lent.set_end(Stopped(lent.id))
+                    lent.set_end(wire.Stopped(lent.id))
                 else:
                     lent.break_off(Loss.RUBBISH)
-        self.reply(request, Fenced())
+        self.reply(request, wire.Fenced())
 
-    def _hear_turn(self, lent: Lent, question: Next | CallEnded, request: Request) -> None:
+    def _hear_turn(
+        self, lent: Lent, question: wire.Next | wire.CallEnded, request: work.Request
+    ) -> None:
         match question:
             case _ if not isinstance(lent, LentTurn):
                 self._hear_rubbish(request)
-            case Next():
+            case wire.Next():
                 if lent.told is not None:
                     # Its execution has asked again, so it has heard that.
                     self._mailbox.drop_answer(lent.told)
                 lent.ask(request, question)
                 self.give(lent)
-            case CallEnded():
+            case wire.CallEnded():
                 if not lent.take(question, request):
                     self.ends.add_late(lent, CallId(question.call), request)
             case _:
                 assert_never(question)
 
-    def _accepted(self, request: Request, begin: Begin, lent: Lent | None) -> Lent | None:
+    def _accepted(self, request: work.Request, begin: wire.Begin, lent: Lent | None) -> Lent | None:
         if lent is None or lent.is_over or self._book.closed:
             if lent is None and self.recorded.counts(request.execution) is not False:
                 self._park(request)
             else:
-                self.reply(request, Fenced())
+                self.reply(request, wire.Fenced())
             return None
         if lent.execution == request.execution:
             return lent  # it asks again, or was accepted by an earlier writer
         if not isinstance(lent.state, Waiting) or lent.attempt != begin.attempt:
-            self.reply(request, Fenced())
+            self.reply(request, wire.Fenced())
             return None
         if (request.worker, lent.version) in self.refused:
-            self.reply(request, Later())
+            self.reply(request, wire.Later())
             self.send_refused(lent, lent.state)
             return None
         lent.accept(request.execution, request.worker)
         self.post(lent)
         return lent
 
-    def _park(self, request: Request) -> None:
+    def _park(self, request: work.Request) -> None:
         self.parked.setdefault(request.execution, []).append(request)
 
-    def _take_end(self, lent: Lent, end: End, request: Request) -> None:
+    def _take_end(self, lent: Lent, end: wire.End, request: work.Request) -> None:
         match end:
-            case Stopped() if lent.is_over:
+            case wire.Stopped() if lent.is_over:
                 lent.set_end(end, request)
-            case Unfit() if lent.is_over:
-                lent.set_end(Stopped(lent.id), request)
-            case Unfit() if not lent.may_begin:
+            case wire.Unfit() if lent.is_over:
+                lent.set_end(wire.Stopped(lent.id), request)
+            case wire.Unfit() if not lent.may_begin:
                 lent.break_off(Loss.NOT_BEGUN, request)
-            case Unfit(lasting=False):
+            case wire.Unfit(lasting=False):
                 self._send_next(lent, request)
-            case Unfit(why=why):
+            case wire.Unfit(why=why):
                 self._refuse(lent, why, request)
-            case Stopped():
+            case wire.Stopped():
                 # Its worker was told to end.
                 self.lose(lent, Loss.STOPPED, request)
-            case Crashed() if isinstance(lent, LentTurn):
+            case wire.Crashed() if isinstance(lent, LentTurn):
                 lent.crash(end, request)
-            case Answered() | Failed() | Crashed():
+            case wire.Answered() | wire.Failed() | wire.Crashed():
                 if isinstance(lent, LentTurn):
                     self._hear_rubbish(request)
                 else:
@@ -380,7 +350,7 @@ class Lender:
             case _:
                 assert_never(end)
 
-    def _refuse(self, lent: Lent, why: str, said: Request) -> None:
+    def _refuse(self, lent: Lent, why: str, said: work.Request) -> None:
         """Wait for another worker than the one that could not begin."""
         self.refused.add((said.worker, lent.version))
         lent.attempt += 1

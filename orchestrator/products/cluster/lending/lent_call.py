@@ -21,16 +21,7 @@ from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.products.cluster.lending.lent import Lent, Loss
 from orchestrator.products.cluster.work import ExecutionId, Request, WorkerId
-from orchestrator.products.cluster.worker.wire import (
-    MOST_BYTES,
-    Answered,
-    Crashed,
-    End,
-    Failed,
-    Stopped,
-    Unfit,
-    size_of,
-)
+from orchestrator.products.cluster.worker import wire
 
 LATE_SECONDS: Final = 10.0
 """How much later than the worker the writer gives a call up that is over its timeout."""
@@ -89,13 +80,13 @@ class LentCall(Lent):
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
         match loss:
             case Loss.GONE:
-                end = Failed(self.id, GONE, RefusedBy.CRASH.value)
+                end = wire.Failed(self.id, GONE, RefusedBy.CRASH.value)
             case Loss.STOPPED:
-                end = Failed(self.id, ENDED_BY_WORKER, RefusedBy.CRASH.value)
+                end = wire.Failed(self.id, ENDED_BY_WORKER, RefusedBy.CRASH.value)
             case Loss.NOT_BEGUN:
-                end = Failed(self.id, NOT_BEGUN, RefusedBy.CRASH.value)
+                end = wire.Failed(self.id, NOT_BEGUN, RefusedBy.CRASH.value)
             case Loss.RUBBISH:
-                end = Failed(self.id, f"{self.tool.name}: {UNREADABLE}")
+                end = wire.Failed(self.id, f"{self.tool.name}: {UNREADABLE}")
             case _:
                 assert_never(loss)
         self.set_end(end, said)
@@ -130,10 +121,10 @@ class LentCall(Lent):
 
 def require_small(tool: Tool, call: ToolCall) -> None:
     """Refuse arguments that are too long for a worker."""
-    if (size := size_of(call.arguments)) > MOST_BYTES:
+    if (size := wire.size_of(call.arguments)) > wire.MOST_BYTES:
         raise ToolError(
             f"the arguments of {tool.name} have {size:,} bytes, and a worker is sent at most"
-            f" {MOST_BYTES:,}; write long values to a file that both can read"
+            f" {wire.MOST_BYTES:,}; write long values to a file that both can read"
         )
 
 
@@ -149,7 +140,7 @@ def seconds_until(deadline: float) -> float | None:
     return max(0.0, deadline - trio.current_time())
 
 
-def result_of(end: End | None, tool: Tool) -> str | ToolResult:
+def result_of(end: wire.End | None, tool: Tool) -> str | ToolResult:
     """Return the answer of a tool.
 
     Raises:
@@ -157,13 +148,13 @@ def result_of(end: End | None, tool: Tool) -> str | ToolResult:
         WorkerCallError: the tool failed with another error.
     """
     match end:
-        case Answered(text=text, parts=parts):
+        case wire.Answered(text=text, parts=parts):
             return ToolResult(text, parts=parts) if parts else text
-        case Failed(text=text, refused_by=refused_by):
+        case wire.Failed(text=text, refused_by=refused_by):
             raise ToolError(text, refused_by=_refusal(refused_by))
-        case Crashed(text=text):
+        case wire.Crashed(text=text):
             raise WorkerCallError(text)
-        case Stopped() | Unfit() | None:
+        case wire.Stopped() | wire.Unfit() | None:
             raise DefinitionError(f"{tool.name} has no answer: {end}")
         case _:
             assert_never(end)

@@ -23,27 +23,10 @@ from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.ports.execution import WorkerLostError
+from orchestrator.products.cluster.lending import lent_call
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Over
-from orchestrator.products.cluster.lending.lent_call import (
-    LATE_SECONDS,
-    NOT_BEGUN,
-    deadline_of,
-    not_taken,
-    require_small,
-    result_of,
-    seconds_until,
-    too_late,
-)
 from orchestrator.products.cluster.work import ExecutionId, Request, WorkerId
-from orchestrator.products.cluster.worker.wire import (
-    CallEnd,
-    CallEnded,
-    Crashed,
-    DueCall,
-    Failed,
-    Next,
-    Stopped,
-)
+from orchestrator.products.cluster.worker import wire
 
 _WHY: Final = {
     Loss.GONE: "it is dead, or holds the turn no more",
@@ -73,24 +56,24 @@ class TurnCall:
         Raises:
             ToolError: its arguments are too long for a worker.
         """
-        require_small(tool, call)
+        lent_call.require_small(tool, call)
         self.lacks_secret = lacks_secret
         self.tool = tool
         self.call = call
         self.key = key
-        self.deadline = deadline_of(tool)
-        self.end: CallEnd | None = None
+        self.deadline = lent_call.deadline_of(tool)
+        self.end: wire.CallEnd | None = None
         self.request: Request | None = None
         """The message with the end, to be acknowledged."""
         self.ended = trio.Event()
 
-    def due(self) -> DueCall:
-        return DueCall(
+    def due(self) -> wire.DueCall:
+        return wire.DueCall(
             tool=self.call.name,
             arguments=dict(self.call.arguments),
             call=self.call.id,
             key=self.key,
-            seconds=seconds_until(self.deadline),
+            seconds=lent_call.seconds_until(self.deadline),
         )
 
 
@@ -103,9 +86,9 @@ class LentTurn(Lent):
         """Those that wait for their answers."""
         self.given: set[CallId] = set()
         """Those that an execution may have begun."""
-        self._early: dict[CallId, tuple[CallEnd, Request]] = {}
+        self._early: dict[CallId, tuple[wire.CallEnd, Request]] = {}
         """Messages of an execution about calls that no task waits for yet."""
-        self._asked: tuple[Request, Next] | None = None
+        self._asked: tuple[Request, wire.Next] | None = None
         """What its execution waits for."""
         self._asked_at = 0.0
         self.told: Request | None = None
@@ -152,9 +135,9 @@ class LentTurn(Lent):
         for call in self.calls.values():
             call.ended.set()
         if said is not None:
-            self.set_end(Stopped(self.id), said)
+            self.set_end(wire.Stopped(self.id), said)
 
-    def crash(self, end: Crashed, said: Request) -> None:
+    def crash(self, end: wire.Crashed, said: Request) -> None:
         """End a turn that could not begin, and its calls with that."""
         self.give_up()
         self.set_end(end, said)
@@ -162,12 +145,12 @@ class LentTurn(Lent):
             call.end = end
             call.ended.set()
 
-    def ask(self, request: Request, question: Next) -> None:
+    def ask(self, request: Request, question: wire.Next) -> None:
         """Note that its execution waits for calls."""
         self._asked, self._asked_at = (request, question), trio.current_time()
         self.given.update(map(CallId, question.begun))
 
-    def pop_due(self) -> tuple[Request, list[DueCall]] | None:
+    def pop_due(self) -> tuple[Request, list[wire.DueCall]] | None:
         """Return once what its execution is to be told: the calls that are due, or that there is
         none.
         """
@@ -179,7 +162,7 @@ class LentTurn(Lent):
             if id_ in question.begun:
                 continue
             if it.lacks_secret:
-                it.end = Failed(self.id, NOT_BEGUN, RefusedBy.CRASH.value)
+                it.end = wire.Failed(self.id, lent_call.NOT_BEGUN, RefusedBy.CRASH.value)
                 it.ended.set()
             else:
                 due.append(it)
@@ -190,7 +173,7 @@ class LentTurn(Lent):
         self.given.update(it.call.id for it in due)
         return request, [it.due() for it in due]
 
-    def take(self, ended: CallEnded, request: Request) -> bool:
+    def take(self, ended: wire.CallEnded, request: Request) -> bool:
         """Take in the end of a call; return whether anything waits for it, or will."""
         id_ = CallId(ended.call)
         if id_ in self.calls:
@@ -220,7 +203,7 @@ class LentTurn(Lent):
         if (early := self._early.pop(call.call.id, None)) is not None:
             call.end, call.request = early
             call.ended.set()
-        elif isinstance(self.end, Crashed):
+        elif isinstance(self.end, wire.Crashed):
             call.end = self.end
             call.ended.set()
 
@@ -238,13 +221,13 @@ class LentTurn(Lent):
                 await call.ended.wait()
         # The worker has a clock of its own, and tells when it is over.
         if not call.ended.is_set() and call.call.id in self.given:
-            with trio.move_on_after(LATE_SECONDS):
+            with trio.move_on_after(lent_call.LATE_SECONDS):
                 await call.ended.wait()
         if self.is_lost and call.end is None:
             await self._raise_lost()
         if call.end is None:
             raise self._over_time(call)
-        return result_of(call.end, call.tool)
+        return lent_call.result_of(call.end, call.tool)
 
     @property
     def is_lost(self) -> bool:
@@ -252,8 +235,8 @@ class LentTurn(Lent):
 
     def _over_time(self, call: TurnCall) -> ToolError:
         if call.call.id in self.given:
-            return too_late(call.tool)
-        return not_taken(call.tool, self.place)
+            return lent_call.too_late(call.tool)
+        return lent_call.not_taken(call.tool, self.place)
 
     async def _raise_lost(self) -> None:
         """Raise that the worker is gone, once: the other calls of the turn end with that."""

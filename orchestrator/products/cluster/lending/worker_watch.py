@@ -10,16 +10,10 @@ from typing import Final, NoReturn
 
 import trio
 
+from orchestrator.products.cluster import work
 from orchestrator.products.cluster.lending.lender import Lender
 from orchestrator.products.cluster.lending.lent import Lent, Loss, Running, Waiting
 from orchestrator.products.cluster.lending.lent_turn import LentTurn
-from orchestrator.products.cluster.work import (
-    ExecutionId,
-    Presence,
-    WorkerId,
-    WorkerSeen,
-    WorkQueue,
-)
 from orchestrator.products.cluster.worker.wire import Begin, Fenced, question_in
 
 LOOK_SECONDS: Final = 1.0
@@ -33,11 +27,11 @@ CHECK_SECONDS: Final = 30.0
 class WorkerWatch:
     """Looks at workers for one lender."""
 
-    def __init__(self, lender: Lender, queue: WorkQueue, presence: Presence) -> None:
+    def __init__(self, lender: Lender, queue: work.WorkQueue, presence: work.Presence) -> None:
         self._lender = lender
         self._queue = queue
         self._presence = presence
-        self._live: AbstractSet[WorkerId] = frozenset()
+        self._live: AbstractSet[work.WorkerId] = frozenset()
 
     async def look_forever(self) -> NoReturn:
         """Watch the live workers and their executions, while any call is lent."""
@@ -52,7 +46,7 @@ class WorkerWatch:
         lender.workers = list(workers.values())
         live = {id_ for id_, it in workers.items() if it.alive}
         await self._send_stranded(live)
-        missing: list[tuple[Lent, ExecutionId]] = []
+        missing: list[tuple[Lent, work.ExecutionId]] = []
         for lent in list(lender.lent.values()):
             if isinstance(lent.state, Waiting):
                 self._look_for_worker(lent, lent.state)
@@ -68,7 +62,7 @@ class WorkerWatch:
         self._stop_unknown_runs(workers)
         self._forget(workers)
 
-    async def _send_stranded(self, live: AbstractSet[WorkerId]) -> None:
+    async def _send_stranded(self, live: AbstractSet[work.WorkerId]) -> None:
         """Send again what no worker will receive: at once if one has died, or else at times."""
         await trio.lowlevel.checkpoint()
         lender, now = self._lender, trio.current_time()
@@ -103,19 +97,19 @@ class WorkerWatch:
             waiting.is_shown = True
             self._lender.post(lent)
 
-    async def _lose(self, missing: Sequence[tuple[Lent, ExecutionId]]) -> None:
+    async def _lose(self, missing: Sequence[tuple[Lent, work.ExecutionId]]) -> None:
         """Give runs up, unless they have said how they ended before their workers dropped them."""
         await self._lender.catch_up()
         for lent, execution in missing:
             if lent.execution == execution and lent.end is None:
                 self._lender.lose(lent, Loss.GONE)
 
-    async def _read_recorded(self, workers: Iterable[WorkerSeen]) -> None:
+    async def _read_recorded(self, workers: Iterable[work.WorkerSeen]) -> None:
         """Read of the journal whether the executions count whose sessions are not in memory."""
         held = (execution for worker in workers for execution in worker.beat.executions)
         await self._lender.recorded.read({*held, *self._lender.parked})
 
-    def _stop_unknown_runs(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+    def _stop_unknown_runs(self, workers: Mapping[work.WorkerId, work.WorkerSeen]) -> None:
         """Stop the executions of this journal whose calls are over: an earlier writer lent them."""
         lender = self._lender
         journal = f"{lender.tenure.journal}/"
@@ -132,14 +126,14 @@ class WorkerWatch:
                 ):
                     lender.stop(execution, worker.beat.worker)
 
-    def _is_asked_for(self, execution: ExecutionId) -> bool:
+    def _is_asked_for(self, execution: work.ExecutionId) -> bool:
         """Return whether an execution may be about to begin: its call waits for a worker."""
         return any(
             lent.execution is None and f"/{lent.id}/{lent.attempt}/" in execution
             for lent in self._lender.lent.values()
         )
 
-    def _forget(self, workers: Mapping[WorkerId, WorkerSeen]) -> None:
+    def _forget(self, workers: Mapping[work.WorkerId, work.WorkerSeen]) -> None:
         lender = self._lender
         for execution, worker in list(lender.finished.items()):
             seen = workers.get(worker)
@@ -157,7 +151,7 @@ class WorkerWatch:
         lender.refused = {it for it in lender.refused if it[0] in workers}
 
 
-def _is_lost(running: Running, worker: WorkerSeen | None) -> bool:
+def _is_lost(running: Running, worker: work.WorkerSeen | None) -> bool:
     """Return whether no worker holds an execution any more, at this look and the one before."""
     was_missing = running.is_missing
     if worker is None or not worker.alive:

@@ -10,18 +10,10 @@ from orchestrator.agents import ToolError
 from orchestrator.agents.tools.terminal.background import BackgroundCommand
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events.processes import ProcessId
-from orchestrator.ports.execution import (
-    ENDED_BY_AGENT,
-    NO_COMMANDS,
-    REMEMBERED_COMMANDS,
-    TASK_ENDED,
-    Command,
-    OwnCommands,
-    ended_note,
-)
+from orchestrator.ports import execution
 
 
-class TurnCommands(OwnCommands):
+class TurnCommands(execution.OwnCommands):
     """The commands of one turn (`BackgroundCommands`). `WorkerContexts.open_turn` makes them."""
 
     can_notify = False
@@ -30,20 +22,22 @@ class TurnCommands(OwnCommands):
         self._nursery = nursery
         self._path = path
         self._most = most
-        self._commands: list[Command] = []
+        self._commands: list[execution.Command] = []
 
     async def start(
         self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
-    ) -> Command:
+    ) -> execution.Command:
         if not self._most:
-            raise ToolError(NO_COMMANDS)
+            raise ToolError(execution.NO_COMMANDS)
         if len(self._running()) >= self._most:
             raise ToolError(
                 f"{self._most} commands run in the background of this task already: end one with"
                 ' process(action="kill"), or wait for one'
             )
         id_ = ProcessId(f"p_{secrets.token_hex(8)}")
-        started = Command(id_, command, task=TaskId(self._path), workdir=workdir, watch=watch)
+        started = execution.Command(
+            id_, command, task=TaskId(self._path), workdir=workdir, watch=watch
+        )
         self._remember(started)
         self._nursery.start_soon(_run, started)
         await started.begun.wait()
@@ -51,9 +45,9 @@ class TurnCommands(OwnCommands):
             raise ToolError(*started.error.args)
         return started
 
-    def _remember(self, command: Command) -> None:
+    def _remember(self, command: execution.Command) -> None:
         over = [it for it in self._commands if it.finished.is_set()]
-        forgotten = over[:-REMEMBERED_COMMANDS]
+        forgotten = over[: -execution.REMEMBERED_COMMANDS]
         self._commands = [it for it in self._commands if it not in forgotten]
         self._commands.append(command)
 
@@ -62,7 +56,7 @@ class TurnCommands(OwnCommands):
 
     async def end(self, command: BackgroundCommand) -> None:
         own = self.own(command)
-        own.stop(ENDED_BY_AGENT)
+        own.stop(execution.ENDED_BY_AGENT)
         await own.finished.wait()
 
     def notices_of(self, command: BackgroundCommand) -> Sequence[int]:
@@ -72,17 +66,17 @@ class TurnCommands(OwnCommands):
         """End all running commands with their descendants; return a note about them, if any."""
         left = self._running()
         for command in left:
-            command.stop(TASK_ENDED)
+            command.stop(execution.TASK_ENDED)
         await trio.lowlevel.checkpoint()
         for command in left:
             await command.finished.wait()
-        return ended_note(left) if left else ""
+        return execution.ended_note(left) if left else ""
 
-    def _running(self) -> list[Command]:
+    def _running(self) -> list[execution.Command]:
         return [it for it in self._commands if not it.finished.is_set()]
 
 
-async def _run(command: Command) -> None:
+async def _run(command: execution.Command) -> None:
     try:
         await command.run(lambda _: None)
     finally:

@@ -25,26 +25,10 @@ from orchestrator.products.cluster.work import (
     WorkerId,
     WorkerMailbox,
 )
+from orchestrator.products.cluster.worker import wire
 from orchestrator.products.cluster.worker.calls import WorkerCalls
 from orchestrator.products.cluster.worker.context import WorkerContexts
 from orchestrator.products.cluster.worker.turn import WorkerTurn
-from orchestrator.products.cluster.worker.wire import (
-    BEGIN,
-    END,
-    Begin,
-    CallEnded,
-    End,
-    Later,
-    Question,
-    Reply,
-    Stopped,
-    TurnWork,
-    Unfit,
-    Work,
-    encoded,
-    execution_id,
-    reply_in,
-)
 
 LEASE_SECONDS: Final = 10.0
 """How long a worker is taken for alive after a beat."""
@@ -156,22 +140,22 @@ class Worker:
 
     async def _run(self, delivery: Delivery) -> None:
         dispatch = delivery.dispatch
-        execution = execution_id(dispatch, token_hex(8))
+        execution = wire.execution_id(dispatch, token_hex(8))
         self._executions.add(execution)
         # True until it has begun: then that it was stopped, unless it has ended.
-        end: End = Unfit(dispatch.id, ENDING, lasting=False)
+        end: wire.End = wire.Unfit(dispatch.id, ENDING, lasting=False)
         has_ended = False
         try:
             await self._wait_alive()
             reply = await self._ask_to_begin(dispatch, execution)
-            if isinstance(reply, Work | TurnWork):
-                end = Stopped(dispatch.id)
+            if isinstance(reply, wire.Work | wire.TurnWork):
+                end = wire.Stopped(dispatch.id)
                 end = await self._end_of(reply, dispatch, execution)
-            refuses = isinstance(reply, Later) or (isinstance(end, Unfit) and end.lasting)
+            refuses = isinstance(reply, wire.Later) or (isinstance(end, wire.Unfit) and end.lasting)
             if not refuses:
                 # The slot is free; what is left is to be believed.
                 await delivery.finish()
-            if isinstance(reply, Work | TurnWork):
+            if isinstance(reply, wire.Work | wire.TurnWork):
                 await self._say(dispatch, execution, end)
             elif reply is None:
                 # A writer may have let it begin meanwhile.
@@ -195,43 +179,43 @@ class Worker:
         while self._stood_still():
             await self._beaten.wait()
 
-    async def _ask_to_begin(self, dispatch: Dispatch, execution: ExecutionId) -> Reply | None:
-        question = Begin(dispatch.id, dispatch.attempt, dispatch.place)
-        request = Request(dispatch.journal, self._id, execution, BEGIN, encoded(question))
+    async def _ask_to_begin(self, dispatch: Dispatch, execution: ExecutionId) -> wire.Reply | None:
+        question = wire.Begin(dispatch.id, dispatch.attempt, dispatch.place)
+        request = Request(dispatch.journal, self._id, execution, wire.BEGIN, wire.encoded(question))
         with trio.move_on_after(BEGIN_SECONDS):
-            return reply_in(await self._mailbox.ask(request))
+            return wire.reply_in(await self._mailbox.ask(request))
         return None
 
-    async def _say(self, dispatch: Dispatch, execution: ExecutionId, end: End) -> None:
+    async def _say(self, dispatch: Dispatch, execution: ExecutionId, end: wire.End) -> None:
         """Tell how an execution has ended, until a writer has it in its journal or does not want
         it.
         """
-        body = encoded(end)
-        request = Request(dispatch.journal, self._id, execution, END, body, stays=True)
+        body = wire.encoded(end)
+        request = Request(dispatch.journal, self._id, execution, wire.END, body, stays=True)
         with trio.move_on_after(KEPT_SECONDS):
             await self._mailbox.ask(request)
 
     async def _end_of(
-        self, work: Work | TurnWork, dispatch: Dispatch, execution: ExecutionId
-    ) -> End:
+        self, work: wire.Work | wire.TurnWork, dispatch: Dispatch, execution: ExecutionId
+    ) -> wire.End:
         """Run a call or a turn to its end, or until the writer stops it."""
         await trio.lowlevel.checkpoint()
         if self._stood_still():
             # The writer has given this execution up, or will.
-            return Unfit(dispatch.id, STOOD_STILL, lasting=False)
+            return wire.Unfit(dispatch.id, STOOD_STILL, lasting=False)
         try:
             lineage = self._calls.lineage(work)
         except DefinitionError as exc:
             self._tell_once(f"{work.path}: {exc}")
-            return Unfit(dispatch.id, str(exc))
-        end: End = Stopped(dispatch.id)
+            return wire.Unfit(dispatch.id, str(exc))
+        end: wire.End = wire.Stopped(dispatch.id)
         scope = trio.CancelScope()
         self._running += 1
         try:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_when_told, execution, scope)
-                    if isinstance(work, TurnWork):
+                    if isinstance(work, wire.TurnWork):
                         turn = self._turn(work, dispatch, execution, lineage)
                         end = await turn.take(scope)
                     else:
@@ -244,15 +228,15 @@ class Worker:
 
     def _turn(
         self,
-        work: TurnWork,
+        work: wire.TurnWork,
         dispatch: Dispatch,
         execution: ExecutionId,
         lineage: Sequence[Agent[Any]],
     ) -> WorkerTurn:
-        async def ask(number: int, question: Question) -> Reply | None:
-            body, stays = encoded(question), isinstance(question, CallEnded)
+        async def ask(number: int, question: wire.Question) -> wire.Reply | None:
+            body, stays = wire.encoded(question), isinstance(question, wire.CallEnded)
             request = Request(dispatch.journal, self._id, execution, number, body, stays=stays)
-            return reply_in(await self._mailbox.ask(request))
+            return wire.reply_in(await self._mailbox.ask(request))
 
         return WorkerTurn(
             self._calls, work, dispatch.id, lineage, ask=ask, stood_still=self._stood_still

@@ -11,22 +11,9 @@ import trio
 
 from orchestrator.agents import Agent, DefinitionError, ToolError, raising_one_error
 from orchestrator.ports.execution import EXPECTED_ERRORS, describe_error, without_cancellations
+from orchestrator.products.cluster.worker import wire
 from orchestrator.products.cluster.worker.calls import WorkerCalls
 from orchestrator.products.cluster.worker.context import TurnContext
-from orchestrator.products.cluster.worker.wire import (
-    END,
-    CallEnded,
-    Calls,
-    Crashed,
-    DueCall,
-    End,
-    Next,
-    Question,
-    Reply,
-    Stopped,
-    TurnWork,
-    Unfit,
-)
 
 SILENT_SECONDS: Final = 3600.0
 """How long a worker keeps a turn without a word of its writer. A present writer sends one every ten
@@ -40,11 +27,11 @@ class WorkerTurn:
     def __init__(
         self,
         calls: WorkerCalls,
-        work: TurnWork,
+        work: wire.TurnWork,
         id_: str,
         lineage: Sequence[Agent[Any]],
         *,
-        ask: Callable[[int, Question], Awaitable[Reply | None]],
+        ask: Callable[[int, wire.Question], Awaitable[wire.Reply | None]],
         stood_still: Callable[[], bool],
     ) -> None:
         """Begin with no call; `stood_still` if the writer may have given this worker up."""
@@ -54,12 +41,12 @@ class WorkerTurn:
         self._lineage = lineage
         self._ask = ask
         self._stood_still = stood_still
-        self._last_number = END
+        self._last_number = wire.END
         self._begun: set[str] = set()
         self._unacknowledged: set[str] = set()
         """The calls that it has begun, and whose answers no writer has recorded."""
 
-    async def take(self, stop: trio.CancelScope) -> End:
+    async def take(self, stop: trio.CancelScope) -> wire.End:
         """Run calls until the writer ends the turn, by a cancel of `stop`."""
         context: TurnContext | None = None
         try:
@@ -72,14 +59,14 @@ class WorkerTurn:
             if context is None:
                 return await self._not_opened(exc, why)
             context.note = f"its worker could not end it well: {why}"
-        return Stopped(self._id, await self._calls.redacted(context.note))
+        return wire.Stopped(self._id, await self._calls.redacted(context.note))
 
-    async def _not_opened(self, exc: BaseException, why: str) -> End:
+    async def _not_opened(self, exc: BaseException, why: str) -> wire.End:
         why = await self._calls.redacted(why)
         if isinstance(exc, DefinitionError | ToolError):
             # This machine has not what the agent needs; another one may have it.
-            return Unfit(self._id, why)
-        return Crashed(self._id, why, expected=isinstance(exc, EXPECTED_ERRORS))
+            return wire.Unfit(self._id, why)
+        return wire.Crashed(self._id, why, expected=isinstance(exc, EXPECTED_ERRORS))
 
     async def _run_calls(self, context: TurnContext) -> None:
         with raising_one_error():
@@ -94,18 +81,18 @@ class WorkerTurn:
                             running.start_soon(self._run, context, call)
                 running.cancel_scope.cancel(reason="the turn has ended")
 
-    async def _next_calls(self) -> Sequence[DueCall] | None:
+    async def _next_calls(self) -> Sequence[wire.DueCall] | None:
         """Return the calls that are due; None if the turn is not this worker's any more."""
         reply = None
         with trio.move_on_after(SILENT_SECONDS):
-            question = Next(self._id, tuple(sorted(self._unacknowledged)))
+            question = wire.Next(self._id, tuple(sorted(self._unacknowledged)))
             reply = await self._ask(self._number(), question)
-        return reply.calls if isinstance(reply, Calls) else None
+        return reply.calls if isinstance(reply, wire.Calls) else None
 
-    async def _run(self, context: TurnContext, due: DueCall) -> None:
+    async def _run(self, context: TurnContext, due: wire.DueCall) -> None:
         agent = self._lineage[-1]
         end = await self._calls.run_in(context, due, self._id, agent)
-        await self._ask(self._number(), CallEnded(self._id, due.call, end))
+        await self._ask(self._number(), wire.CallEnded(self._id, due.call, end))
         self._unacknowledged.discard(due.call)
 
     def _number(self) -> int:

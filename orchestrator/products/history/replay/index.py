@@ -6,28 +6,15 @@ from typing import Final, Generic, TypeAlias, TypeVar, assert_never
 import attrs
 
 from orchestrator.agents import CallId, MessageId
-from orchestrator.delegation import Cause, Ending, Outcome, SessionId, TaskId, TaskRequest, root_of
-from orchestrator.delegation.events import (
-    CancelRequested,
-    Entry,
-    Event,
-    JournalOpened,
-    MessageReceived,
-    ModelAnswered,
-    ModelFailed,
-    ModelFailure,
-    ProcessEnded,
-    ProcessMatched,
-    ProcessUnreachable,
-    Steered,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
-    WorkFact,
+from orchestrator.delegation import (
+    Cause,
+    Ending,
+    Outcome,
+    SessionId,
+    TaskId,
+    TaskRequest,
+    events,
+    root_of,
 )
 from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.products.history.replay.steps import (
@@ -38,10 +25,10 @@ from orchestrator.products.history.replay.steps import (
     tool_step,
 )
 
-FURTHER_CALLS: Final = frozenset({ModelFailure.ATTEMPT, ModelFailure.SUMMARY})
+FURTHER_CALLS: Final = frozenset({events.ModelFailure.ATTEMPT, events.ModelFailure.SUMMARY})
 """Failures after which the model is called again for the same answer."""
 FATAL_FAILURES: Final = frozenset(
-    {(ModelFailure.FAILED, Cause.MODEL), (ModelFailure.CUT_OFF, Cause.BUDGET)}
+    {(events.ModelFailure.FAILED, Cause.MODEL), (events.ModelFailure.CUT_OFF, Cause.BUDGET)}
 )
 """Failures that end their task, with the cause of its end."""
 TaskTurn: TypeAlias = tuple[TaskId, int]
@@ -75,14 +62,16 @@ class RunIndex:
     def __init__(self, run: SessionId) -> None:
         self.run = run
         self.root = root_of(run)
-        self.model_answers: dict[TaskTurn, list[Numbered[ModelAnswered | ModelFailed]]] = {}
+        self.model_answers: dict[
+            TaskTurn, list[Numbered[events.ModelAnswered | events.ModelFailed]]
+        ] = {}
         """The answers of a model, and the failures that a replay repeats."""
-        self.abandoned_calls: dict[TaskTurn, ModelFailed] = {}
+        self.abandoned_calls: dict[TaskTurn, events.ModelFailed] = {}
         """The model calls that were broken off, or that failed in the model's own code."""
         self.broken_off_answers: set[int] = set()
         """The failures in the middle of a turn's last answer, which later turns read."""
         self.calls: dict[TaskCall, RecordedCall] = {}
-        self.tool_answers: dict[TaskCall, Numbered[ToolAnswered]] = {}
+        self.tool_answers: dict[TaskCall, Numbered[events.ToolAnswered]] = {}
         self.requests: dict[tuple[TaskId, str], Numbered[TaskRequest]] = {}
         """The requests, by parent and call key."""
         self.first_request_seqs: dict[tuple[TaskId, str], int] = {}
@@ -91,7 +80,7 @@ class RunIndex:
         self.processes_by_seq: dict[int, ProcessId] = {}
         """The notices of background commands, by position."""
         self.outcomes: dict[TaskTurn, Numbered[Outcome]] = {}
-        self.turns: dict[int, Numbered[TurnStarted]] = {}
+        self.turns: dict[int, Numbered[events.TurnStarted]] = {}
         self.start_seqs: dict[TaskId, int] = {}
         self.cancel_seqs: dict[TaskId, list[int]] = {}
         """The positions at which a task was cancelled, directly or as a consequence."""
@@ -103,63 +92,63 @@ class RunIndex:
         """The tool answers since the last step of each task."""
         self._mail: dict[int, str] = {}
         self._dates: dict[Hashable, float] = {}
-        self._failed: dict[TaskTurn, Numbered[ModelFailed]] = {}
+        self._failed: dict[TaskTurn, Numbered[events.ModelFailed]] = {}
         self._said: int | None = None
         """The position of a failure of the root's model in the middle of its answer."""
         self._turn = 0
 
-    def add(self, entry: Entry, position: float) -> None:
+    def add(self, entry: events.Entry, position: float) -> None:
         """Add a fact at its position in the record."""
         seq, event = entry.seq, entry.event
         if (key := _key(event)) is not None:
             self._dates.setdefault(key, entry.at)
-        if isinstance(event, WorkFact):
+        if isinstance(event, events.WorkFact):
             self._add_work(seq, event, position)
             return
         match event:
-            case JournalOpened():
+            case events.JournalOpened():
                 self.crash_seqs.append(seq)
-            case TurnResumed():
+            case events.TurnResumed():
                 self._said = None  # the model was asked again
-            case ModelFailed():
+            case events.ModelFailed():
                 self._add_failure(seq, event)
-            case Steered():
+            case events.Steered():
                 self.steering_seqs[event.id] = seq
-            case ProcessMatched() | ProcessEnded() | ProcessUnreachable():
+            case events.ProcessMatched() | events.ProcessEnded() | events.ProcessUnreachable():
                 self.processes_by_seq[seq] = event.id
-            case CancelRequested():
+            case events.CancelRequested():
                 self.cancel_seqs.setdefault(event.task, []).append(seq)
             case _:
                 pass
 
     def _add_work(  # noqa: C901, PLR0912 (a case a fact)
-        self, seq: int, event: WorkFact, position: float
+        self, seq: int, event: events.WorkFact, position: float
     ) -> None:
         match event:
-            case MessageReceived():
+            case events.MessageReceived():
                 self._mail[seq] = f"message {event.text!r}"
-            case TurnStarted():
+            case events.TurnStarted():
                 self._turn = event.turn
                 self.turns[event.turn] = Numbered(seq, event)
                 # Tasks that are cancelled together end in any order.
                 read = ", ".join(sorted(self._mail.get(it, "a notice") for it in event.mail))
                 what = f"turn {event.turn} begins"
                 self._add_step(self.root, Step(what, f"it reads {read}", position))
-            case TurnEnded():
+            case events.TurnEnded():
                 if self._said is not None:
                     self.broken_off_answers.add(self._said)
                     self._said = None
                 self._add_outcome((self.root, event.turn), seq, event.outcome)
                 what = f"turn {event.turn} ends"
                 self._add_step(self.root, end_step(what, event.outcome, position))
-            case TaskRequested(request):
+            case events.TaskRequested(request):
                 self.requests[request.parent, request.call] = Numbered(seq, request)
                 call, _, _ = request.call.rpartition("#")
                 self.first_request_seqs.setdefault((request.parent, call), seq)
                 self._add_step(request.id, request_step(event, position))
-            case TaskStarted():
+            case events.TaskStarted():
                 self.start_seqs.setdefault(event.task, seq)
-            case ModelAnswered(task, message):
+            case events.ModelAnswered(task, message):
                 task_turn = self.task_turn(task)
                 self.model_answers.setdefault(task_turn, []).append(Numbered(seq, event))
                 for it in message.calls:
@@ -167,11 +156,11 @@ class RunIndex:
                 if event.copied:
                     self.copied_messages.add(message.id)
                 self._add_step(task, model_step(event, position))
-            case ToolAnswered(task, message):
+            case events.ToolAnswered(task, message):
                 self.tool_answers[task, message.call] = Numbered(seq, event)
                 answer = tool_step(message, self.called_tool(task, message.call), position)
                 self._tool_steps.setdefault(task, []).append((message.call, answer))
-            case TaskSettled(task, outcome):
+            case events.TaskSettled(task, outcome):
                 self._mail[seq] = f"the end of {task}"
                 self._add_outcome(self.task_turn(task), seq, outcome)
                 if outcome.ending is Ending.CANCELLED:
@@ -180,13 +169,13 @@ class RunIndex:
             case _:
                 assert_never(event)
 
-    def _add_failure(self, seq: int, event: ModelFailed) -> None:
+    def _add_failure(self, seq: int, event: events.ModelFailed) -> None:
         task_turn = self.task_turn(event.task)
         if event.task == self.root:
             self._said = seq if event.text else None
-        if event.reason is ModelFailure.QUESTION:
+        if event.reason is events.ModelFailure.QUESTION:
             pass  # the replay posts this fact again, since no model makes it
-        elif event.reason is ModelFailure.BROKEN_OFF:
+        elif event.reason is events.ModelFailure.BROKEN_OFF:
             self.abandoned_calls[task_turn] = event
         elif event.reason in FURTHER_CALLS:
             self.model_answers.setdefault(task_turn, []).append(Numbered(seq, event))
@@ -202,7 +191,7 @@ class RunIndex:
         # A crash may come between the failure and the end: then the model was called again.
         if (reason, outcome.cause) in FATAL_FAILURES:
             self.model_answers.setdefault(task_turn, []).append(failed)
-        elif reason is ModelFailure.FAILED:
+        elif reason is events.ModelFailure.FAILED:
             self.abandoned_calls.setdefault(task_turn, failed.value)
 
     def _add_step(self, task: TaskId, *steps: Step) -> None:
@@ -226,28 +215,28 @@ class RunIndex:
         found = self.calls.get((task, call))
         return "" if found is None else found.name
 
-    def recorded_at(self, event: Event) -> float | None:
+    def recorded_at(self, event: events.Event) -> float | None:
         """Return the time of the recorded fact that matches a fact of the replay."""
         return self._dates.get(_key(event))
 
-    def has_fact(self, event: Event) -> bool:
+    def has_fact(self, event: events.Event) -> bool:
         """Return whether the record has a fact that matches a fact of the replay."""
         key = _key(event)
         return key is None or key in self._dates
 
 
-def _key(event: Event) -> Hashable | None:
+def _key(event: events.Event) -> Hashable | None:
     """Return the key that matches a fact of the replay with a recorded one, if it has a key."""
     match event:
-        case TaskRequested(request):
-            return TaskRequested, request.id
-        case TaskStarted(task) | TaskSettled(task):
+        case events.TaskRequested(request):
+            return events.TaskRequested, request.id
+        case events.TaskStarted(task) | events.TaskSettled(task):
             return type(event), task
-        case ToolAnswered(task, message):
-            return ToolAnswered, task, message.call
-        case ModelAnswered(_, message):
-            return ModelAnswered, message.id
-        case TurnStarted() | TurnEnded():
+        case events.ToolAnswered(task, message):
+            return events.ToolAnswered, task, message.call
+        case events.ModelAnswered(_, message):
+            return events.ModelAnswered, message.id
+        case events.TurnStarted() | events.TurnEnded():
             return type(event), event.turn
         case _:
             return None

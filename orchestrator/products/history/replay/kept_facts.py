@@ -9,45 +9,29 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord
-from orchestrator.delegation.events import (
-    CancelRequested,
-    Entry,
-    MessageReceived,
-    ModelAnswered,
-    ModelFailed,
-    ProcessFact,
-    ReplyDelivered,
-    SteeringFact,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnStarted,
-    WorkFact,
-)
+from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord, events
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.sessions import ended_with_caller
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
 
-CopiedFact: TypeAlias = WorkFact | ReplyDelivered | SteeringFact | ProcessFact
+CopiedFact: TypeAlias = (
+    events.WorkFact | events.ReplyDelivered | events.SteeringFact | events.ProcessFact
+)
 """Facts that hold for the new run too. All other facts hold for the old run alone: the copy pays
 for no model call. The text of a failed call is copied if later turns read it.
 """
-KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[Entry]]
+KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[events.Entry]]
 """Selects the facts of a run that a new run begins with, given one of the run's tasks."""
 
 
-def facts_before(record: RecordedRun, task: TaskId) -> list[Entry]:
+def facts_before(record: RecordedRun, task: TaskId) -> list[events.Entry]:
     """Return the facts before the request of a task, and later answers to earlier tool calls."""
     until = _requested_at(record, task)
     kept = [it for it in _copied_facts(record) if it.seq < until]
     return [*kept, *_pending_tool_answers(record, until)]
 
 
-def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
+def facts_without(record: RecordedRun, task: TaskId) -> list[events.Entry]:
     """Return the facts that do not follow from the end of a task; of the task, keep only the
     request. Raise `ReplayError` if the task has not ended, or has succeeded.
     """
@@ -67,7 +51,7 @@ def facts_without(record: RecordedRun, task: TaskId) -> list[Entry]:
     return list(_Retry(record, found).kept())
 
 
-def _copied_facts(record: RecordedRun) -> Iterator[Entry]:
+def _copied_facts(record: RecordedRun) -> Iterator[events.Entry]:
     for entry in record.entries:
         if isinstance(entry.event, CopiedFact) or entry.seq in record.broken_off_answers:
             yield entry
@@ -83,18 +67,18 @@ def _requested_at(record: RecordedRun, task: TaskId) -> int:
     return record.requests[request.parent, request.call].seq
 
 
-def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[Entry]:
+def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[events.Entry]:
     """Yield the later answers to earlier calls, so that no tool runs twice."""
     for entry in record.entries:
         event = entry.event
-        if entry.seq > until and isinstance(event, ToolAnswered):
+        if entry.seq > until and isinstance(event, events.ToolAnswered):
             call = record.calls.get((event.task, event.message.call))
             if call is None or call.seq > until or call.name in DELEGATION_TOOLS:
                 continue
             # The open calls of a turn are answered when the next turn starts.
             end = record.outcomes.get((event.task, call.turn))
             if end is None or end.seq > until:
-                yield Entry(entry.seq, entry.at, entry.session, replace(event, mail=()))
+                yield events.Entry(entry.seq, entry.at, entry.session, replace(event, mail=()))
 
 
 class _Retry:
@@ -139,43 +123,49 @@ class _Retry:
             task = task.parent
         self._unended.add(task.id)
 
-    def kept(self) -> Iterator[Entry]:
+    def kept(self) -> Iterator[events.Entry]:
         """Yield the kept facts."""
         for entry in _copied_facts(self._record):
             if self._is_kept(entry):
                 self._kept.add(entry.seq)
                 yield entry
 
-    def _is_kept(self, entry: Entry) -> bool:  # noqa: C901, PLR0911, PLR0912 (a case a fact)
+    def _is_kept(self, entry: events.Entry) -> bool:  # noqa: C901, PLR0911, PLR0912 (a case a fact)
         root = self._record.root
         match event := entry.event:
-            case TaskRequested(request):
+            case events.TaskRequested(request):
                 if self._is_left_out(request.parent):
                     self._absent.add(request.id)
                 return request.id not in self._absent
-            case MessageReceived():
+            case events.MessageReceived():
                 return root not in self._stopped
-            case TurnStarted(mail=mail):
+            case events.TurnStarted(mail=mail):
                 if not self._kept.issuperset(mail):
                     self._stopped.add(root)
                 return self._takes_step(root)
-            case TurnEnded(turn=turn):
+            case events.TurnEnded(turn=turn):
                 return self._ends_turn(turn)
-            case ReplyDelivered(turn=turn):
+            case events.ReplyDelivered(turn=turn):
                 return turn in self._ended_turns
-            case TaskSettled(task):
+            case events.TaskSettled(task):
                 return not self._is_left_out(task) and self._settles(self._tasks[task])
-            case ToolAnswered(task, message, mail):
+            case events.ToolAnswered(task, message, mail):
                 if self._is_left_out(task):
                     return False
                 return self._is_answered(task, message.call, mail)
-            case CancelRequested(task):
+            case events.CancelRequested(task):
                 return not self._is_left_out(task) and task not in self._unended
-            case ModelAnswered(task=task) | ModelFailed(task=task) | SteeringSeen(task):
+            case (
+                events.ModelAnswered(task=task)
+                | events.ModelFailed(task=task)
+                | events.SteeringSeen(task)
+            ):
                 return self._takes_step(task)
             case _:
                 is_copied = "only these facts are left of those that are copied"
-                assert isinstance(event, TaskStarted | SteeringFact | ProcessFact), is_copied
+                assert isinstance(
+                    event, events.TaskStarted | events.SteeringFact | events.ProcessFact
+                ), is_copied
                 return not self._is_left_out(event.task)
 
     def _is_left_out(self, task: TaskId) -> bool:

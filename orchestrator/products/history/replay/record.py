@@ -16,22 +16,9 @@ from orchestrator.delegation import (
     Outcome,
     SessionId,
     TaskId,
+    events,
 )
 from orchestrator.delegation.amounts import NOTHING, Amounts
-from orchestrator.delegation.events import (
-    Entry,
-    Event,
-    JournalOpened,
-    MessageReceived,
-    ModelAnswered,
-    ModelFailed,
-    SessionOpened,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    TurnEnded,
-    TurnResumed,
-)
 from orchestrator.ports.errors import OrchestratorError, UnknownIdError
 from orchestrator.ports.journals import fold, fold_entries
 from orchestrator.products.history.replay.index import RunIndex
@@ -63,7 +50,7 @@ class OtherUsage:
 class RecordedRun(RunIndex):
     """The recorded facts of one run."""
 
-    def __init__(self, entries: Sequence[Entry], run: str | None = None) -> None:
+    def __init__(self, entries: Sequence[events.Entry], run: str | None = None) -> None:
         """Index a run, by default the newest, from the entries of the journal or the run alone."""
         runs = {entry.session: None for entry in entries if entry.session}
         if not runs:
@@ -89,13 +76,13 @@ class RecordedRun(RunIndex):
         for task_turn, end in self.outcomes.items() if self.crash_seqs else ():
             for answer in self.model_answers.get(task_turn, [])[-1:]:
                 is_final = not (
-                    isinstance(answer.value, ModelAnswered) and answer.value.message.calls
+                    isinstance(answer.value, events.ModelAnswered) and answer.value.message.calls
                 )
                 if is_final and any(answer.seq < it < end.seq for it in self.crash_seqs):
                     yield answer.seq, end.seq
 
     def _find_other_usage(
-        self, entries: Sequence[Entry], *, is_alone: bool
+        self, entries: Sequence[events.Entry], *, is_alone: bool
     ) -> Iterator[OtherUsage]:
         shared = {grant.id for it in self.entries for grant in _grants(it.event)}
         if is_alone or not shared:
@@ -103,7 +90,7 @@ class RecordedRun(RunIndex):
         ledger = Ledger()
         for entry in entries:
             ids: Collection[str] = ()
-            if isinstance(entry.event, JournalOpened):
+            if isinstance(entry.event, events.JournalOpened):
                 ids = self.ledger.accounts  # a crash charges the calls that were open
             elif entry.session != self.run:
                 ids = shared
@@ -138,12 +125,12 @@ class RecordedRun(RunIndex):
             )
         for entry in self.entries:
             match entry.event:
-                case TurnResumed(afresh=True) | TaskStarted(afresh=True):
+                case events.TurnResumed(afresh=True) | events.TaskStarted(afresh=True):
                     raise ReplayError(
                         f"in run {self.run} a task started again after a crash, and its"
                         " earlier steps are not recorded: this cannot be replayed"
                     )
-                case TaskSettled(_, outcome) | TurnEnded(_, _, outcome):
+                case events.TaskSettled(_, outcome) | events.TurnEnded(_, _, outcome):
                     if outcome.ending is Ending.LOST:
                         raise ReplayError(
                             f"run {self.run} cannot be replayed: a task was lost with its process,"
@@ -165,16 +152,16 @@ class RecordedRun(RunIndex):
         first = end.seq
         for entry in reversed([it for it in self.entries if it.seq < end.seq]):
             match entry.event:
-                case TaskSettled(_, Outcome(ending=Ending.CANCELLED)) | ModelFailed():
+                case events.TaskSettled(_, Outcome(ending=Ending.CANCELLED)) | events.ModelFailed():
                     first = entry.seq
                 case _:
                     break
         return first
 
     @property
-    def session_opened(self) -> SessionOpened:
+    def session_opened(self) -> events.SessionOpened:
         event = self.entries[0].event
-        assert isinstance(event, SessionOpened), "a run begins with this fact"
+        assert isinstance(event, events.SessionOpened), "a run begins with this fact"
         return event
 
     def downtime(self) -> dict[int, float]:
@@ -182,26 +169,29 @@ class RecordedRun(RunIndex):
         return {
             entry.seq: max(0.0, entry.at - before.at)
             for before, entry in zip(self.entries, self.entries[1:], strict=False)
-            if isinstance(entry.event, JournalOpened)
-            or (isinstance(entry.event, TurnResumed) and isinstance(before.event, JournalOpened))
+            if isinstance(entry.event, events.JournalOpened)
+            or (
+                isinstance(entry.event, events.TurnResumed)
+                and isinstance(before.event, events.JournalOpened)
+            )
         }
 
 
-def _until_process_died(entries: Sequence[Entry]) -> Sequence[Entry]:
+def _until_process_died(entries: Sequence[events.Entry]) -> Sequence[events.Entry]:
     """Return the entries of a run up to the death of its process, if the next one gave it up."""
     end = entries[-1].event
-    if isinstance(end, TurnEnded) and end.outcome.cause is Cause.PROCESS_DIED:
+    if isinstance(end, events.TurnEnded) and end.outcome.cause is Cause.PROCESS_DIED:
         for index in reversed(range(len(entries))):
-            if isinstance(entries[index].event, JournalOpened):
+            if isinstance(entries[index].event, events.JournalOpened):
                 return entries[:index]
     return entries
 
 
-def _grants(event: Event) -> Sequence[Grant]:
+def _grants(event: events.Event) -> Sequence[Grant]:
     match event:
-        case SessionOpened() | MessageReceived():
+        case events.SessionOpened() | events.MessageReceived():
             return event.grants
-        case TaskRequested(request):
+        case events.TaskRequested(request):
             return request.grants
         case _:
             return ()

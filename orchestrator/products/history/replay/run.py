@@ -31,39 +31,7 @@ from orchestrator.delegation import (
     SessionRecord,
     TaskId,
     TaskRecord,
-)
-from orchestrator.delegation.events import (
-    CancelRequested,
-    DeliveryFailed,
-    DoorClosed,
-    DoorFact,
-    DoorOpened,
-    Entry,
-    Event,
-    JournalOpened,
-    KindChanged,
-    MessageReceived,
-    MetadataChanged,
-    ModelAnswered,
-    ModelFailed,
-    ModelFailure,
-    OversightFact,
-    ProcessFact,
-    ReplyDelivered,
-    ReplyPartDelivered,
-    SessionClosed,
-    SessionOpened,
-    StateChanged,
-    Steered,
-    SteeringFact,
-    SteeringOrigin,
-    SteeringSeen,
-    TaskRequested,
-    TaskSettled,
-    ToolAnswered,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
+    events,
 )
 from orchestrator.ports.execution import NO_WORKSPACE, AgentRegistry
 from orchestrator.ports.journals import Bookkeeper, EventT, MemoryJournal
@@ -91,7 +59,7 @@ past each deadline, and another deadline may begin there.
 
 
 async def replay(
-    entries: Sequence[Entry],
+    entries: Sequence[events.Entry],
     agent: Agent[Any],
     *,
     run: str | None = None,
@@ -118,7 +86,7 @@ async def replay(
 
 
 def replay_sync(
-    entries: Sequence[Entry],
+    entries: Sequence[events.Entry],
     agent: Agent[Any],
     *,
     run: str | None = None,
@@ -151,9 +119,12 @@ class _RecordedTimes:
 
     def stamp(self, event: EventT) -> tuple[EventT, float]:
         at = self._record.recorded_at(event)
-        if isinstance(event, ModelAnswered) and event.message.id in self._record.copied_messages:
+        if (
+            isinstance(event, events.ModelAnswered)
+            and event.message.id in self._record.copied_messages
+        ):
             event = replace(event, copied=True)
-        elif isinstance(event, ModelFailed):
+        elif isinstance(event, events.ModelFailed):
             turn = self._ledger.sessions[self._record.session.id].turns
             task_turn = self._record.task_turn(event.task, turn)
             recorded = self._record.abandoned_calls.get(task_turn)
@@ -163,7 +134,7 @@ class _RecordedTimes:
                 event = replace(event, usage=usage, charged=charged)
         return event, self.now if at is None else at
 
-    def note_position(self, entry: Entry, encoded: Encoded) -> None:
+    def note_position(self, entry: events.Entry, encoded: Encoded) -> None:
         del entry, encoded
         self.positions.append(self._position.seq)
 
@@ -260,7 +231,7 @@ class _Replayer:
         entries = list(zip(self._times.journal.entries, positions, strict=True))
         return compare(self._record, entries, self._ledger, self._models.unrecorded_waits)
 
-    async def _advance_clock(self, entry: Entry) -> None:
+    async def _advance_clock(self, entry: events.Entry) -> None:
         """Move the clock to the time of a fact, deadline by deadline."""
         while self._other_usage and self._other_usage[0].seq < entry.seq:
             self._other_usage.popleft().apply(self._ledger)
@@ -279,19 +250,19 @@ class _Replayer:
                 return
             self._clock.jump(max(0.0, limit) + CLOCK_STEP_SECONDS)
 
-    def _may_follow_deadline(self, event: Event) -> bool:
+    def _may_follow_deadline(self, event: events.Event) -> bool:
         """Return whether a deadline may have caused a fact."""
         match event:
-            case TaskRequested(request):
+            case events.TaskRequested(request):
                 return self._is_pipeline_task(request.parent)
-            case TaskSettled(task, outcome):
+            case events.TaskSettled(task, outcome):
                 # The program of a pipeline may have stopped waiting after some seconds.
                 by_time = {Ending.TIMED_OUT, Ending.CANCELLED}
                 return outcome.ending in by_time or self._is_pipeline_task(task)
-            case TurnEnded(_, _, outcome):
+            case events.TurnEnded(_, _, outcome):
                 is_limit = outcome.ending is Ending.TIMED_OUT
                 return is_limit or isinstance(self._agent, Pipeline)
-            case ToolAnswered(task, message):
+            case events.ToolAnswered(task, message):
                 return self._record.called_tool(task, message.call) == "task"
             case _:
                 return False
@@ -310,34 +281,38 @@ class _Replayer:
         return self._ledger.sessions[self._record.run]
 
     def _repeat_external_action(
-        self, sessions: Sessions, callers: trio.Nursery, entry: Entry
+        self, sessions: Sessions, callers: trio.Nursery, entry: events.Entry
     ) -> None:
         """Repeat an action from outside the orchestrator: by a client, a person or a command."""
         if entry.seq in self._caller_cancelled_seqs:
             self._turn_scope.cancel(reason="the caller was cancelled")
         event = entry.event
-        if isinstance(event, DoorFact):
+        if isinstance(event, events.DoorFact):
             self._repeat_door_fact(sessions, callers, event)
-        elif isinstance(event, SteeringFact):
+        elif isinstance(event, events.SteeringFact):
             self._repeat_steering(event)
-        elif isinstance(event, ProcessFact | OversightFact):
+        elif isinstance(event, events.ProcessFact | events.OversightFact):
             self._post_if_possible(event)
         match event:
-            case JournalOpened():
+            case events.JournalOpened():
                 self._close_door(sessions)
-            case MessageReceived() if not self._session.closed:
+            case events.MessageReceived() if not self._session.closed:
                 self._book.post(event)
-            case TurnStarted(capability=DeliveryCapability.NONE) if self._session.turn is None:
+            case events.TurnStarted(capability=DeliveryCapability.NONE) if (
+                self._session.turn is None
+            ):
                 sessions.turns.begin(self._session, DeliveryCapability.NONE)
                 callers.start_soon(self._take_turn, sessions)
-            case ModelFailed(reason=ModelFailure.QUESTION):
+            case events.ModelFailed(reason=events.ModelFailure.QUESTION):
                 self._post_if_possible(event)
             case _:
                 pass  # the replay posts it by itself
 
-    def _repeat_door_fact(self, sessions: Sessions, callers: trio.Nursery, event: DoorFact) -> None:
+    def _repeat_door_fact(
+        self, sessions: Sessions, callers: trio.Nursery, event: events.DoorFact
+    ) -> None:
         match event:
-            case SessionOpened(id_):
+            case events.SessionOpened(id_):
                 agent = self._agent
                 self._registry.register_session(id_, agent)
                 self._book.post(
@@ -345,26 +320,26 @@ class _Replayer:
                         event, agent=agent.name, budget=agent.budget, forked_from="", attended=False
                     )
                 )
-            case DoorOpened():
+            case events.DoorOpened():
                 door = _DiscardingDoor(event.capability, sessions.deliveries)
                 sessions.deliveries.attach(event.session, door)
                 self._book.post(event)
                 callers.start_soon(sessions.deliveries.deliver, self._session)
-            case DoorClosed():
+            case events.DoorClosed():
                 self._close_door(sessions)
-            case SessionClosed(id_):
+            case events.SessionClosed(id_):
                 if not self._session.closed:
-                    self._book.post(SessionClosed(id_, tuple(self._session.mail)))
-            case TurnResumed(paused=paused):
+                    self._book.post(events.SessionClosed(id_, tuple(self._session.mail)))
+            case events.TurnResumed(paused=paused):
                 for account in self._ledger.accounts.values():
                     account.started_at += paused
             case (
-                KindChanged()
-                | MetadataChanged()
-                | StateChanged()
-                | ReplyDelivered()
-                | ReplyPartDelivered()
-                | DeliveryFailed()
+                events.KindChanged()
+                | events.MetadataChanged()
+                | events.StateChanged()
+                | events.ReplyDelivered()
+                | events.ReplyPartDelivered()
+                | events.DeliveryFailed()
             ):
                 pass
             case _:
@@ -373,20 +348,22 @@ class _Replayer:
     def _close_door(self, sessions: Sessions) -> None:
         if self._session.door is not None:
             sessions.deliveries.detach(self._session.id)
-            self._book.post(DoorClosed(self._session.id))
+            self._book.post(events.DoorClosed(self._session.id))
 
-    def _repeat_steering(self, event: SteeringFact) -> None:
+    def _repeat_steering(self, event: events.SteeringFact) -> None:
         match event:
-            case Steered(task, id_, origin=SteeringOrigin.OUTSIDE):
+            case events.Steered(task, id_, origin=events.SteeringOrigin.OUTSIDE):
                 steered = self._ledger.tasks.get(task)
                 if steered is not None and _can_be_steered(steered) and id_ not in steered.steering:
                     self._book.post(event)
-            case Steered() | SteeringSeen() | CancelRequested():
+            case events.Steered() | events.SteeringSeen() | events.CancelRequested():
                 pass
             case _:
                 assert_never(event)
 
-    def _post_if_possible(self, event: ProcessFact | OversightFact | ModelFailed) -> None:
+    def _post_if_possible(
+        self, event: events.ProcessFact | events.OversightFact | events.ModelFailed
+    ) -> None:
         """Post the fact of a background command, a person, or a parent that a tool asks.
 
         The action itself is not repeated, so the fact is posted if the ledger accepts it.
@@ -400,17 +377,19 @@ class _Replayer:
         with self._turn_scope:
             await sessions.turns.take(self._session)
 
-    def _repeat_cancel(self, sessions: Sessions, callers: trio.Nursery, entry: Entry) -> None:
+    def _repeat_cancel(
+        self, sessions: Sessions, callers: trio.Nursery, entry: events.Entry
+    ) -> None:
         """Repeat a cancel that came from outside."""
         match entry.event:
-            case CancelRequested(task) | TaskSettled(task):
+            case events.CancelRequested(task) | events.TaskSettled(task):
                 pass
             case _:
                 return
         ledger = self._ledger
         if (record := ledger.tasks.get(task)) is None or record.outcome is not None:
             return
-        if isinstance(entry.event, TaskSettled):
+        if isinstance(entry.event, events.TaskSettled):
             # The record of a task that never started has only its end.
             is_meant = entry.event.outcome.cause is Cause.BEFORE_START
         else:

@@ -20,21 +20,7 @@ from orchestrator.delegation import (
     TaskId,
     decode,
     encode,
-)
-from orchestrator.delegation.events import (
-    Entry,
-    Event,
-    MessageReceived,
-    ModelAnswered,
-    ModelFailed,
-    ProcessEnded,
-    SessionOpened,
-    TaskRequested,
-    TaskSettled,
-    TaskStarted,
-    ToolAnswered,
-    TurnEnded,
-    TurnStarted,
+    events,
 )
 from orchestrator.ports.sessions import KeptOpen, Sessions, current_grants, random_task_id
 from orchestrator.products.history.replay.record import RecordedRun
@@ -53,16 +39,16 @@ class CopiedRun:
     """The old run."""
     task: TaskId
     """The task at which the new run departs from the old one."""
-    facts: Sequence[Entry]
+    facts: Sequence[events.Entry]
 
     @property
     def open_turn(self) -> int:
         """The number of the turn that continues in the new run, or 0."""
         turn = 0
         for entry in self.facts:
-            if isinstance(entry.event, TurnStarted):
+            if isinstance(entry.event, events.TurnStarted):
                 turn = entry.event.turn
-            elif isinstance(entry.event, TurnEnded):
+            elif isinstance(entry.event, events.TurnEnded):
                 turn = 0
         return turn
 
@@ -106,7 +92,7 @@ class _SessionCopy:
         """Post the facts."""
         record = self._copied.record
         opened = self._with_new_ids(record.session_opened)
-        assert isinstance(opened, SessionOpened), "only its ids have changed"
+        assert isinstance(opened, events.SessionOpened), "only its ids have changed"
         known = {grant.id for grant in opened.grants}
         granted = current_grants(self._facts.journal_identity)
         around = tuple(it for it in granted if it.id not in known)
@@ -130,31 +116,31 @@ class _SessionCopy:
         open_turn = self._copied.open_turn
         for entry in self._copied.facts:
             match entry.event:
-                case TurnStarted() as event if kept_open and event.turn == open_turn:
+                case events.TurnStarted() as event if kept_open and event.turn == open_turn:
                     capability = kept_open.capability
                     self._copy(entry.seq, replace(event, capability=capability))
                 case event:
                     self._copy(entry.seq, event)
         for process in list(self._records.sessions[self._id].processes.values()):
-            self._facts.post(ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
+            self._facts.post(events.ProcessEnded(process.task, process.id, PROCESS_NOT_COPIED))
 
-    def _copy(self, seq: int, event: Event) -> None:
+    def _copy(self, seq: int, event: events.Event) -> None:
         tasks = self._records.tasks
         event = self._with_new_ids(event)
         match event:
-            case ModelAnswered(message=message):
+            case events.ModelAnswered(message=message):
                 free = replace(message, usage=Usage())
                 event = replace(event, message=free, copied=True)
-            case ModelFailed():
+            case events.ModelFailed():
                 event = replace(event, usage=Usage(), charged=Usage())
-            case TurnStarted() | ToolAnswered():
+            case events.TurnStarted() | events.ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
                 event = replace(event, mail=mail)
             # A restart after a crash, which the fork does not have.
-            case TaskStarted(task) if tasks[task].is_running:
+            case events.TaskStarted(task) if tasks[task].is_running:
                 return
             # The failure of its dependency, which was just copied, refused it.
-            case TaskSettled(task) if tasks[task].outcome is not None:
+            case events.TaskSettled(task) if tasks[task].outcome is not None:
                 session = self._records.sessions[self._id]
                 notices = {about: at for at, about in session.task_notices()}
                 if task in notices:
@@ -165,17 +151,19 @@ class _SessionCopy:
         self._seq_map[seq] = self._records.last_seq + 1
         self._facts.post(event)
 
-    def _with_new_ids(self, event: Event) -> Event:
+    def _with_new_ids(self, event: events.Event) -> events.Event:
         """Return a fact with the ids of the fork in place of the run's ids."""
-        if isinstance(event, SessionOpened | MessageReceived):
+        if isinstance(event, events.SessionOpened | events.MessageReceived):
             # The key of a client pays for the run that it began, but not for a fork.
             own = tuple(it for it in event.grants if not it.is_standing)
             event = replace(event, grants=own)
         encoded = encode(event)
-        if isinstance(event, TaskRequested):
+        if isinstance(event, events.TaskRequested):
             self._id_map[event.request.id.encode()] = random_task_id().encode()
-        if isinstance(event, SessionOpened | MessageReceived | TaskRequested):
-            grants = event.request.grants if isinstance(event, TaskRequested) else event.grants
+        if isinstance(event, events.SessionOpened | events.MessageReceived | events.TaskRequested):
+            grants = (
+                event.request.grants if isinstance(event, events.TaskRequested) else event.grants
+            )
             for grant in grants:
                 fresh = f"{SHARED_BUDGET_PREFIX}{random_task_id().removeprefix('t_')}".encode()
                 self._id_map.setdefault(grant.id.encode(), fresh)

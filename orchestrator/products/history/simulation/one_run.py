@@ -17,26 +17,11 @@ from orchestrator.delegation.events import Entry
 from orchestrator.ports.execution import NO_WORKSPACE, AgentRegistry
 from orchestrator.ports.journals import Bookkeeper, MemoryJournal
 from orchestrator.ports.sessions import Run, budget, open_engine, run_once
-from orchestrator.products.history.simulation.ports import (
-    SimulatedIds,
-    SimulatedModels,
-    SimulatedTasks,
-    SimulatedTiming,
-    SimulatedTools,
-)
+from orchestrator.products.history.simulation import ports, wait_chain
 from orchestrator.products.history.simulation.settings import SimulationSettings
-from orchestrator.products.history.simulation.wait_chain import (
-    OverlapCount,
-    Wait,
-    WaitInterval,
-    end_of,
-    longest_chain,
-    overlap_counts,
-    start_of,
-)
 from orchestrator.products.history.stand_in_servers import StandInServers
 
-IN_FLIGHT = frozenset({Wait.MODEL, Wait.FAILURES})
+IN_FLIGHT = frozenset({wait_chain.Wait.MODEL, wait_chain.Wait.FAILURES})
 
 
 @attrs.frozen(kw_only=True)
@@ -50,18 +35,18 @@ class SimulatedRun:
     """The journal of the run."""
     makespan: float
     usage: Usage
-    chain: dict[Wait, float]
+    chain: dict[wait_chain.Wait, float]
     """The seconds that the end of the run waited for each thing, in sequence; the sum is the
     makespan."""
-    waited: dict[Wait, float]
+    waited: dict[wait_chain.Wait, float]
     """The seconds that all tasks together waited for each thing."""
     failures: dict[str, int]
     """The number of failed attempts of each kind."""
     endings: dict[str, int]
     """The number of tasks with each ending, the root included."""
-    in_flight: Sequence[OverlapCount]
+    in_flight: Sequence[wait_chain.OverlapCount]
     """The number of calls at a provider, at each change."""
-    in_line: Sequence[OverlapCount]
+    in_line: Sequence[wait_chain.OverlapCount]
     """The number of tasks that waited for a slot, at each change."""
     peak_places: int
     """The most slots in use at the same time, which `Rules.live_tasks` limits."""
@@ -141,8 +126,8 @@ class _Simulation:
         self._goal = goal
         self._settings = settings
         self._seed = seed
-        self._tasks = SimulatedTasks(seed)
-        self._models = SimulatedModels(settings, self._tasks)
+        self._tasks = ports.SimulatedTasks(seed)
+        self._models = ports.SimulatedModels(settings, self._tasks)
         self._journal = MemoryJournal()
 
     async def run(self) -> SimulatedRun:
@@ -154,11 +139,11 @@ class _Simulation:
             book,
             registry,
             NO_WORKSPACE,
-            new_task_id=SimulatedIds().new_task_id,
-            place=SimulatedTools(self._settings, self._tasks, registry),
+            new_task_id=ports.SimulatedIds().new_task_id,
+            place=ports.SimulatedTools(self._settings, self._tasks, registry),
             # The tools of a server are unknown: one stand-in represents them all.
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
-            timing=SimulatedTiming(self._tasks, self._settings.limit_factor),
+            timing=ports.SimulatedTiming(self._tasks, self._settings.limit_factor),
         ) as engine:
             stop = trio.CancelScope()
             run: Run[Any] | None = None
@@ -188,9 +173,9 @@ class _Simulation:
         waits = {id_: task.waits for id_, task in tasks.items()}
         root = tree[tree.root]
         queued = [
-            WaitInterval(node.requested, start, Wait.SLOTS)
+            wait_chain.WaitInterval(node.requested, start, wait_chain.Wait.SLOTS)
             for node in tree.nodes().values()
-            if (start := start_of(node)) > node.requested
+            if (start := wait_chain.start_of(node)) > node.requested
         ]
         intervals = [it for own in waits.values() for it in own] + queued
         failures = sum((task.failures for task in tasks.values()), Counter[str]())
@@ -199,18 +184,19 @@ class _Simulation:
             outcome=outcome,
             tree=tree,
             entries=self._journal.entries,
-            makespan=end_of(root) - root.requested,
+            makespan=wait_chain.end_of(root) - root.requested,
             usage=tree.total,
-            chain=longest_chain(tree, waits),
+            chain=wait_chain.longest_chain(tree, waits),
             waited={
-                wait: math.fsum(it.seconds for it in intervals if it.wait is wait) for wait in Wait
+                wait: math.fsum(it.seconds for it in intervals if it.wait is wait)
+                for wait in wait_chain.Wait
             },
             failures=dict(sorted(failures.items())),
             endings=dict(sorted(tree.counts().items())),
-            in_flight=overlap_counts(
+            in_flight=wait_chain.overlap_counts(
                 (it.begin, it.end) for it in intervals if it.wait in IN_FLIGHT
             ),
-            in_line=overlap_counts((it.begin, it.end) for it in queued),
+            in_line=wait_chain.overlap_counts((it.begin, it.end) for it in queued),
             peak_places=peak_places,
             unpriced=tuple(sorted(self._models.unpriced)),
         )

@@ -6,16 +6,10 @@ from typing import Any, Final
 import attrs
 
 from orchestrator.agents import Agent
+from orchestrator.products.history.simulation import statistics
 from orchestrator.products.history.simulation.one_run import SimulatedRun, simulate_once
 from orchestrator.products.history.simulation.random_model import goal_for
 from orchestrator.products.history.simulation.settings import SimulationSettings
-from orchestrator.products.history.simulation.statistics import (
-    DoubledLimits,
-    Quantiles,
-    SeedStatistics,
-    SimulationReport,
-    result_of,
-)
 
 USUAL_GOAL: Final = "simulate"
 DOUBLED_SEEDS: Final = 10
@@ -32,7 +26,7 @@ def simulate(
     settings: SimulationSettings | None = None,
     *,
     tell: Callable[[SimulatedRun], None] = _ignore_run,
-) -> SimulationReport:
+) -> statistics.SimulationReport:
     """Run an agent once for each seed, in virtual time, and return the statistics.
 
     The orchestrator is real, in memory. Models are simulated, and tools do not run.
@@ -45,7 +39,7 @@ def simulate(
     """
     settings = SimulationSettings() if settings is None else settings
     goal = goal_for(agent, settings) or USUAL_GOAL if goal is None else goal
-    tally = SeedStatistics()
+    tally = statistics.SeedStatistics()
     for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
         run = simulate_once(agent, goal, settings, seed=seed)
         tally.add(run)
@@ -58,14 +52,14 @@ def simulate(
 
 
 def _with_doubled_limits(
-    agent: Agent[Any], goal: str, settings: SimulationSettings, report: SimulationReport
-) -> DoubledLimits:
+    agent: Agent[Any], goal: str, settings: SimulationSettings, report: statistics.SimulationReport
+) -> statistics.DoubledLimits:
     """Run the first seeds again with doubled limits of fan-outs."""
     first = report.seeds[:DOUBLED_SEEDS]
     twice = attrs.evolve(settings, limit_factor=2 * settings.limit_factor)
-    again = [result_of(simulate_once(agent, goal, twice, seed=it.seed)) for it in first]
-    return DoubledLimits(
+    again = [statistics.result_of(simulate_once(agent, goal, twice, seed=it.seed)) for it in first]
+    return statistics.DoubledLimits(
         seeds=len(first),
-        makespan=Quantiles.of(it.makespan for it in first).p50,
-        doubled=Quantiles.of(it.makespan for it in again).p50,
+        makespan=statistics.Quantiles.of(it.makespan for it in first).p50,
+        doubled=statistics.Quantiles.of(it.makespan for it in again).p50,
     )

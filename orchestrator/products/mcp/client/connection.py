@@ -26,18 +26,11 @@ from orchestrator.agents.tools.mcp.listed_tools import Listing, read_listing
 from orchestrator.agents.tools.mcp.server import McpCommand, McpServer
 from orchestrator.delegation import printable
 from orchestrator.ports.errors import LoginRequiredError
+from orchestrator.products.mcp.client import server_tasks
 from orchestrator.products.mcp.client.checked_messages import checked, harmless, raw_part
 from orchestrator.products.mcp.client.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
 from orchestrator.products.mcp.client.server_call import CURRENT, ServerCall
 from orchestrator.products.mcp.client.server_requests import ServerRequests
-from orchestrator.products.mcp.client.server_tasks import (
-    BecameTaskError,
-    TasksExtension,
-    ask_about,
-    cancel,
-    give_input,
-    interval_of,
-)
 from orchestrator.products.mcp.client.stdio import ServerLog
 
 FIRST_PAUSE: Final = 0.5
@@ -187,7 +180,7 @@ class ServerConnection:
             client_info=types.Implementation(name=NAME, version=VERSION),
             message_handler=self._on_message,
             cache=None,
-            extensions=[TasksExtension()],
+            extensions=[server_tasks.TasksExtension()],
             **self._requests.callbacks(),
         ) as client:
             yield client
@@ -349,7 +342,7 @@ class ServerConnection:
                     is_second = True
                     continue
                 raise ToolError(self._broken_off(call, exc)) from exc
-            except BecameTaskError as exc:
+            except server_tasks.BecameTaskError as exc:
                 await call.caller.note_task(call.id, self.server.name, exc.task)
                 result = await self._wait_task(call, exc.task, exc.interval)
                 # Only a call of a tool becomes a task.
@@ -387,7 +380,7 @@ class ServerConnection:
             while True:
                 await trio.sleep(interval)
                 state = await self._task_state(call, task)
-                interval = interval_of(state.get("pollIntervalMs"))
+                interval = server_tasks.interval_of(state.get("pollIntervalMs"))
                 match state.get("status"):
                     case "working" | "input_required":
                         pass
@@ -413,9 +406,9 @@ class ServerConnection:
             client = await self._connected(call.tool)
             try:
                 with raising_one_error():
-                    state = await ask_about(client.session, task)
+                    state = await server_tasks.ask_about(client.session, task)
                     if state.get("status") == "input_required":
-                        await give_input(client.session, task, state)
+                        await server_tasks.give_input(client.session, task, state)
                     return state
             except MCPError as exc:
                 if exc.code not in _CONNECTION_ERRORS:
@@ -432,7 +425,7 @@ class ServerConnection:
             await trio.lowlevel.checkpoint()
             if (client := self._client) is not None:
                 with suppress(MCPError, ValidationError):
-                    await cancel(client.session, task)
+                    await server_tasks.cancel(client.session, task)
 
     async def _connected(self, what: str) -> Client:
         await trio.lowlevel.checkpoint()

@@ -23,12 +23,7 @@ from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.ports.errors import (
-    JournalError,
-    JournalInUseError,
-    SessionOpenError,
-    UnknownIdError,
-)
+from orchestrator.ports import errors
 from orchestrator.ports.journals import HeldJournal, Journals, JournalStore, fold_entries
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import (
@@ -104,7 +99,7 @@ class LocalCaller:
         session = (await self.read_run(run)).session
         holder = self._holder_of(run)
         if holder is None:
-            raise SessionOpenError(
+            raise errors.SessionOpenError(
                 f"{session.id!r} is in a journal that this process does not write: the one that"
                 " does can act on it"
             )
@@ -139,8 +134,8 @@ class LocalCaller:
         return None
 
 
-def _unknown(run: str) -> UnknownIdError:
-    return UnknownIdError(f"there is no run {run!r}")
+def _unknown(run: str) -> errors.UnknownIdError:
+    return errors.UnknownIdError(f"there is no run {run!r}")
 
 
 def _read_elsewhere(journals: Journals, run: str) -> FoundSession:
@@ -169,7 +164,7 @@ async def open_local_caller(
     async with AsyncExitStack() as opened:
         orchestrators: list[Orchestrator] = []
         for its_name in waiting:
-            with suppress(JournalInUseError):  # another process has just taken it
+            with suppress(errors.JournalInUseError):  # another process has just taken it
                 writer = await opened.enter_async_context(journals.store(its_name).open_writer())
                 orchestrators.append(
                     await opened.enter_async_context(
@@ -213,5 +208,5 @@ def _has_task(
                 for session in sessions
                 for entry in reader.entries(session)
             )
-    except JournalError:
+    except errors.JournalError:
         return False  # what cannot be read is left alone

@@ -29,12 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
-from orchestrator.ports.errors import (
-    JournalError,
-    OrchestratorError,
-    SessionOpenError,
-    UnknownIdError,
-)
+from orchestrator.ports import errors
 from orchestrator.products.mcp.server.caller import Caller
 from orchestrator.products.mcp.server.calls import (
     TASKS,
@@ -220,12 +215,12 @@ def _as_protocol_errors(about: Json | None = None) -> Generator[None]:
     """Translate errors of the orchestrator to errors of the protocol."""
     try:
         yield
-    except UnknownIdError as exc:
+    except errors.UnknownIdError as exc:
         raise MCPError(INVALID_PARAMS, str(exc), about) from exc
-    except SessionOpenError as exc:
+    except errors.SessionOpenError as exc:
         raise MCPError(INVALID_PARAMS, str(exc)) from exc
-    except JournalError as exc:
+    except errors.JournalError as exc:
         # Without the path: clients have no business with the owner's machine.
         raise MCPError(INTERNAL_ERROR, f"the journal fails: {exc.problem}") from exc
-    except (OrchestratorError, DelegationError, DefinitionError) as exc:
+    except (errors.OrchestratorError, DelegationError, DefinitionError) as exc:
         raise MCPError(INTERNAL_ERROR, str(exc)) from exc

@@ -14,29 +14,23 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import is_over
+from orchestrator.products.mcp.server import results
 from orchestrator.products.mcp.server.caller import Caller, HeldRun
 from orchestrator.products.mcp.server.calls import McpCallState
-from orchestrator.products.mcp.server.results import (
-    CONFIRM,
-    REASON,
-    Json,
-    as_object,
-    detailed_task_of,
-)
 from orchestrator.products.mcp.server.tools import AgentTool
 
 
-async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) -> Json:
+async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) -> results.Json:
     """Return the state of a task, once that is durable."""
     found = await caller.read_run(task)
     _require_task(found.session, task)
     tool = tools.get(found.session.state(McpCallState).tool)
-    shown = detailed_task_of(found.session, _questions_of(found), tool)
+    shown = results.detailed_task_of(found.session, _questions_of(found), tool)
     await caller.wait_durable()
     return shown
 
 
-async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> Json:
+async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> results.Json:
     """Answer questions of a task. An answer without an open question is ignored."""
     held = await _hold_task(caller, task)
     orchestrator = held.journal.orchestrator
@@ -52,7 +46,7 @@ async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> 
     return {}
 
 
-async def cancel_task(caller: Caller, task: str) -> Json:
+async def cancel_task(caller: Caller, task: str) -> results.Json:
     """Cancel a task, and return when all its descendants have ended."""
     held = await _hold_task(caller, task)
     if not is_over(held.session):
@@ -91,10 +85,10 @@ def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
 
 def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
     """Return the verdict of a client's user on a call. Anything but a clear yes is a no."""
-    given = as_object(answer)
+    given = results.as_object(answer)
     is_accepted = given.get("action") == "accept"
-    content = as_object(given.get("content") if is_accepted else None)
-    reason = content.get(REASON)
-    is_confirmed = content.get(CONFIRM) is True
+    content = results.as_object(given.get("content") if is_accepted else None)
+    reason = content.get(results.REASON)
+    is_confirmed = content.get(results.CONFIRM) is True
     verdict = ApprovalVerdict.ONCE if is_confirmed else ApprovalVerdict.DENY
     return verdict, reason if isinstance(reason, str) else ""
