@@ -125,108 +125,28 @@ if TYPE_CHECKING:
     from orchestrator.products.agent_files.load import load_agents
     from orchestrator.synchronous import run_sync
 
-__all__ = [
-    "Agent",
-    "AgentError",
-    "ApprovalNeeded",
-    "AssistantMessage",
-    "Budget",
-    "CallKey",
-    "Candidates",
-    "Cause",
-    "Child",
-    "ClosedError",
-    "Compaction",
-    "DefinitionError",
-    "EndedError",
-    "Ending",
-    "Failure",
-    "FanOut",
-    "FanOutFailedError",
-    "Hooks",
-    "InputError",
-    "JournalError",
-    "JournalInUseError",
-    "LimitExceededError",
-    "Limits",
-    "Machine",
-    "MemoryJournal",
-    "Message",
-    "Mode",
-    "Model",
-    "ModelError",
-    "ModelRetried",
-    "ModelSettings",
-    "Models",
-    "NotInterruptedError",
-    "Orchestrator",
-    "OrchestratorError",
-    "Outcome",
-    "OutputError",
-    "Part",
-    "Patience",
-    "Pipeline",
-    "ReasoningWritten",
-    "Receipt",
-    "Reply",
-    "Review",
-    "Rules",
-    "Run",
-    "RunEvent",
-    "RunFailedError",
-    "Sandbox",
-    "ScriptedModel",
-    "Session",
-    "SessionId",
-    "SessionOpenError",
-    "Settled",
-    "SharedBudgetError",
-    "Status",
-    "StreamedRun",
-    "TaskContext",
-    "TaskDelegated",
-    "TaskEnded",
-    "TaskFailedError",
-    "TaskId",
-    "TextReplaced",
-    "TextWritten",
-    "Tool",
-    "ToolCall",
-    "ToolCalled",
-    "ToolError",
-    "ToolMessage",
-    "ToolReturned",
-    "Transcript",
-    "Tree",
-    "UnknownIdError",
-    "Usage",
-    "UserMessage",
-    "Workers",
-    "WrongLoopError",
-    "agent",
-    "allow",
-    "best",
-    "budget",
-    "confirm",
-    "delegate",
-    "deny",
-    "detach",
-    "fallback",
-    "load_agents",
-    "map_each",
-    "map_reduce",
-    "open_orchestrator",
-    "parallel",
-    "race",
-    "refine",
-    "retry",
-    "route",
-    "run_sync",
-    "sequence",
-    "tool",
-    "usd",
-    "vote",
-]
+# Agents.
+__all__ = ["Agent", "Budget", "CallKey", "Compaction", "Hooks", "Limits", "Patience", "Sandbox"]
+__all__ += ["TaskContext", "Tool", "allow", "confirm", "deny", "load_agents", "tool"]
+# Models.
+__all__ += ["AssistantMessage", "Message", "Model", "ModelSettings", "Part", "ScriptedModel"]
+__all__ += ["ToolCall", "ToolMessage", "Transcript", "Usage", "UserMessage"]
+# Pipelines.
+__all__ += ["Candidates", "Child", "FanOut", "Pipeline", "Review", "Settled", "agent", "best"]
+__all__ += ["delegate", "detach", "fallback", "map_each", "map_reduce", "parallel", "race"]
+__all__ += ["refine", "retry", "route", "sequence", "vote"]
+# Runs.
+__all__ += ["ApprovalNeeded", "Cause", "Ending", "Machine", "MemoryJournal", "Mode", "ModelRetried"]
+__all__ += ["Models", "Orchestrator", "Outcome", "ReasoningWritten", "Receipt", "Reply", "Rules"]
+__all__ += ["Run", "RunEvent", "Session", "SessionId", "Status", "StreamedRun", "TaskDelegated"]
+__all__ += ["TaskEnded", "TaskId", "TextReplaced", "TextWritten", "ToolCalled", "ToolReturned"]
+__all__ += ["Tree", "Workers", "budget", "open_orchestrator", "run_sync", "usd"]
+# Errors.
+__all__ += ["AgentError", "ClosedError", "DefinitionError", "EndedError", "Failure"]
+__all__ += ["FanOutFailedError", "InputError", "JournalError", "JournalInUseError"]
+__all__ += ["LimitExceededError", "ModelError", "NotInterruptedError", "OrchestratorError"]
+__all__ += ["OutputError", "RunFailedError", "SessionOpenError", "SharedBudgetError"]
+__all__ += ["TaskFailedError", "ToolError", "UnknownIdError", "WrongLoopError"]
 
 _HOMES = {
     "orchestrator.agents": """
@@ -271,14 +191,16 @@ _LATE_CALLS = {"open_orchestrator"}
 """Functions whose module is imported when they are called: they need nearly everything."""
 
 
-def __getattr__(name: str) -> "Any":
-    for home, names in _HOMES.items():
-        if name in names.split():
-            value = _imported(home, name)
-            # The next lookup finds it without this function.
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+if not TYPE_CHECKING:  # to a type checker, a mistyped name is an error
+
+    def __getattr__(name: str) -> "Any":
+        for home, names in _HOMES.items():
+            if name in names.split():
+                value = _imported(home, name)
+                # The next lookup finds it without this function.
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
 
 
 def _imported(home: str, name: str) -> "Any":

@@ -1,10 +1,10 @@
-"""A function whose module is imported when it is first called or inspected.
+"""Names whose modules are imported when they are first used, called or inspected.
 
-A program that imports the function does not wait for its dependencies. `help` and
-`inspect.signature` show the function itself.
+A program that imports such a name does not wait for its dependencies. `help` and
+`inspect.signature` show a late function itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,3 +39,15 @@ class LateCall:
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.__wrapped__.__doc__
+
+
+def late_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module: it imports a name from its home, `{home: names}`."""
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(home_of[name]), name)
+
+    return find

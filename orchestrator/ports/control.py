@@ -1,5 +1,8 @@
 """The control socket: its client, its server and its requests."""
 
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
 from orchestrator.kernel.control.client import ControlClient, RefusedError, connect_control
 from orchestrator.kernel.control.server import (
     AnswerApproval,
@@ -14,20 +17,3 @@ from orchestrator.kernel.control.server import (
     Subscribe,
     open_control,
 )
-
-__all__ = [
-    "AnswerApproval",
-    "Cancel",
-    "ControlClient",
-    "ControlJob",
-    "ControlRequest",
-    "DeleteRun",
-    "EditJob",
-    "Pause",
-    "Prune",
-    "RefusedError",
-    "Steer",
-    "Subscribe",
-    "connect_control",
-    "open_control",
-]

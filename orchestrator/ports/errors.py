@@ -1,5 +1,8 @@
 """Errors of the kernel that products raise, catch and translate."""
 
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
 from orchestrator.kernel.errors import (
     ClosedError,
     EndedError,
@@ -15,19 +18,3 @@ from orchestrator.kernel.errors import (
     WrongLoopError,
     error_text,
 )
-
-__all__ = [
-    "ClosedError",
-    "EndedError",
-    "JournalError",
-    "JournalInUseError",
-    "LoginError",
-    "LoginRequiredError",
-    "NotInterruptedError",
-    "OrchestratorError",
-    "ServerSetupError",
-    "SessionOpenError",
-    "UnknownIdError",
-    "WrongLoopError",
-    "error_text",
-]

@@ -1,5 +1,8 @@
 """Execution: agents, models, tool places, tool servers and the workspace of a task."""
 
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
 from orchestrator.kernel.execution.agent_registry import AgentRegistry, reachable_agents
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
@@ -34,37 +37,3 @@ from orchestrator.kernel.execution.workspace.settings import (
     resolve_workspace_settings,
 )
 from orchestrator.kernel.execution.workspace.task_workspace import CLOSE_SECONDS, TASK_VARIABLE
-
-__all__ = [
-    "CLOSE_SECONDS",
-    "ENDED_BY_AGENT",
-    "EXPECTED_ERRORS",
-    "MODELS_CLOSE_SECONDS",
-    "NO_COMMANDS",
-    "NO_WORKSPACE",
-    "PROCESS_DIED",
-    "REMEMBERED_COMMANDS",
-    "TASK_ENDED",
-    "TASK_VARIABLE",
-    "AgentCatalogue",
-    "AgentRegistry",
-    "Command",
-    "ModelResolver",
-    "NoServers",
-    "OwnCommands",
-    "ProgramSandbox",
-    "ServerTools",
-    "TaskHost",
-    "WorkOrder",
-    "WorkerLostError",
-    "WorkspaceSettings",
-    "describe_error",
-    "ended_note",
-    "fingerprint",
-    "host_of",
-    "known_providers",
-    "reachable_agents",
-    "resolve_workspace_settings",
-    "subject_of",
-    "without_cancellations",
-]

@@ -1,5 +1,8 @@
 """Private files and the folder of state."""
 
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
 from orchestrator.kernel.private_files import (
     PRIVATE_FILE,
     PrivateFile,
@@ -18,20 +21,3 @@ from orchestrator.kernel.state_files import (
     state_files,
     state_folder,
 )
-
-__all__ = [
-    "CHAT_HISTORY",
-    "DISCORD_SUFFIX",
-    "FIRST_JOURNAL",
-    "JOURNAL_VARIABLE",
-    "PRIVATE_FILE",
-    "SERVERS",
-    "PrivateFile",
-    "default_journal",
-    "foreign_folder",
-    "is_inside",
-    "make_private_folder",
-    "real_paths",
-    "state_files",
-    "state_folder",
-]

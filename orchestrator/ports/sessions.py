@@ -1,5 +1,8 @@
 """Sessions: their doors, requests, runs and budgets, and the orchestrator itself."""
 
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
 from orchestrator.kernel.budget_scope import budget, current_grants, use_grants
 from orchestrator.kernel.doors import session, streamed_run
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
@@ -37,54 +40,3 @@ from orchestrator.kernel.opened_engine import open_engine, random_task_id
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.pipelines.child import ended_with_caller
 from orchestrator.kernel.sessions import Sessions
-
-__all__ = [
-    "NO_PUSHES",
-    "ApprovalNeeded",
-    "ApprovalQuestions",
-    "Deliveries",
-    "DoorState",
-    "InboundRequest",
-    "JobAction",
-    "JobEdit",
-    "KeptDoor",
-    "KeptOpen",
-    "ModelRetried",
-    "Orchestrator",
-    "OtherJournals",
-    "Push",
-    "ReasoningWritten",
-    "RequestDoor",
-    "Run",
-    "RunEvent",
-    "RunEvents",
-    "Session",
-    "Sessions",
-    "TaskDelegated",
-    "TaskEnded",
-    "TextReplaced",
-    "TextWritten",
-    "ToolCalled",
-    "ToolReturned",
-    "answer_question",
-    "budget",
-    "current_grants",
-    "ended_run",
-    "ended_with_caller",
-    "goal_key",
-    "goal_message",
-    "is_over",
-    "open_engine",
-    "open_session",
-    "random_task_id",
-    "require_resumable",
-    "run_once",
-    "search_parts_ahead",
-    "search_request_ahead",
-    "session",
-    "streamed_run",
-    "texts_of",
-    "use_grants",
-    "with_client_tools",
-    "with_language_model",
-]

@@ -168,13 +168,13 @@ async def test_a_fan_out_with_a_limit_counts_its_coming_tasks() -> None:
     @agent
     async def look(goal: str) -> str:
         await trio.sleep(1)
-        tree = orchestrator.tree(orchestrator.runs[-1])
+        tree = house.tree(house.runs[-1])
         known.append(len(tree) - 1 + tree.to_come)
         return goal
 
-    async with open_orchestrator(":memory:", environ={}) as orchestrator:
+    async with open_orchestrator(":memory:", environ={}) as house:
         for limit in (2, None):
-            ended = await orchestrator.run(map_each(look, limit=limit), [*"abcde"])
+            ended = await house.run(map_each(look, limit=limit), [*"abcde"])
             assert ended.tree.to_come == 0
 
     assert known == [5] * 10

@@ -1,21 +1,15 @@
 """The names of chat platforms that other products may import. Each is imported on first use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.products.chat.platform import Webhook, WebhookAnswer, WebhookCall
+else:
+    from orchestrator.late_call import late_names
 
-__all__ = ["Webhook", "WebhookAnswer", "WebhookCall"]
-
-_MODULES = {
-    "Webhook": "orchestrator.products.chat.platform",
-    "WebhookAnswer": "orchestrator.products.chat.platform",
-    "WebhookCall": "orchestrator.products.chat.platform",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    __getattr__ = late_names(
+        __name__, {"orchestrator.products.chat.platform": "Webhook WebhookAnswer WebhookCall"}
+    )

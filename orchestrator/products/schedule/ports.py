@@ -1,7 +1,9 @@
 """The names of schedules that other products may import. Each is imported on first use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# The imports are the ports.
+# pyright: reportUnusedImport=false
+
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.products.schedule import (
@@ -15,37 +17,15 @@ if TYPE_CHECKING:
     from orchestrator.products.schedule.charges import UnpaidError
     from orchestrator.products.schedule.job import full_name, is_declared, session_of_name
     from orchestrator.products.schedule.targets import NO_TARGETS
+else:
+    from orchestrator.late_call import late_names
 
-__all__ = [
-    "NO_TARGETS",
-    "CheckedTarget",
-    "Delivery",
-    "Job",
-    "JobEdit",
-    "Scheduler",
-    "Target",
-    "UnpaidError",
-    "full_name",
-    "is_declared",
-    "session_of_name",
-]
-
-_MODULES = {
-    "CheckedTarget": "orchestrator.products.schedule",
-    "Delivery": "orchestrator.products.schedule",
-    "Job": "orchestrator.products.schedule",
-    "JobEdit": "orchestrator.products.schedule",
-    "NO_TARGETS": "orchestrator.products.schedule.targets",
-    "Scheduler": "orchestrator.products.schedule",
-    "Target": "orchestrator.products.schedule",
-    "UnpaidError": "orchestrator.products.schedule.charges",
-    "full_name": "orchestrator.products.schedule.job",
-    "is_declared": "orchestrator.products.schedule.job",
-    "session_of_name": "orchestrator.products.schedule.job",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    __getattr__ = late_names(
+        __name__,
+        {
+            "orchestrator.products.schedule": "CheckedTarget Delivery Job JobEdit Scheduler Target",
+            "orchestrator.products.schedule.charges": "UnpaidError",
+            "orchestrator.products.schedule.job": "full_name is_declared session_of_name",
+            "orchestrator.products.schedule.targets": "NO_TARGETS",
+        },
+    )

@@ -19,28 +19,25 @@ fact. A server has one `ServedJournal` for each journal that it holds; `cluster/
 requests for the others. A lost journal ends its own streams and no others.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.products.server.server import Server, open_server
     from orchestrator.products.server.state import Settings
     from orchestrator.products.server.transport.listener import Listening
     from orchestrator.products.server.webhook import webhook_signature
+else:
+    # Imported on demand: the modules of this package import each other by name.
+    from orchestrator.late_call import late_names
+
+    __getattr__ = late_names(
+        __name__,
+        {
+            f"{__name__}.server": "Server open_server",
+            f"{__name__}.state": "Settings",
+            f"{__name__}.transport.listener": "Listening",
+            f"{__name__}.webhook": "webhook_signature",
+        },
+    )
 
 __all__ = ["Listening", "Server", "Settings", "open_server", "webhook_signature"]
-
-_MODULES = {
-    "Listening": "transport.listener",
-    "Server": "server",
-    "Settings": "state",
-    "open_server": "server",
-    "webhook_signature": "webhook",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on demand: the modules of this package import each other by name.
-    if name not in _MODULES:
-        raise AttributeError(f"module 'orchestrator.products.server' has no attribute {name!r}")
-    return getattr(import_module(f"orchestrator.products.server.{_MODULES[name]}"), name)
