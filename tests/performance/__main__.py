@@ -1,0 +1,117 @@
+"""Print the figures of the gate beside the baseline and the goals: `python -m tests.performance`.
+
+Name some of the kinds to measure only these: `python -m tests.performance calls memory`. `--write`
+stores the figures as the baseline of this Python. `--only TEXT` measures the calls of workloads
+whose name contains the text, and `--functions` lists their most called functions.
+`--milliseconds` also prints the CPU time of the longest steps.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from tests.performance import baseline
+from tests.performance.baseline import GOALS, Figures
+from tests.performance.counting import Calls
+from tests.performance.growth import GROWTH
+from tests.performance.imports import count_imports
+from tests.performance.memory import measure_waiting_child
+from tests.performance.steps import count_longest_steps, time_longest_steps
+from tests.performance.workloads import WORKLOADS
+
+Measured = tuple[Figures, dict[str, Calls] | None]
+
+
+def _calls(only: str = "") -> Measured:
+    functions = {name: trio.run(work) for name, work in WORKLOADS.items() if only in name}
+    return {name: calls.sums for name, calls in functions.items()}, functions
+
+
+def _memory() -> Measured:
+    return {"a waiting child": trio.run(measure_waiting_child)}, None
+
+
+def _growth() -> Measured:
+    found: Figures = {}
+    for name, work in GROWTH.items():
+        small, large = trio.run(work)
+        found[name] = {"times": large / small}
+    return found, None
+
+
+def _steps() -> Measured:
+    steps = trio.run(count_longest_steps)
+    return {"a fan-out of 2,000": {f"calls {where}": it for where, it in steps.items()}}, None
+
+
+def _imports() -> Measured:
+    return {"the README's first program": dict(count_imports())}, None
+
+
+KINDS: Final[dict[str, Callable[[], Measured]]] = {
+    "calls": _calls,
+    "memory": _memory,
+    "steps": _steps,
+    "imports": _imports,
+    "growth": _growth,
+}
+
+
+def _print(kind: str, figures: Figures) -> None:
+    stored: Figures = baseline.read_baseline().get(kind, {})
+    print(f"\n{kind:44s}{'now':>24s}{'baseline':>12s}{'goal':>12s}")
+    for workload, numbers in figures.items():
+        for unit, number in numbers.items():
+            before = stored.get(workload, {}).get(unit)
+            goal = GOALS[kind].get(workload, {}).get(unit)
+            columns = [f"{it:,.2f}" if it is not None else "" for it in (before, goal)]
+            name = f"{workload}, {unit}"
+            print(f"{name:52s}{number:16,.2f}{columns[0]:>12s}{columns[1]:>12s}")
+    if hint := baseline.advice(kind, figures):
+        print(hint)
+
+
+def main() -> None:
+    """Measure, print, and store or check the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.performance", description=__doc__)
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], default=[])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true", help="fail above the baseline")
+    parser.add_argument("--only", default="", metavar="TEXT")
+    parser.add_argument("--functions", action="store_true")
+    parser.add_argument("--milliseconds", action="store_true")
+    options = parser.parse_args()
+    failed: list[str] = []
+    for kind in options.kinds or KINDS:
+        figures, functions = _calls(options.only) if kind == "calls" else KINDS[kind]()
+        if options.check:
+            if problem := baseline.problems(kind, figures, functions):
+                failed += problem
+            elif hint := baseline.advice(kind, figures):
+                print(hint)
+            continue
+        _print(kind, figures)
+        if options.functions and functions:
+            _print_functions(functions)
+        if options.milliseconds and kind == "steps":
+            print(json.dumps(trio.run(time_longest_steps)))
+        if options.write and not options.only:
+            baseline.write(kind, figures, functions)
+    if failed:
+        sys.exit("\n".join([*failed, baseline.EXPLAIN]))
+
+
+def _print_functions(functions: dict[str, Calls]) -> None:
+    for workload, calls in functions.items():
+        for unit, counts in (("Python", calls.python), ("C", calls.c)):
+            print(f"\n{workload}, calls in {unit}")
+            for name, count in counts.most_common(40):
+                print(f"{count:10.2f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
