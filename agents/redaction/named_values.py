@@ -6,10 +6,13 @@ value that is elsewhere.
 
 import re
 import string
-from typing import Final, cast
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias, cast
 
 import attrs
 
+Replacement: TypeAlias = tuple[int, int, str]
+"""The offsets of a secret, and the text in its place."""
 REDACTED: Final = "***"
 MIN_SECRET_LENGTH: Final = 8
 """A shorter value would occur in any text."""
@@ -27,6 +30,7 @@ SECRET_NAME_WORDS: Final = (
     *("authorization", "key", "token"),
 )
 """In lower case. A text without any of them has no secret name."""
+_NAME_BEGINNINGS: Final = ("pass", "pwd=", "secret", "credential", "authorization", "key", "token")
 _KINDS_OF_KEY: Final = (
     *("api", "secret", "private", "access", "account", "auth", "encryption"),
     *("signing", "master", "service"),
@@ -50,7 +54,7 @@ _QUOTED: Final = (
     r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"
     r"(?:(?<!\\)(?:(?P=deep)\\(?P=deep)\\)*(?P=deep)(?P=mark)|$)"
 )
-_NAMED: Final = re.compile(
+NAMED: Final = re.compile(
     rf"{SECRET_NAME}(?:(?P<close>\\{{0,15}}[\"'])?[ \t]*(?:{_TYPE}|(?P<is>{_OPERATOR})[ \t]*)"
     rf"|(?P<flag>[ \t]+))"
     rf"(?P<value>(?:[bruf]{{1,2}}(?=[\"']))?(?:{_QUOTED})"
@@ -202,44 +206,54 @@ def _is_opaque(value: str) -> bool:
     return _OPAQUE.fullmatch(value) is not None and _CODE.fullmatch(value) is None
 
 
-def redact_named_values(text: str) -> str:
-    """Replace secret values after secret names."""
+def lowered(text: str) -> str:
+    """Return a text of the same length with its ASCII letters in lower case, and no others."""
+    return text.encode("ascii", "replace").lower().decode("ascii")
+
+
+def name_positions(low: str, first: int = 0) -> list[int]:
+    """Return the offsets, from the first on, at which a name may begin in a lower case text."""
+    found: list[int] = []
+    for name in _NAME_BEGINNINGS:
+        position = low.find(name, first)
+        while position >= 0:
+            found.append(position)
+            position = low.find(name, position + 1)
+    return sorted(found)
+
+
+def replaced(text: str, secrets: Iterable[Replacement]) -> str:
+    """Return a text with the replacements of its secrets, which do not overlap."""
     parts: list[str] = []
     done = 0
-    for position in _name_positions(text):
-        # A value that stays may contain another name; a replaced one is skipped.
-        found = _NAMED.match(text, position) if position >= done else None
-        if found is not None and (replaced := _replacement(found)) is not None:
-            shown, end = replaced
-            parts += text[done : found.start("value")], shown
-            done = end
+    for start, end, shown in secrets:
+        parts += text[done:start], shown
+        done = end
     return "".join([*parts, text[done:]])
 
 
-def _name_positions(text: str) -> list[int]:
-    """Return the offsets at which a name may begin."""
-    # The one letter that is longer in lower case would move all offsets after it.
-    low = text.replace("\u0130", "i").lower()
-    positions: list[int] = []
-    for name in SECRET_NAME_WORDS:
-        position = low.find(name)
-        while position >= 0:
-            positions.append(position)
-            position = low.find(name, position + 1)
-    return sorted(positions)
+def named_secrets(text: str, low: str, begin: int = 0) -> Iterator[Replacement]:
+    """Yield the secret values after secret names that end after an offset."""
+    done = 0
+    for position in name_positions(low):
+        # A value that stays may contain another name; a replaced one is skipped.
+        found = NAMED.match(text, position) if position >= done else None
+        # The value of a stream is whole when any of it is shown: it does not end there.
+        if found is None or found.end() <= begin:
+            continue
+        if (secret := replacement(found)) is not None:
+            shown, done = secret
+            yield found.start("value"), done, shown
 
 
-def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
+def replacement(found: re.Match[str]) -> tuple[str, int] | None:
     """Return the replacement of a value, and the end of the value; None if it may stay."""
     text, name, value = found.string, found["name"], found["value"]
     start, end = found.span("value")
     first = found.start()
-    ahead = text[max(0, first - 40) : first]
-    before = ahead[len(ahead.rstrip(_IN_NAMES)) :]
-    if found["flag"] is not None and not (
-        before.startswith("--") or _LOGIN.search(text, max(0, first - 100), first)
-    ):
+    if found["flag"] is not None and not _is_flag(text, first):
         return None
+    before = _name_prefix(text, first)
     if quotes := _QUOTES.match(value):
         around = quotes["open"]
         inner = value[quotes.end() :].removesuffix(around)
@@ -262,6 +276,18 @@ def _replacement(found: re.Match[str]) -> tuple[str, int] | None:
         rest = cast("re.Match[str]", _REST.match(text, end))[0]
         end += len(rest.rstrip(",)]}>.:`"))
     return f"{around}{scheme}{REDACTED}{around}", end
+
+
+def _name_prefix(text: str, start: int) -> str:
+    """Return the beginning of the name: `client_` in `client_secret`."""
+    ahead = text[max(0, start - 40) : start]
+    return ahead[len(ahead.rstrip(_IN_NAMES)) :]
+
+
+def _is_flag(text: str, start: int) -> bool:
+    """Return whether a value follows a name after a blank: `--password` or `login me token`."""
+    is_option = _name_prefix(text, start).startswith("--")
+    return is_option or _LOGIN.search(text, max(0, start - 100), start) is not None
 
 
 def _is_standalone(found: re.Match[str], before: str, value: str) -> bool:
@@ -337,6 +363,8 @@ def unfinished_value(text: str, name: re.Match[str]) -> int | None:
     `name` is a secret name in the text, up to the beginning of its value.
     """
     begin = name.end()
+    if name["flag"] and not _is_flag(text, name.start()):
+        return None
     if _QUOTES.match(text, begin):
         return None if _CLOSED_VALUE.match(text, begin) else MAX_UNDECIDED
     if _OPEN_VALUE.match(text, begin):

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, unquote
@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import attrs
 import msgspec
 
-from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES, KeyShape
+from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES
 from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
     ENDS_IN_SECRET_NAME,
@@ -29,9 +29,12 @@ from orchestrator.agents.redaction.named_values import (
     SECRET_NAME,
     SECRET_NAME_WORDS,
     NamedValue,
+    Replacement,
     has_digit,
     is_not_placeholder,
-    redact_named_values,
+    lowered,
+    named_secrets,
+    replaced,
 )
 
 T = TypeVar("T")
@@ -85,20 +88,28 @@ def _is_always_secret(_value: str) -> bool:
 class _Rule:
     """A kind of secret that has a recognizable form."""
 
-    marks: tuple[str, ...]
-    """In lower case. A text without any of them has no such secret."""
+    sign: re.Pattern[str]
+    """Every match has it, and it is found fast: the pattern is tried only around it."""
+    distances: Iterable[int]
+    """How many characters there may be from the beginning of a match to the end of its sign."""
     pattern: re.Pattern[str]
     """Matches are replaced, except for the group `kept`."""
     is_secret: Callable[[str], bool] = _is_always_secret
+    is_any_case: bool = False
+    """Whether the sign, in lower case, stands for letters of any case."""
 
-    def apply(self, text: str) -> str:
-        return self.pattern.sub(self._replacement, text)
-
-    def _replacement(self, found: re.Match[str]) -> str:
-        groups = found.groupdict()
-        if not self.is_secret(groups.get("value") or found[0]):
-            return found[0]
-        return f"{groups.get('kept') or ''}{REDACTED}"
+    def find(self, text: str, low: str, begin: int = 0) -> Iterator[Replacement]:
+        """Yield the secrets that end after an offset."""
+        done = 0
+        for sign in self.sign.finditer(low if self.is_any_case else text):
+            for distance in self.distances:
+                start = sign.end() - distance
+                if start >= done and (found := self.pattern.match(text, start)):
+                    done = found.end()
+                    groups = found.groupdict()
+                    if done > begin and self.is_secret(groups.get("value") or found[0]):
+                        yield start + len(groups.get("kept") or ""), done, REDACTED
+                    break
 
 
 def _is_key(text: str) -> bool:
@@ -124,63 +135,6 @@ def _is_basic(text: str) -> bool:
     except binascii.Error:
         return False
     return b":" in decoded
-
-
-def _rule_for_shape(shape: KeyShape) -> _Rule:
-    """Return the rule for keys of this shape, except in the middle of a word."""
-    start = f"(?:{'|'.join(map(re.escape, shape.prefixes))})"
-    # A pattern that starts with letters is found much faster than one with a look-behind.
-    begins_word = "|".join(f"{behind[:-1]}{start})" for behind in _WORD_STARTS)
-    return _Rule(
-        tuple(map(str.lower, shape.prefixes)),
-        re.compile(f"{start}(?:{begins_word}){shape.rest}"),
-        _is_key if shape.is_like_words else _is_always_secret,
-    )
-
-
-_RULES: Final = (
-    _Rule(
-        ("private key",),
-        re.compile(
-            rf"-----BEGIN {_PEM}(?>(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)+)"
-            rf"(?:{_GAP}-----END {_PEM})?"
-        ),
-    ),
-    # With the longer beginning it is a key wherever it stands.
-    _Rule(("sk-",), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
-    *map(_rule_for_shape, KEY_SHAPES),
-    # Telegram
-    _Rule((":aa",), re.compile(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
-    _Rule(
-        ("bearer",),
-        re.compile(
-            rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})", ANY_CASE
-        ),
-        _is_bearer,
-    ),
-    _Rule(
-        ("basic",),
-        re.compile(
-            rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})", ANY_CASE
-        ),
-        _is_basic,
-    ),
-    _Rule(("@",), _LOGIN_IN_URL, is_not_placeholder),
-    _Rule(
-        ("curl",),
-        re.compile(
-            r"(?P<kept>\bcurl\b.{0,200}?[ \t](?:-u|--user)[ \t=]*\\{0,15}[\"']?"
-            r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
-            re.DOTALL,
-        ),
-        is_not_placeholder,
-    ),
-    _Rule(
-        ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>"),
-        re.compile(rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
-        is_not_placeholder,
-    ),
-)
 
 
 def _prefixes_ending_in(last: str) -> str:
@@ -211,6 +165,99 @@ def _prefixes_by_letter() -> dict[str, list[str]]:
 
 
 _OTHER_PREFIXES: Final = tuple(_prefixes_by_letter().items())
+
+
+def _prefixes_with(letter: str, prefixes: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for prefixes that starts with their rare letter."""
+    parts = (map(re.escape, prefix.partition(letter)) for prefix in prefixes)
+    each = "|".join(f"(?<={before}{letter}){after}" for before, letter, after in parts)
+    return re.compile(f"{letter}(?:{each})")
+
+
+def _rules_for_keys(sign: re.Pattern[str], letter: str) -> Iterator[_Rule]:
+    """Yield the rules for keys by the last character of their prefix, or by its rare letter."""
+    for is_like_words in (False, True):
+        shapes = [
+            shape
+            for shape in KEY_SHAPES
+            if letter in {shape.prefixes[0][-1], shape.rare_letter}
+            and shape.is_like_words == is_like_words
+        ]
+        if not shapes:
+            continue
+        each = (f"(?:{'|'.join(map(re.escape, it.prefixes))}){it.rest}" for it in shapes)
+        lengths = sorted({len(shape.prefixes[0]) for shape in shapes}, reverse=True)
+        yield _Rule(
+            sign,
+            lengths,
+            # Not in the middle of a word.
+            re.compile(f"{WORD_START}(?:{'|'.join(each)})"),
+            _is_key if is_like_words else _is_always_secret,
+        )
+
+
+_NAMES_BY_LENGTH: Final = sorted((*SECRET_NAME_WORDS, "credentials"), key=len, reverse=True)
+RULES: Final = (
+    _Rule(
+        re.compile("-----BEGIN "),
+        (len("-----BEGIN "),),
+        re.compile(
+            rf"-----BEGIN {_PEM}(?>(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)+)"
+            rf"(?:{_GAP}-----END {_PEM})?"
+        ),
+    ),
+    # With the longer beginning it is a key wherever it stands.
+    _Rule(_HYPHENED_KEY, (3,), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
+    *_rules_for_keys(_HYPHENED_KEY, "-"),
+    *_rules_for_keys(_UNDERSCORED_KEY, "_"),
+    *(
+        rule
+        for letter, prefixes in _OTHER_PREFIXES
+        for rule in _rules_for_keys(_prefixes_with(letter, prefixes), letter)
+    ),
+    # Telegram
+    _Rule(
+        re.compile(":AA"),
+        range(15, 8, -1),
+        re.compile(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
+    ),
+    _Rule(
+        re.compile("bearer"),
+        (len("bearer"),),
+        re.compile(
+            rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})", ANY_CASE
+        ),
+        _is_bearer,
+        is_any_case=True,
+    ),
+    _Rule(
+        re.compile("basic"),
+        (len("basic"),),
+        re.compile(
+            rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})", ANY_CASE
+        ),
+        _is_basic,
+        is_any_case=True,
+    ),
+    _Rule(re.compile(r":[/\\]"), (2,), _LOGIN_IN_URL, is_not_placeholder),
+    _Rule(
+        re.compile("curl"),
+        (len("curl"),),
+        re.compile(
+            r"(?P<kept>\bcurl\b.{0,200}?[ \t](?:-u|--user)[ \t=]*\\{0,15}[\"']?"
+            r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
+            re.DOTALL,
+        ),
+        is_not_placeholder,
+    ),
+    _Rule(
+        re.compile(f">(?:{'|'.join(f'(?<={name}>)' for name in _NAMES_BY_LENGTH)})"),
+        [len(name) + 1 for name in _NAMES_BY_LENGTH],
+        re.compile(rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
+        is_not_placeholder,
+        is_any_case=True,
+    ),
+)
 # Every fact counts tokens, in the plural.
 # A name without a value, as every message from HTTP has one (`session_key`), is no secret.
 _KEY_OR_TOKEN: Final = re.compile(
@@ -261,13 +308,13 @@ class Redactor:
         self.known = sorted(values)
         forms = {form for value in values for form in _forms(value)}
         # The longest first: replacing a part of a form would leave the rest of it.
-        self._known = sorted(forms, key=lambda form: (-len(form), form))
+        self.forms = sorted(forms, key=lambda form: (-len(form), form))
         self._marks = _by_rare_letter({_mark(form) for form in forms})
         self._longest = max(map(len, forms), default=0)
         self.longest_mark = max(LONGEST_MARK, self._longest)
         """The overlap, in characters, of a text that is searched for marks piece by piece."""
         self._by_beginning: dict[str, list[str]] = {}
-        for form in self._known:
+        for form in self.forms:
             self._by_beginning.setdefault(form[:_BEGINNING], []).append(form)
         self._parts = frozenset(
             form[at : at + _BEGINNING] for form in forms for at in range(len(form))
@@ -366,16 +413,24 @@ class Redactor:
                 return value
 
     def _redact_once(self, text: str) -> str:
-        for form in self._known:
+        for form in self.forms:
             text = text.replace(form, REDACTED)
-        # Searching for a mark is many times cheaper than for a pattern.
-        low = text.lower()
-        for rule in _RULES:
-            if any(mark in low for mark in rule.marks):
-                text = rule.apply(text)
-        if any(name in low for name in SECRET_NAME_WORDS):
-            text = redact_named_values(text)
-        return _without_ends_of_private_keys(text) if "-----end " in low else text
+        low = lowered(text)
+        for find in _SEARCHES:
+            if found := [*find(text, low)]:
+                text = replaced(text, found)
+                low = lowered(text)
+        return text
+
+    def finds_secret_after(self, text: str, begin: int) -> bool:
+        """Return whether a text has a secret that ends after an offset."""
+        if not self.may_hold_secret(text.encode(errors="replace")):
+            return False
+        for form in self.forms:
+            if text.find(form, max(0, begin - len(form) + 1)) >= 0:
+                return True
+        low = lowered(text)
+        return any(True for find in _SEARCHES for _ in find(text, low, begin))
 
     def _redact_field(self, name: object, value: object) -> Any:
         # Under such a name, a schema describes a password, and a flag whether there is one.
@@ -402,16 +457,18 @@ def start_of_key_lines(text: str, end: int, first: int = 0) -> int:
     return begin if begin < last else end
 
 
-def _without_ends_of_private_keys(text: str) -> str:
-    """Remove private keys whose beginning was cut off."""
-    parts: list[str] = []
+def ends_of_private_keys(text: str, _low: str, begin: int = 0) -> Iterator[Replacement]:
+    """Yield the private keys whose beginning was cut off, if they end after an offset."""
     done = 0
     for end in _PEM_END.finditer(text):
-        begin = start_of_key_lines(text, end.start(), done)
-        if begin < end.start():
-            parts += [text[done:begin], REDACTED]
+        start = start_of_key_lines(text, end.start(), done)
+        if start < end.start():
             done = end.end()
-    return "".join([*parts, text[done:]])
+            if done > begin:
+                yield start, done, REDACTED
+
+
+_SEARCHES: Final = (*(rule.find for rule in RULES), named_secrets, ends_of_private_keys)
 
 
 def _has_secret_mark(raw: str, low: str) -> bool:

@@ -10,7 +10,6 @@ itself.
 import re
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
 import attrs
@@ -21,7 +20,8 @@ from orchestrator.agents.redaction.named_values import (
     MAX_UNDECIDED,
     REDACTED,
     SECRET_NAME,
-    SECRET_NAME_WORDS,
+    lowered,
+    name_positions,
     unfinished_value,
 )
 from orchestrator.agents.redaction.redactor import (
@@ -33,15 +33,18 @@ from orchestrator.agents.redaction.redactor import (
 
 CONTEXT: Final = 600
 """How many emitted characters are searched again: a value is recognized by its name."""
-MAX_HELD_BACK: Final = 4000
-"""The most characters that are held back. A certain secret is dropped then, and so is the password
-of an address, which is recognized only at its end. If the held text may be lines of a private key
-without their beginning, the oldest lines are shown.
+NAME_DISTANCE: Final = 200
+"""How many characters of a name, its type and blanks may stand before a value in a stream."""
+MAX_HELD_BACK: Final = 512
+"""The most characters that are held back. The middle of a longer secret is dropped, and so is a
+longer password of an address, which is recognized only at its end.
+
+A secret is shown in part if its first characters, as many as this, have no sign of it: lines of a
+private key without its first line, before the last ones; and a token (JWT) whose first part alone
+is as long.
 """
-LONG_SECRET: Final = 1000
-"""The length above which the middle of a secret is dropped: held text is searched often."""
-KEPT: Final = 300
-"""How many characters are kept of both its ends, to find its end."""
+KEPT: Final = 240
+"""How many characters are kept of both ends of a long secret, to find its end."""
 PIECE: Final = 1000
 MAX_ROUNDS: Final = 10
 """How many times the end is moved back before all of a text is held back."""
@@ -65,13 +68,13 @@ _END_OF_PRIVATE_KEY: Final = re.compile(r"-{1,5}(?:[A-Z][A-Z0-9 ]{0,40}-{0,4})?\
 _LONGEST_END: Final = 60
 _MAY_BE_KEY: Final = re.compile(r"[a-z][A-Z]|[0-9+/=]|[A-Za-z]{16}")
 _NAMED: Final = (
-    re.compile(rf"{SECRET_NAME}\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])[ \t]*+", ANY_CASE),
     re.compile(
-        rf"(?:--[\w.-]*|\blogin[ \t]+\S{{1,80}}[ \t]+[\w.-]*){SECRET_NAME}[ \t]++", ANY_CASE
+        rf"{SECRET_NAME}(?:\\{{0,15}}[\"']?[ \t]*(?:=>|:=|[:=])[ \t]*+|(?P<flag>[ \t]++))", ANY_CASE
     ),
     # A value behind its type: `password: str = "..."`.
     re.compile(
-        rf"{SECRET_NAME}:[ \t]*[A-Za-z_][\w.\[\]|, \t]{{0,60}}?=[ \t]*+(?=[bru\"'])", ANY_CASE
+        rf"{SECRET_NAME}:[ \t]*[A-Za-z_][\w.\[\]|, \t]{{0,60}}?=[ \t]*+(?=(?P<flag>)[bru\"'])",
+        ANY_CASE,
     ),
 )
 
@@ -87,11 +90,13 @@ class _Unfinished:
     limit: int = MAX_UNDECIDED
     """How many characters may be undecided."""
 
+    reach: int = sys.maxsize
+    """How many characters it may have before its last mark."""
+
     def starts(self, text: str, low: str) -> Iterator[tuple[int, int]]:
-        if any(mark in low for mark in self.marks):
-            found = self.pattern.search(text)
-            if found is not None:
-                yield found.start("held"), self.limit
+        last = max(map(low.rfind, self.marks))
+        if last >= 0 and (found := self.pattern.search(text, max(0, last - self.reach))):
+            yield found.start("held"), self.limit
 
 
 _LOGIN_IN_URL: Final = _Unfinished(
@@ -130,6 +135,7 @@ _KINDS: Final = (
         (">",),
         re.compile(rf"{SECRET_NAME}>(?P<held>[^<>\s]*+(?:<[^<>]*+)?)\Z", ANY_CASE),
         limit=MAX_HELD_BACK,
+        reach=20,
     ),
     _LOGIN_IN_URL,
     _PRIVATE_KEY,
@@ -187,13 +193,12 @@ class StreamRedactor:
             return ""
         begin = len(self._emitted)
         known = self._emitted + self._held_back + text
-        end = max(begin, self.decided_end(known))
+        end = max(begin, self.decided_end(known, begin))
         held = len(known) - end
-        is_too_long = held > MAX_HELD_BACK
-        if is_too_long or held // LONG_SECRET > len(self._held_back) // LONG_SECRET:
+        if held > MAX_HELD_BACK:
             if self._ends_in_secret(known):
                 known = self._shortened(known, end)
-            elif is_too_long:
+            else:
                 end = len(known) - MAX_HELD_BACK
                 login = _start_of_login(known)
                 if begin <= login <= end:
@@ -204,11 +209,16 @@ class StreamRedactor:
         self._emitted = known[max(0, end - CONTEXT) : end]
         return emitted
 
-    def decided_end(self, text: str) -> int:
-        """Return the end of the longest start of a text that is fully decided."""
+    def decided_end(self, text: str, begin: int = 0) -> int:
+        """Return the end of the longest start of a text that is fully decided.
+
+        Args:
+            text: the text.
+            begin: where its new end begins: the values before are decided.
+        """
         end = len(text)
         for _ in range(MAX_ROUNDS):
-            start = self._undecided_start(text[:end])
+            start = self._undecided_start(text[:end], begin)
             if start == end:
                 return end
             end = start
@@ -217,7 +227,8 @@ class StreamRedactor:
     def _redacted(self, text: str) -> str:
         """Return the new part of a text, without its secrets."""
         begin = len(self._emitted)
-        if not self._redactor.may_hold_secret(text.encode(errors="replace")):
+        # Only the new end is searched: the text before it has no unfinished secret.
+        if not self._redactor.finds_secret_after(text, begin):
             return text[begin:]
         before, after = map(self._redactor.redact, (self._emitted, text))
         if after.startswith(before):
@@ -242,12 +253,12 @@ class StreamRedactor:
             self._is_stopped = True
         return shortened
 
-    def _undecided_start(self, text: str) -> int:
+    def _undecided_start(self, text: str, begin: int) -> int:
         """Return the offset of the first character that may belong to an unfinished secret."""
         length = len(text)
         end = length - self._redactor.partial_secret_length(text)
         is_secret: bool | None = None
-        for start, limit in _undecided_values(text):
+        for start, limit in _undecided_values(text, begin):
             if start >= end:
                 continue
             if length - start > limit:
@@ -260,7 +271,7 @@ class StreamRedactor:
         return end
 
 
-def _undecided_values(text: str) -> Iterator[tuple[int, int]]:
+def _undecided_values(text: str, begin: int) -> Iterator[tuple[int, int]]:
     """Yield where values begin that reach to the end, and how long each may be undecided."""
     length = len(text)
     for start in range(max(0, length - _LONGEST_PREFIX), length):
@@ -272,14 +283,16 @@ def _undecided_values(text: str) -> Iterator[tuple[int, int]]:
         yield key.start(), MAX_HELD_BACK
     if (start := _lines_of_private_key(text)) < length:
         yield start, MAX_HELD_BACK
-    low = text.lower()
+    low = lowered(text)
     for kind in _KINDS:
         yield from kind.starts(text, low)
-    if any(name in low for name in SECRET_NAME_WORDS):
-        names = chain.from_iterable(pattern.finditer(text) for pattern in _NAMED)
-        for name in names:
-            if (limit := unfinished_value(text, name)) is not None:
-                yield name.end(), limit
+    for position in name_positions(low, max(0, begin - NAME_DISTANCE)):
+        for pattern in _NAMED:
+            name = pattern.match(text, position)
+            if name is not None and name.end() >= begin:
+                limit = unfinished_value(text, name)
+                if limit is not None:
+                    yield name.end(), limit
 
 
 def _lines_of_private_key(text: str) -> int:
