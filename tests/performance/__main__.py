@@ -14,20 +14,21 @@ from typing import Final
 
 import trio
 
-from tests.performance import baseline
-from tests.performance.baseline import GOALS, Figures
+from tests.performance import baseline, completions, workloads
+from tests.performance.baseline import Figures
 from tests.performance.counting import Calls
 from tests.performance.growth import GROWTH
 from tests.performance.imports import count_imports
+from tests.performance.instructions import count_instructions, why_not_here
 from tests.performance.memory import measure_waiting_child
 from tests.performance.steps import count_longest_steps, time_longest_steps
-from tests.performance.workloads import WORKLOADS
 
 Measured = tuple[Figures, dict[str, Calls] | None]
 
 
 def _calls(only: str = "") -> Measured:
-    functions = {name: trio.run(work) for name, work in WORKLOADS.items() if only in name}
+    works = workloads.WORKLOADS | completions.WORKLOADS
+    functions = {name: trio.run(work) for name, work in works.items() if only in name}
     return {name: calls.sums for name, calls in functions.items()}, functions
 
 
@@ -48,6 +49,10 @@ def _steps() -> Measured:
     return {"a fan-out of 2,000": {f"calls {where}": it for where, it in steps.items()}}, None
 
 
+def _instructions() -> Measured:
+    return count_instructions(), None
+
+
 def _imports() -> Measured:
     return {"the README's first program": dict(count_imports())}, None
 
@@ -58,21 +63,8 @@ KINDS: Final[dict[str, Callable[[], Measured]]] = {
     "steps": _steps,
     "imports": _imports,
     "growth": _growth,
+    "instructions": _instructions,
 }
-
-
-def _print(kind: str, figures: Figures) -> None:
-    stored: Figures = baseline.read_baseline().get(kind, {})
-    print(f"\n{kind:44s}{'now':>24s}{'baseline':>12s}{'goal':>12s}")
-    for workload, numbers in figures.items():
-        for unit, number in numbers.items():
-            before = stored.get(workload, {}).get(unit)
-            goal = GOALS[kind].get(workload, {}).get(unit)
-            columns = [f"{it:,.2f}" if it is not None else "" for it in (before, goal)]
-            name = f"{workload}, {unit}"
-            print(f"{name:52s}{number:16,.2f}{columns[0]:>12s}{columns[1]:>12s}")
-    if hint := baseline.advice(kind, figures):
-        print(hint)
 
 
 def main() -> None:
@@ -87,6 +79,9 @@ def main() -> None:
     options = parser.parse_args()
     failed: list[str] = []
     for kind in options.kinds or KINDS:
+        if kind == "instructions" and (reason := why_not_here()):
+            print(f"No instructions: {reason}.")
+            continue
         figures, functions = _calls(options.only) if kind == "calls" else KINDS[kind]()
         if options.check:
             if problem := baseline.problems(kind, figures, functions):
@@ -94,7 +89,7 @@ def main() -> None:
             elif hint := baseline.advice(kind, figures):
                 print(hint)
             continue
-        _print(kind, figures)
+        baseline.print_table(kind, figures)
         if options.functions and functions:
             _print_functions(functions)
         if options.milliseconds and kind == "steps":

@@ -38,6 +38,12 @@ GOALS: Final[dict[str, Figures]] = {
     "growth": {},
     "steps": {},
     "imports": {},
+    "instructions": {
+        "one joined delegation": {"times raw trio": 4.8},
+        "a fan-out of 100": {"times raw trio": 5},
+        "a chain of 20": {"times raw trio": 4.5},
+        "a run alone": {"million instructions": 0.45},
+    },
 }
 
 _SLACK: Final = {
@@ -117,6 +123,8 @@ def allowed(kind: str, workload: str, stored: float) -> float:
     """Return the largest figure that passes."""
     if kind == "growth":
         return max(1.10, stored + _SLACK["growth"])
+    if kind == "instructions":
+        return stored * 1.02
     return stored * (1 + _SHARE.get(workload, 0)) + _SLACK.get(kind, 0)
 
 
@@ -169,3 +177,18 @@ def _grown(workload: str, unit: str, calls: Calls) -> str:
         f"    {before.get(it, 0):8.2f} → {now[it]:8.2f}  {it}" for more, it in growth if more > 0.01
     ]
     return "\n  Functions that grew most:\n" + "\n".join(lines)
+
+
+def print_table(kind: str, figures: Figures) -> None:
+    """Print figures beside the baseline and the goals."""
+    stored: Figures = read_baseline().get(kind, {})
+    print(f"\n{kind:44s}{'now':>24s}{'baseline':>12s}{'goal':>12s}")
+    for workload, numbers in figures.items():
+        for unit, number in numbers.items():
+            before = stored.get(workload, {}).get(unit)
+            goal = GOALS[kind].get(workload, {}).get(unit)
+            columns = [f"{it:,.2f}" if it is not None else "" for it in (before, goal)]
+            name = f"{workload}, {unit}"
+            print(f"{name:52s}{number:16,.2f}{columns[0]:>12s}{columns[1]:>12s}")
+    if hint := advice(kind, figures):
+        print(hint)

@@ -12,13 +12,24 @@ import pytest
 
 from tests.performance.baseline import why_not_comparable
 from tests.performance.counting import ROOT
+from tests.performance.instructions import why_not_here
 
 
 @pytest.mark.parametrize(
-    "kind", ["calls", "memory", "steps", "imports", pytest.param("growth", marks=pytest.mark.slow)]
+    "kind",
+    [
+        "calls",
+        "memory",
+        "steps",
+        "imports",
+        pytest.param("growth", marks=pytest.mark.slow),
+        pytest.param("instructions", marks=pytest.mark.slow),
+    ],
 )
 def test_figures_stay_within_the_baseline(kind: str) -> None:
     if reason := why_not_comparable(kind):
+        pytest.skip(reason)
+    if kind == "instructions" and (reason := why_not_here()):
         pytest.skip(reason)
     # Two tries: a thread that is late adds calls to the first one.
     done = _check(kind)

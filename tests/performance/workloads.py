@@ -1,43 +1,19 @@
-"""The workloads of the gate: delegations, turns and chat completions with a scripted model."""
+"""The workloads of the gate: delegations and turns with a scripted model."""
 
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from functools import partial
-from http.client import HTTPConnection
-from logging import getLogger
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import msgspec
 import trio
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+import trio.lowlevel
 
 from orchestrator import Orchestrator, open_orchestrator, tool
-from orchestrator.agents import (
-    Agent,
-    AssistantMessage,
-    ModelRequest,
-    TextDelta,
-    ToolCall,
-    ToolMessage,
-    Usage,
-)
+from orchestrator.agents import Agent, AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage
 from orchestrator.delegation import Rules
-from orchestrator.products.server.server import open_server
-from orchestrator.products.server.state import Settings
-from orchestrator.products.server.transport.connections import Connections
-from orchestrator.products.server.transport.listener import Listening, bind
 from tests.performance.counting import Calls, counting, fewest
 
 ANY_NUMBER: Final = Rules(children_per_call=1_000_000, depth=250, live_tasks=None, detached=None)
-TOKEN: Final = "a-token-of-the-gate"
-PATH: Final = "/v1/chat/completions"
-WORD: Final = "word "
 USED: Final = Usage(calls=1, input_tokens=10, output_tokens=10)
 
 
@@ -75,26 +51,6 @@ class Waiter(Caller):
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         await self._event.wait()
         return await super().answer(request)
-
-
-class Talker:
-    """A model that streams words, far enough apart that each one is sent alone."""
-
-    name = "talker"
-
-    def __init__(self, words: int) -> None:
-        self._words = words
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        for _ in range(self._words):
-            request.tell(TextDelta(WORD))
-            await think()
-        return AssistantMessage(WORD * self._words, (), USED, self.name)
-
-
-async def think() -> None:
-    for _ in range(5):
-        await trio.lowlevel.checkpoint()
 
 
 @tool
@@ -188,85 +144,6 @@ async def count_turn_in_file() -> Calls:
         return await count_turn(Path(folder, "journal.db"))
 
 
-# HTTP: the client is a thread of its own, so its calls are not counted.
-
-
-@asynccontextmanager
-async def served(words: int) -> AsyncGenerator[int]:
-    """Serve an agent, and yield the port."""
-    agents = {"talker": Agent("talker", model=Talker(words))}
-    async with (
-        opened() as orchestrator,
-        open_server(orchestrator, agents, Settings(token=TOKEN), Listening(port=0)) as server,
-    ):
-        yield int(server.addresses[0].rpartition(":")[2])
-
-
-@asynccontextmanager
-async def served_empty(words: int) -> AsyncGenerator[int]:
-    """Serve an empty route on the same transport, and yield the port."""
-
-    async def answer(request: Request) -> Response:
-        body = msgspec.json.decode(await request.body())
-
-        async def events() -> AsyncGenerator[bytes]:
-            for _ in range(words):
-                yield b"data: %b\n\n" % (b"x" * 232)
-                await think()
-
-        if body["stream"]:
-            return StreamingResponse(events(), media_type="text/event-stream")
-        return Response(b"x" * 570, media_type="application/json")
-
-    app = Starlette(routes=[Route(PATH, answer, methods=["POST"])])
-    connections = Connections(app, getLogger(__name__))
-    over = trio.Event()
-    with bind(Listening(port=0)) as listener:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(connections.serve, listener, over)
-            yield listener.getsockname()[1]
-            over.set()
-
-
-def _ask(connection: HTTPConnection, *, stream: bool) -> None:
-    message = {"role": "user", "content": "hi"}
-    body = msgspec.json.encode({"model": "talker", "messages": [message], "stream": stream})
-    headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
-    connection.request("POST", PATH, body, headers)
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    response.read()
-
-
-async def count_requests(
-    serve: Callable[[int], Any], *, words: int, stream: bool, times: int
-) -> Calls:
-    """Count the calls of the server for each of several requests on one connection."""
-    measured: list[Calls] = []
-    async with serve(words) as port:
-        connection = HTTPConnection("127.0.0.1", port)
-        connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ask = partial(_ask, connection, stream=stream)
-        for _ in range(3):
-            await trio.to_thread.run_sync(ask)
-        for _ in range(times):
-            with counting(measured):
-                await trio.to_thread.run_sync(ask)
-        connection.close()
-    return fewest(measured)
-
-
-async def count_completion(serve: Callable[[int], Any]) -> Calls:
-    return await count_requests(serve, words=1, stream=False, times=20)
-
-
-async def count_word(serve: Callable[[int], Any]) -> Calls:
-    small = await count_requests(serve, words=50, stream=True, times=8)
-    large = await count_requests(serve, words=150, stream=True, times=8)
-    return large.each_of(100, beyond=small)
-
-
 WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
     "a child of a fan-out": count_child,
     "one joined delegation": lambda: count_one(fan_out(1)),
@@ -275,8 +152,4 @@ WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
     "a run with a tool": lambda: count_one(with_tool()),
     "a turn of a conversation": lambda: count_turn(":memory:"),
     "a turn in a file": count_turn_in_file,
-    "a chat completion": lambda: count_completion(served),
-    "an empty route": lambda: count_completion(served_empty),
-    "a streamed word": lambda: count_word(served),
-    "a streamed word of an empty route": lambda: count_word(served_empty),
 }
