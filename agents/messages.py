@@ -1,6 +1,5 @@
 """The messages of a transcript (`transcript.py`), their parts, tool calls, and usage."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NewType, TypeAlias
@@ -10,6 +9,7 @@ from msgspec.structs import force_setattr
 
 from orchestrator.agents.errors import DefinitionError, RefusedBy
 from orchestrator.agents.logprobs import TokenLogprob
+from orchestrator.agents.random_ids import draw_bits
 from orchestrator.agents.type_checks import has_type
 
 CallId = NewType("CallId", str)
@@ -180,7 +180,7 @@ def new_message_id() -> MessageId:
     The id is independent of the content: it is no part of equality, it is not sent to providers,
     and it stays when a message is redacted or stored.
     """
-    return MessageId(f"m_{os.urandom(5).hex()}")
+    return MessageId(f"m_{draw_bits(40):010x}")
 
 
 _UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs"})

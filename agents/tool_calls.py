@@ -1,8 +1,7 @@
 """The steps of a turn: checks the answer of a model, runs its calls, records both."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -14,7 +13,6 @@ from orchestrator.agents.logprobs import TokenLogprob, spelled_texts
 from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
-    Message,
     Part,
     ToolCall,
     ToolMessage,
@@ -26,13 +24,12 @@ from orchestrator.agents.messages import (
 from orchestrator.agents.models.model import Model
 from orchestrator.agents.nurseries import raising_one_error
 from orchestrator.agents.redaction.long_texts import has_long_text
-from orchestrator.agents.redaction.redactor import has_redacted
+from orchestrator.agents.redaction.redactor import LONG_TEXT, has_redacted
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.tools.task_context import CURRENT_TASK, TaskContext
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
-from orchestrator.agents.transcript import Transcript, as_transcript
-from orchestrator.agents.turn_host import TurnHost
-from orchestrator.agents.type_checks import has_type
+from orchestrator.agents.transcript import Transcript
+from orchestrator.agents.turn_host import Step, TurnHost
 
 HELD_CALL_NOT_RUN: Final = (
     "not run: it held a secret, which is not recorded, and the process stopped while it waited for"
@@ -45,28 +42,26 @@ CALL_NOT_REPEATED: Final = (
 )
 
 NOTHING_USED: Final = Usage()
+NO_TOOLS: Final[Mapping[str, Tool]] = {}
 
-StepT = TypeVar("StepT", AssistantMessage, ToolMessage)
 
-
-def is_long(step: AssistantMessage | ToolMessage) -> bool:
+def is_long(step: Step) -> bool:
     """Return whether the search of a step for secrets would stall the event loop."""
-    if has_long_text(step.text):
+    if len(step.text) > LONG_TEXT:
         return True
-    if not isinstance(step, AssistantMessage):
+    if isinstance(step, ToolMessage) or not (step.calls or step.reasoning or step.logprobs):
         return False
-    if step.reasoning and any(has_long_text(it.text) for it in step.reasoning):
-        return True
-    if step.logprobs and any(map(has_long_text, spelled_texts(step.logprobs))):
-        return True
-    return any([has_long_text(call.arguments) for call in step.calls])  # noqa: C419 (twice as fast)
+    return (
+        any(len(it.text) > LONG_TEXT for it in step.reasoning)
+        or any(map(has_long_text, spelled_texts(step.logprobs)))
+        or any([has_long_text(call.arguments) for call in step.calls])  # noqa: C419 (twice as fast)
+    )
 
 
 class TurnSteps:
     """The transcript of a turn, and the tools that add to it."""
 
     __slots__ = (
-        "_context",
         "_host",
         "_repeats",
         "_results",
@@ -74,71 +69,59 @@ class TurnSteps:
         "_task",
         "_tools",
         "answers",
+        "context",
         "history",
         "used",
     )
 
     def __init__(
         self,
-        transcript: Iterable[Message],
+        transcript: Transcript,
         tools: Sequence[Tool],
         host: TurnHost,
+        context: TaskContext[Any] | None,
         *,
         repeats: int,
         task: str,
         start: int = 0,
-        context: TaskContext[Any] | None = None,
     ) -> None:
-        transcript = as_transcript(transcript)
         self.history = transcript.completed()
-        # Answers that were missing stand before the turn.
-        self._start = start + len(self.history) - len(transcript)
+        self._start = start
+        if self.history is not transcript:
+            # Answers that were missing stand before the turn.
+            self._start += len(self.history) - len(transcript)
         self.answers = 0
         """How many answers the model has given in this turn."""
         self.used = NOTHING_USED
         """Their usage."""
-        for message in self._newest_first():
+        for message in self.history.of_turn(self._start):
             if isinstance(message, AssistantMessage):
                 self._count(message)
         self._task = task
-        self._context = context
-        """What tools get that ask for it; None if none does."""
-        self._tools = {tool.name: tool for tool in tools}
+        self.context = context
+        """The context for tools that ask for it; None if no tool does."""
+        self._tools = {tool.name: tool for tool in tools} if tools else NO_TOOLS
         self._host = host
         self._repeats = repeats
         self._results: dict[bytes, tuple[tuple[str, tuple[Part, ...]], int]] = {}
         """The last answer to each call, and how often in a row it was the same."""
 
-    def record(self, step: StepT, consumes: Sequence[int] = ()) -> StepT:
+    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
         """Record a step, and return its recorded form."""
-        recorded = cast("StepT", self._host.record(step, consumes))
+        recorded = self._host.record(step, consumes)
         self.history = self.history.followed_by(recorded)
         if isinstance(recorded, AssistantMessage):
             self._count(recorded)
         return recorded
 
-    async def record_answer(self, answer: AssistantMessage) -> AssistantMessage:
-        """Record an answer of the model, and return its recorded form."""
-        if is_long(answer):
-            await self._host.before_record(answer)
-        return self.record(answer)  # noqa: ASYNC910 (most answers are short)
-
-    def add_steering(self, messages: Sequence[UserMessage]) -> None:
-        """Add messages that the host has recorded."""
-        if messages:
-            self.history = self.history.followed_by(*messages)
+    def add(self, *messages: UserMessage) -> None:
+        """Add steering, which the host has recorded."""
+        self.history = self.history.followed_by(*messages)
 
     def _count(self, answer: AssistantMessage) -> None:
         # Most turns have one answer: its usage is the sum.
         self.used = self.used + answer.usage if self.answers else answer.usage
         self.answers += 1
-
-    def _newest_first(self) -> Iterator[Message]:
-        """Yield the messages of this turn, the last one first."""
-        for message in islice(reversed(self.history), len(self.history) - self._start):
-            if isinstance(message, UserMessage) and not message.aside:
-                return
-            yield message
 
     def final_answers(self) -> list[str]:
         """Return the final answers of this turn, the last one first: more than one if it was sent
@@ -146,7 +129,7 @@ class TurnSteps:
         """
         found: list[str] = []
         results: dict[CallId, ToolMessage] = {}
-        for message in self._newest_first():
+        for message in self.history.of_turn(self._start):
             if isinstance(message, ToolMessage):
                 results[message.call] = message
             elif isinstance(message, AssistantMessage):
@@ -154,16 +137,10 @@ class TurnSteps:
                 found += [] if answer is None else [answer]
         return found
 
-    def final_answer(self, newest: AssistantMessage | None = None) -> str | None:
-        """Return the final answer that the turn has come to; None if the model is to go on.
-
-        Args:
-            newest: the last answer, if it was given just now.
-        """
-        if newest is not None and not newest.calls:
-            return newest.text
+    def final_answer(self) -> str | None:
+        """Return the final answer that the turn has come to; None if the model is to go on."""
         results: dict[CallId, ToolMessage] = {}
-        for message in self._newest_first():
+        for message in self.history.of_turn(self._start):
             if isinstance(message, ToolMessage):
                 results[message.call] = message
             elif isinstance(message, AssistantMessage):
@@ -187,7 +164,9 @@ class TurnSteps:
 
     def last_text(self) -> str:
         """Return the text of the model beside its last calls."""
-        answers = (it for it in self._newest_first() if isinstance(it, AssistantMessage))
+        answers = (
+            it for it in self.history.of_turn(self._start) if isinstance(it, AssistantMessage)
+        )
         return next(answers).text
 
     async def answer_interrupted(self, interrupted: Sequence[ToolCall]) -> None:
@@ -208,14 +187,18 @@ class TurnSteps:
 
     def calls_for_caller(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return those of some calls that the caller of the session runs itself."""
-        tools = self._tools
-        return [call for call in calls if call.name in tools and tools[call.name].runs_at_caller]
+        found: list[ToolCall] = []
+        for call in calls:
+            tool = self._tools.get(call.name)
+            if tool is not None and tool.runs_at_caller:
+                found.append(call)
+        return found
 
-    async def run_calls(self, calls: Sequence[ToolCall]) -> None:
+    def run_calls(self, calls: Sequence[ToolCall]) -> Awaitable[None]:
         """Run calls at the same time, and record each answer as it comes."""
-        if len(calls) == 1:
-            await self._run_call(calls[0])
-            return
+        return self._run_call(calls[0]) if len(calls) == 1 else self._run_together(calls)
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> None:
         with raising_one_error():
             async with trio.open_nursery() as nursery:
                 for call in calls:
@@ -225,15 +208,16 @@ class TurnSteps:
         await trio.lowlevel.checkpoint()
         consumes: Sequence[int] = ()
         parts: tuple[Part, ...] = ()
+        fingerprint = msgspec.json.encode((call.name, call.arguments))
         try:
-            tool = self._tool(call)
+            tool = self._tool(call, fingerprint)
             # Nothing is done for an answer that a crash could still undo.
             approved = await self._host.before_tool(call, durable=tool.acts_outside)
             # Never reset: the next call sets its own.
             APPROVED_CALL.set(approved)
             CURRENT_CALL_KEY.set(CallKey(f"{self._task}/{call.id}"))
-            if self._context is not None:
-                CURRENT_TASK.set(self._context)
+            if self.context is not None:
+                CURRENT_TASK.set(self.context)
             result = await tool.run(call)
             text = result
             if isinstance(result, ToolResult):
@@ -251,17 +235,17 @@ class TurnSteps:
             raise RuntimeError(f"tool {call.name!r} failed: {exc}") from exc
         if is_long(answer):
             await self._host.before_record(answer)
-        self._count_repeats(call, answer)
+        self._count_repeats(fingerprint, answer)
         self.record(answer, consumes)
 
-    def _tool(self, call: ToolCall) -> Tool:
+    def _tool(self, call: ToolCall, fingerprint: bytes) -> Tool:
         if call.name not in self._tools:
             known = ", ".join(self._tools) or "none"
             raise ToolError(
                 f"there is no tool {call.name!r}; there are: {known}",
                 refused_by=RefusedBy.UNKNOWN_TOOL,
             )
-        _, times = self._results.get(_fingerprint(call), (("", ()), 0))
+        _, times = self._results.get(fingerprint, (("", ()), 0))
         if times >= self._repeats:
             raise ToolError(
                 f"you have made this very call {times} times and always got the same"
@@ -270,8 +254,7 @@ class TurnSteps:
             )
         return self._tools[call.name]
 
-    def _count_repeats(self, call: ToolCall, answer: ToolMessage) -> None:
-        fingerprint = _fingerprint(call)
+    def _count_repeats(self, fingerprint: bytes, answer: ToolMessage) -> None:
         given = (answer.text, answer.parts)
         last, times = self._results.get(fingerprint, (("", ()), 0))
         if times < self._repeats:
@@ -300,14 +283,7 @@ class TurnSteps:
 
 def checked_answer(answer: object, model: Model, history: Transcript) -> AssistantMessage:
     """Return a model's answer if it can be recorded, with call ids that are used only once."""
-    if not (
-        isinstance(answer, AssistantMessage)
-        and has_type(answer.text, str)
-        and (not answer.calls or all(has_type(call, ToolCall) for call in answer.calls))
-        and answer.usage.is_whole
-        and has_type(answer.logprobs, tuple)
-        and all(has_type(it, TokenLogprob) for it in answer.logprobs)
-    ):
+    if not (isinstance(answer, AssistantMessage) and _is_recordable(answer)):
         raise DefinitionError(
             f"model {model.name!r} answered {answer!r}, which is not an AssistantMessage of"
             " text, calls, whole numbers and log probabilities of tokens"
@@ -320,6 +296,19 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
     return answer
 
 
+def _is_recordable(answer: Any) -> bool:
+    # No type checker has seen the model of a user. A loop takes half the time of a generator.
+    if not (isinstance(answer.text, str) and isinstance(answer.logprobs, tuple)):
+        return False
+    for call in answer.calls:
+        if not isinstance(call, ToolCall):
+            return False
+    for token in answer.logprobs:
+        if not isinstance(token, TokenLogprob):
+            return False
+    return answer.usage.is_whole is True
+
+
 def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[ToolCall, ...]:
     ids = [call.id for call in calls]
     are_new = "" not in ids and len(set(ids)) == len(ids)
@@ -329,7 +318,3 @@ def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[Too
         replace(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
         for index, call in enumerate(calls)
     )
-
-
-def _fingerprint(call: ToolCall) -> bytes:
-    return msgspec.json.encode([call.name, call.arguments])

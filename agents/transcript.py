@@ -160,7 +160,25 @@ class Transcript(Sequence[Message]):
             elif log.messages[length] is not message:
                 log = _Log([*log.messages[:length], message])
             length += 1
-        return _view(log, length)
+        # The body of `_view`: this is every message of every task.
+        view = _new_transcript(Transcript)
+        view._log, view._length = log, length  # noqa: SLF001 (its constructor)
+        return view
+
+    def of_turn(self, start: int) -> list[Message]:
+        """Return the messages since the last one of a user, the newest first.
+
+        Args:
+            start: the length that the transcript had when the turn began.
+        """
+        found: list[Message] = []
+        messages = self._log.messages
+        for at in range(self._length - 1, start - 1, -1):
+            message = messages[at]
+            if isinstance(message, UserMessage) and not message.aside:
+                break
+            found.append(message)
+        return found
 
     def total(self, measure: Measure) -> int:
         """Return the sum of a measure over all messages. Each message is measured once."""
@@ -186,6 +204,8 @@ class Transcript(Sequence[Message]):
         A turn may end in the middle of a call, and no provider accepts open calls.
         """
         log, length = self._log, self._length
+        if length == 1:
+            return self  # most tasks begin with their goal alone
         gaps = log.find_gaps(length)
         if not gaps or gaps[0][0] >= length:
             return self
@@ -200,6 +220,9 @@ class Transcript(Sequence[Message]):
         whole = whole.followed_by(*log.messages[done:length])
         log.completed = (length, whole)
         return whole
+
+
+_new_transcript: Final = Transcript.__new__
 
 
 def _view(log: _Log, length: int) -> Transcript:

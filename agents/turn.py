@@ -4,7 +4,7 @@ Every step is recorded by the host before the next begins, and the host says whe
 on the world. The loop starts wherever the transcript stands, so a turn continues after a crash.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -23,18 +23,18 @@ from orchestrator.agents.messages import (
 )
 from orchestrator.agents.models.model import Model, ModelRequest
 from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
-from orchestrator.agents.output.typed import output_schema, read_output
-from orchestrator.agents.tool_calls import TurnSteps, checked_answer
+from orchestrator.agents.output.typed import read_output
+from orchestrator.agents.tool_calls import TurnSteps, checked_answer, is_long
 from orchestrator.agents.tools.task_context import TaskContext
 from orchestrator.agents.tools.tool import Tool
-from orchestrator.agents.transcript import Transcript, as_transcript
+from orchestrator.agents.transcript import Transcript
 from orchestrator.agents.turn_host import PastChecks, TurnHost
 
 SENT_BACK: Final = "Your answer was sent back: {problem}\nGive it again."
 REPAIR: Final = "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
 
 
-async def take_turn(
+def take_turn(
     agent: Agent[Any],
     transcript: Iterable[Message],
     *,
@@ -51,7 +51,7 @@ async def take_turn(
     made_instructions: str | None = None,
     past_checks: PastChecks | None = None,
     calls_hooks: bool = True,
-) -> str:
+) -> Coroutine[Any, Any, str]:
     """Run an agent until it gives its final answer, and return that.
 
     Args:
@@ -73,27 +73,63 @@ async def take_turn(
             called.
         calls_hooks: the hooks of the agent are called; not where nothing has an effect.
     """
-    transcript = as_transcript(transcript)
-    context = _context(agent, transcript, tools, path, deps)
-    check = _AnswerChecks(agent, requested_schema, context, past_checks)
+    plan = agent.plan
+    if not isinstance(transcript, Transcript):
+        transcript = Transcript(transcript)
+    context: TaskContext[Any] | None = None
+    if plan.takes_context or (tools and _take_context(tools)):
+        context = _context(agent, transcript, path, deps)
     hooks = agent.hooks if calls_hooks else ()
-    model, tools = with_hooks(hooks, agent, model, tools, context)
-    steps = TurnSteps(
-        transcript,
-        tools,
-        host,
-        repeats=agent.limits.repeats,
-        task=task,
-        start=start,
-        context=context,
+    if hooks:
+        model, tools = with_hooks(hooks, agent, model, tools, context)
+    first, later = agent.settings, plan.later_settings
+    if settings is not NO_SETTINGS:
+        first = settings.over(first)
+        later = first.after_first_answer()
+    check: _AnswerChecks | None = None
+    if plan.has_checks or requested_schema is not None:
+        check = _AnswerChecks(agent, requested_schema, context, past_checks)
+    return _answer(
+        agent,
+        model=model,
+        tools=tools,
+        host=host,
+        steps=TurnSteps(
+            transcript, tools, host, context, repeats=agent.limits.repeats, task=task, start=start
+        ),
+        hooks=hooks,
+        made_instructions=made_instructions,
+        extra_instructions=extra_instructions,
+        output=plan.output or requested_schema,
+        first=first,
+        later=later,
+        check=check,
     )
-    instructions = agent.instructions
-    if not isinstance(instructions, str):
-        instructions = await _made_instructions(agent, context, host, made_instructions)
-    instructions = _with_extra(agent.in_language(instructions), extra_instructions)
-    first = settings.over(agent.settings)
-    later = first.after_first_answer()
-    promised = output_schema(agent.output) or requested_schema
+
+
+async def _answer(  # noqa: C901, PLR0912 (a feature that the agent does not use costs one `if`)
+    agent: Agent[Any],
+    *,
+    model: Model,
+    tools: Sequence[Tool],
+    host: TurnHost,
+    steps: TurnSteps,
+    hooks: Sequence[Hooks[Any]],
+    made_instructions: str | None,
+    extra_instructions: str,
+    output: Mapping[str, Any] | None,
+    first: ModelSettings,
+    later: ModelSettings,
+    check: "_AnswerChecks | None",
+) -> str:
+    """Ask the model and run its calls until it gives its final answer, and return that."""
+    plan = agent.plan
+    instructions = plan.instructions
+    if instructions is None:
+        instructions = await _made_instructions(agent, steps.context, host, made_instructions)
+    if extra_instructions:
+        parts = (instructions, extra_instructions)
+        instructions = "\n\n".join(filter(None, parts))
     complaint: Sequence[Message] = ()
     # Most turns begin here; one that has answers already goes on from the last of them.
     if steps.answers:
@@ -101,8 +137,10 @@ async def take_turn(
         if final is not None:
             return final
     while True:
-        _require_within_limits(agent.limits, steps)
-        steps.add_steering(await host.before_model_call())
+        if plan.limits_usage or steps.answers >= agent.limits.calls:
+            _require_within_limits(agent.limits, steps)
+        if steering := await host.before_model_call():
+            steps.add(*steering)
         history = steps.history
         answer = checked_answer(
             await model.answer(
@@ -110,7 +148,7 @@ async def take_turn(
                     instructions=instructions,
                     transcript=history + complaint if complaint else history,
                     tools=tools,
-                    output=promised,
+                    output=output,
                     max_output=first.max_output_tokens,
                     settings=later if steps.answers else first,
                     tell=host.emit,
@@ -119,21 +157,30 @@ async def take_turn(
             model,
             history,
         )
-        answer = await _hooked_answer(answer, hooks, context, model, steps)
-        recorded = await steps.record_answer(answer)
+        if hooks:
+            answer = await _hooked_answer(answer, hooks, model, steps, host)
+        if is_long(answer):
+            await host.before_record(answer)
+        if check is None and not answer.calls:
+            return host.record(answer).text
+        recorded = steps.record(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:
             if for_caller := steps.calls_for_caller(answer.calls):
                 await steps.run_calls([call for call in answer.calls if call not in for_caller])
                 return recorded.text
             await steps.run_calls(answer.calls)
-        final = steps.final_answer(recorded)
-        if final is not None and not (complaint := await check.complaint(final, steps)):
+            final = steps.final_answer()
+        else:
+            final = recorded.text
+        if final is not None and not (
+            complaint := () if check is None else await check.complaint(final, steps)
+        ):
             return final
 
 
 async def _resumed(
-    steps: TurnSteps, host: TurnHost, check: "_AnswerChecks"
+    steps: TurnSteps, host: TurnHost, check: "_AnswerChecks | None"
 ) -> tuple[str | None, Sequence[Message]]:
     """Return the final answer of a turn; otherwise None and the problem."""
     if interrupted := unanswered_calls(steps.history):
@@ -145,7 +192,7 @@ async def _resumed(
     complaint: Sequence[Message] = ()
     if (final := steps.final_answer()) is not None:
         await host.before_resume(())
-        complaint = await check.complaint(final, steps)
+        complaint = () if check is None else await check.complaint(final, steps)
     await trio.lowlevel.checkpoint()
     return (None if complaint else final), complaint
 
@@ -153,33 +200,33 @@ async def _resumed(
 async def _hooked_answer(
     answer: AssistantMessage,
     hooks: Sequence[Hooks[Any]],
-    context: TaskContext[Any] | None,
     model: Model,
     steps: TurnSteps,
+    host: TurnHost,
 ) -> AssistantMessage:
     """Return an answer in the form that the hooks want recorded; if a hook fails, the original."""
-    if not hooks:
-        return answer  # noqa: ASYNC910 (an answer is recorded at once)
-    assert context is not None, "a hook is given the task"
+    assert steps.context is not None, "a hook is given the task"
     try:
         return checked_answer(  # noqa: ASYNC910 (an answer is recorded at once)
-            changed_answer(answer, hooks, context), model, steps.history
+            changed_answer(answer, hooks, steps.context), model, steps.history
         )
     except BaseException:
         # It is paid for.
         with trio.CancelScope(shield=True):
-            await steps.record_answer(answer)
+            if is_long(answer):
+                await host.before_record(answer)
+            steps.record(answer)
         raise
 
 
+def _take_context(tools: Sequence[Tool]) -> bool:
+    return any([tool.takes_context for tool in tools])  # noqa: C419 (twice as fast)
+
+
 def _context(
-    agent: Agent[Any], transcript: Transcript, tools: Sequence[Tool], path: str, deps: object
-) -> TaskContext[Any] | None:
-    """Return the context of the task; None if nothing asks for it."""
-    is_asked_for = any([it.takes_context for it in tools])  # noqa: C419 (twice as fast)
-    is_asked_for = is_asked_for or bool(agent.checks or agent.hooks)
-    if isinstance(agent.instructions, str) and not is_asked_for:
-        return None
+    agent: Agent[Any], transcript: Transcript, path: str, deps: object
+) -> TaskContext[Any]:
+    """Return the context of the task."""
     users = (it for it in transcript if isinstance(it, UserMessage))
     goal = next((message.text for message in users), "")
     return TaskContext(agent=agent.name, goal=goal, path=path, deps=deps)
@@ -191,15 +238,11 @@ async def _made_instructions(
     """Return the instructions that a function makes for a task, once in a turn."""
     if known is not None:
         await trio.lowlevel.checkpoint()
-        return known
+        return agent.in_language(known)
     assert context is not None, "a function is given the task"
     made = well_formed(await agent.make_instructions(context))
     await host.before_instructed(made)
-    return made
-
-
-def _with_extra(instructions: str, extra: str) -> str:
-    return f"{instructions}\n\n{extra}" if instructions and extra else instructions or extra
+    return agent.in_language(made)
 
 
 class _AnswerChecks:

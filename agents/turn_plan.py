@@ -28,7 +28,6 @@ class TurnPlan:
         "needs_machine",
         "output",
         "takes_context",
-        "tools",
     )
 
     def __init__(self, agent: "Agent[Any]") -> None:
@@ -41,17 +40,12 @@ class TurnPlan:
         """The JSON schema of the final answer; None if that is text."""
         self.has_checks: Final = agent.output is not str or bool(agent.checks)
         """A final answer can be sent back to the model."""
-        self.tools: Final[Mapping[str, Tool]] = {tool.name: tool for tool in agent.tools}
         self.child_tools: Final[Sequence[Tool]] = tuple(
             tool for tool in agent.tools if not tool.runs_at_caller
         )
         """The tools of a delegated task: a caller runs tools for the root of its session alone."""
-        self.takes_context: Final = (
-            self.instructions is None
-            or bool(agent.checks or agent.hooks)
-            or any(tool.takes_context for tool in agent.tools)
-        )
-        """A tool, a check, a hook or the instructions get a `TaskContext`."""
+        self.takes_context: Final = self.instructions is None or bool(agent.checks or agent.hooks)
+        """A check, a hook or the function of its instructions gets a `TaskContext`."""
         self.brings_tools: Final = agent.may_delegate or agent.asks_parent or agent.schedules
         """It has tools besides its own and the tools of its servers."""
         self.needs_machine: Final = bool(agent.tools or agent.workspace or agent.servers)

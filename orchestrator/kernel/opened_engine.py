@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from orchestrator.agents import raising_one_error
+from orchestrator.agents.random_ids import draw_bits
 from orchestrator.delegation import SessionId, TaskId
 from orchestrator.kernel.engine.approvals import answer_question
 from orchestrator.kernel.engine.delegator import NewTaskId, OrchestratorDelegator
@@ -34,7 +35,7 @@ from orchestrator.kernel.sessions import Sessions
 
 def random_task_id(*_: object) -> TaskId:
     """Return the id of a new task."""
-    return TaskId(f"t_{token_hex(8)}")
+    return TaskId(f"t_{draw_bits(64):016x}")
 
 
 @attrs.frozen(kw_only=True)

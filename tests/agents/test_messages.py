@@ -1,6 +1,7 @@
 """Usage adds up, messages keep their ids, and a transcript knows which calls are open."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from orchestrator.agents import (
     UserMessage,
     unanswered_calls,
 )
-from orchestrator.agents.messages import MessageId, Part
+from orchestrator.agents.messages import MessageId, Part, new_message_id
 from orchestrator.agents.models.wrappers.cassette import RecordingModel, ReplayModel
 from orchestrator.delegation import TaskId, decode, encode
 from orchestrator.delegation.events import ModelAnswered, ToolAnswered
@@ -172,3 +173,17 @@ async def test_a_cassette_matches_messages_by_content_and_not_by_id(tmp_path: Pa
     # It is said once more, so it is another message.
     assert again.id != first.id
     assert "m_" not in await trio.Path(file).read_text()
+
+
+def test_a_forked_process_draws_other_ids() -> None:
+    receive, send = os.pipe()
+    if not (child := os.fork()):
+        os.write(send, new_message_id().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn = os.read(receive, 100).decode()
+    os.close(receive)
+    os.close(send)
+
+    assert drawn.startswith("m_")
+    assert drawn not in {new_message_id() for _ in range(3)}

@@ -169,9 +169,10 @@ def release_agents(sessions: Sessions) -> Generator[None]:
 
     It follows the facts: a task may outlive its door by hours, and the door does not wait for it.
     """
+    records = sessions.read.records.sessions
 
     def release(entry: events.Entry, _encoded: Encoded) -> None:
-        session = sessions.read.records.sessions.get(entry.session)
+        session = records.get(entry.session)
         # An interrupted turn is resumed by the next door, which registers the agent again.
         if session is None or session.root.is_running:
             return

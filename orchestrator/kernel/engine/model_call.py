@@ -28,6 +28,7 @@ from orchestrator.agents import (
     well_formed,
 )
 from orchestrator.agents.models.cost import with_cost
+from orchestrator.agents.models.settings import NO_SETTINGS
 from orchestrator.agents.models.token_estimate import estimated_usage, message_length
 from orchestrator.agents.redaction.long_texts import has_long_text
 from orchestrator.delegation import OverBudgetError, TaskRecord
@@ -70,26 +71,15 @@ class BookedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         call = self._call(request)
-        request = await call.begin(call.request)
+        request = call.request
+        if self._task.accounts or request.settings is not NO_SETTINGS:
+            request = await call.begin(request)
+        else:
+            call.is_open = True
         try:
             answer = await self._model.answer(request)
-        except ModelError as exc:
-            with trio.move_on_after(SEARCH_SECONDS, shield=True):
-                await call.search_said(exc.partial)
-            if (over_budget := call.cut_off_by(exc)) is None:
-                call.end(ModelFailure.FAILED, exc)
-                raise
-            call.end(ModelFailure.CUT_OFF, exc)
-            raise over_budget from exc
-        except Exception as exc:
-            with trio.move_on_after(SEARCH_SECONDS, shield=True):
-                await call.search_said()
-            call.end(ModelFailure.FAILED, exc)
-            raise
-        except BaseException:
-            with trio.move_on_after(SEARCH_SECONDS, shield=True):
-                await call.search_said()
-            call.end(ModelFailure.BROKEN_OFF, None)
+        except BaseException as exc:
+            await call.break_off(exc)
             raise
         return call.answered(answer)
 
@@ -119,46 +109,42 @@ class _ModelCall:
 
     unmade = ModelFailure.BROKEN_OFF
     """The booked reason of a call that was paid for and not made."""
+    is_open = False
+    """A call is under way, or about to be made."""
+    _reservation: Reservation | None = None
+    _capped_by: OverBudgetError | None = None
+    _error: ModelError | None = None
+    """The error after which another call is made."""
+    _texts: list[str] | None = None
+    _thoughts: list[str] | None = None
+    """The reasoning before any text, if it is kept."""
+    _written = 0
+    """The number of characters so far, including reasoning and tool calls."""
+    _is_queued = False
 
     def __init__(
         self, model: Model, task: TaskRecord, reservations: Reservations, request: ModelRequest
     ) -> None:
-        self._model = model
+        self._model = self._asked = model
+        """The model of the call under way is `_asked`: a summary may be written by another."""
         self._task = task
         self._reservations = reservations
         self._emit = request.tell
-        self.request = request.asked_with(self._on_event, self)
-        self._asked = model
-        """The model of the call under way: a summary may be written by another."""
-        self._sent = self.request
-        self._is_open = False
-        """A call is under way, or about to be made."""
-        self._reservation: Reservation | None = None
-        self._capped_by: OverBudgetError | None = None
-        self._error: ModelError | None = None
-        """Why another call is made."""
-        self._texts: list[str] = []
-        self._thoughts: list[str] = []
-        """The reasoning before any text, if it is kept."""
-        self._keeps_reasoning = reservations.keeps_reasoning(task)
-        self._written = 0
-        """The number of characters so far, including reasoning and tool calls."""
-        self._is_queued = False
+        self.request = self._sent = request.asked_with(self._on_event, self)
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
-        if self._is_open:
+        if self.is_open:
             # It was not made: the request has to be shortened first.
-            self._is_open = False
+            self.is_open = False
             self._reservations.not_made(self._task, self.unmade)
         self._asked = model or self._model
         self._reservations.note_settings(self._task.id, request.settings)
-        self._texts.clear()
-        self._thoughts.clear()
+        self._texts = self._thoughts = None
         self._written = 0
         self._is_queued = False
         if self._task.accounts:
             request = await self._reserve(request)
-        self._is_open = True
+        self.is_open = True
         self._sent = request
         return request  # noqa: ASYNC910 (without a budget there is nothing to wait for)
 
@@ -182,19 +168,19 @@ class _ModelCall:
         self.end(ModelFailure.ATTEMPT, error, then)
 
     def helped(self, usage: Usage) -> None:
-        self._is_open = False
+        self.is_open = False
         used = with_cost(usage, self._asked)
         self._book(ModelFailure.SUMMARY, SUMMARIZED, used)
 
     def end(self, reason: ModelFailure, error: Exception | None, then: str = "") -> None:
         """Book the call under way, which gave no answer."""
-        if not self._is_open:
+        if not self.is_open:
             if isinstance(error, ModelError):
                 # It fails with the result of its last call, and made no other.
                 said = error_text(error)
                 self._book(reason, said, NO_CALL, error.partial, charged=NO_CALL, then=then)
             return
-        self._is_open = False
+        self.is_open = False
         if self._is_queued and not self._written:
             self._reservations.not_made(self._task, self.unmade)
             return
@@ -209,7 +195,7 @@ class _ModelCall:
         text = ""
         if reason is not ModelFailure.ATTEMPT:
             partial = error.partial if isinstance(error, ModelError) else ""
-            text = partial or "".join(self._texts)
+            text = partial or "".join(self._texts or ())
         said = BROKEN_OFF if error is None else error_text(error)
         self._book(reason, said, usage, text, charged=charged, then=then)
 
@@ -227,11 +213,24 @@ class _ModelCall:
             self._task.id, reason, error, usage, text, charged=charged, then=then
         )
 
-    async def search_said(self, partial: str = "") -> None:  # noqa: ASYNC910 (it is mostly short)
-        """Search the text so far for secrets, if it is long: the call is about to be booked."""
-        said = partial or "".join(self._texts)
+    async def break_off(self, error: BaseException) -> None:
+        """Book the call under way, which raised an error.
+
+        Raises:
+            OverBudgetError: a budget has cut the answer off.
+        """
+        said = error.partial if isinstance(error, ModelError) else ""
+        said = said or "".join(self._texts or ())
         if has_long_text(said):
-            await self._reservations.search_said(said)
+            with trio.move_on_after(SEARCH_SECONDS, shield=True):
+                await self._reservations.search_said(said)
+        if not isinstance(error, Exception):
+            self.end(ModelFailure.BROKEN_OFF, None)
+        elif isinstance(error, ModelError) and (over_budget := self._cut_off_by(error)):
+            self.end(ModelFailure.CUT_OFF, error)
+            raise over_budget from error
+        else:
+            self.end(ModelFailure.FAILED, error)
 
     def _used(self, error: Exception | None) -> tuple[Usage, bool]:
         """Return the known usage of the call, and whether it is complete."""
@@ -252,7 +251,7 @@ class _ModelCall:
         is_all = not reported.tokens or error.kind not in BREAKS
         return with_cost(reported, self._asked), is_all
 
-    def cut_off_by(self, error: ModelError) -> OverBudgetError | None:
+    def _cut_off_by(self, error: ModelError) -> OverBudgetError | None:
         """Return the budget that cut an answer off, because it could not pay for a longer one."""
         if error.kind is not Failure.CUT_OFF or self._capped_by is None:
             return None
@@ -278,28 +277,30 @@ class _ModelCall:
             paid = with_cost(usage, self._asked, answer.model)
         if self._reservation is not None:
             self._reservation.used = paid
-        if thought := "".join(self._thoughts):
-            block = ReasoningBlock(answer.model, {}, text=well_formed(thought))
+        if self._thoughts:
+            thought = well_formed("".join(self._thoughts))
+            block = ReasoningBlock(answer.model, {}, text=thought)
             answer = replace(answer, reasoning=(block, *answer.reasoning))
         return answer if paid is usage else replace(answer, usage=paid)
 
     def _on_event(self, event: ModelEvent) -> None:
         # Not a `match`, which takes three times as long: this is every piece of every answer.
         if isinstance(event, TextDelta):
+            if self._texts is None:
+                self._texts = []
             self._texts.append(event.text)
             self._written += len(event.text)
         elif isinstance(event, ReasoningDelta):
             self._written += len(event.text)
-            if self._keeps_reasoning and not self._texts:
-                self._thoughts.append(event.text)
+            if not self._texts and self._reservations.keeps_reasoning(self._task):
+                self._thoughts = [*(self._thoughts or ()), event.text]
         elif isinstance(event, CallDelta):
             self._written += len(event.arguments)
         elif isinstance(event, Queued):
             self._is_queued = event.waiting
         elif isinstance(event, (Retrying, Switched)):
             # Earlier text is void, and is booked.
-            self._texts.clear()
-            self._thoughts.clear()
+            self._texts = self._thoughts = None
         self._emit(event)
 
 
@@ -322,7 +323,7 @@ class _QuestionCall(_ModelCall):
             usage = ONE_CALL
             if self._reservation is not None:
                 charged = self._reservation.charged(usage)
-        self._is_open = False
+        self.is_open = False
         self._book(ModelFailure.QUESTION, self.booked_as, usage, charged=charged)
         return answer
 

@@ -53,7 +53,7 @@ class Reservations:
         """The calls that wait at an account, the first first."""
         self.open: Final[dict[TaskId, Reservation]] = {}
         """The reservations of running calls, by task."""
-        self._settings: dict[TaskId, GivenSettings] = {}
+        self.settings: Final[dict[TaskId, GivenSettings]] = {}
         """The settings of running calls that have any."""
 
     def keeps_reasoning(self, task: TaskRecord) -> bool:
@@ -111,13 +111,13 @@ class Reservations:
         """Remember how the model of a task is to answer, until the call is booked."""
         # Most agents have no settings, and this runs for every call.
         if settings is NO_SETTINGS or not (given := settings.as_fields()):
-            self._settings.pop(task, None)
+            self.settings.pop(task, None)
         else:
-            self._settings[task] = given
+            self.settings[task] = given
 
     def settings_of(self, task: TaskId) -> GivenSettings:
         """Return how the model of a task is to answer in the call under way."""
-        return self._settings.get(task, msgspec.UNSET)
+        return self.settings.get(task, msgspec.UNSET)
 
     def charge_of(self, task: TaskId) -> Usage | None:
         """Return the usage that budgets are charged with for the answer of a task; None is its own
@@ -128,7 +128,7 @@ class Reservations:
 
     def booked(self, task: TaskId) -> None:
         """Release the reservation of a task's call: the ledger has its usage."""
-        self._settings.pop(task, None)
+        self.settings.pop(task, None)
         if (reservation := self.open.pop(task, None)) is not None:
             self._release(reservation)
 

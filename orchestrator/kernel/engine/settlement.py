@@ -73,5 +73,6 @@ class Settlement:
             return self._book.post(ended).outcome
         recorded = self._book.post(TaskSettled(task.id, outcome)).outcome
         assert task.parent is not None, "only a root has no parent"
-        self._note_activity(task.parent.id)
+        if not task.parent.is_root:
+            self._note_activity(task.parent.id)
         return recorded

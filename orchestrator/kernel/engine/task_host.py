@@ -43,6 +43,7 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import (
     CallPlaced,
+    GivenSettings,
     ModelAnswered,
     ModelFailure,
     SteeringSeen,
@@ -237,7 +238,7 @@ class LocalTaskHost:
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
         if self.activity is not None:
-            self.activity.enter_program()
+            self.activity.is_in_program = True
         # Imported late: most agents are no pipelines.
         from orchestrator.kernel.pipelines.runner import PipelineRun
 
@@ -265,24 +266,32 @@ class LocalTaskHost:
         record = self._record
         recorded: Step
         if isinstance(step, AssistantMessage):
+            reservations = self._services.reservations
+            charged: Usage | None = None
+            settings: GivenSettings = UNSET
+            is_noted = record.id in reservations.open or record.id in reservations.settings
+            if is_noted:
+                charged = reservations.charge_of(record.id)
+                settings = reservations.settings_of(record.id)
             fact = ModelAnswered(
                 record.id,
                 step,
                 left_out=self._left_out,
-                charged=self._services.reservations.charge_of(record.id),
-                settings=self._services.reservations.settings_of(record.id),
+                charged=charged,
+                settings=settings,
                 instructions=self._instructions,
             )
             self._instructions = UNSET
             recorded = self._book.post(fact).message
-            self._services.reservations.booked(record.id)
+            if is_noted:
+                reservations.booked(record.id)
         else:
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)
             mail = self._unread(consumes) if consumes else ()
             recorded = self._book.post(ToolAnswered(record.id, step, mail)).message
         if self.activity is not None:
-            self.activity.on_step(step)
+            self.activity.touch()
         return recorded
 
     async def before_record(self, step: Step) -> None:

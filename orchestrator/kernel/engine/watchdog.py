@@ -11,8 +11,7 @@ from typing import Final, NoReturn
 
 import trio
 
-from orchestrator.agents import AssistantMessage, ModelEvent, Patience, Queued, unanswered_calls
-from orchestrator.agents.turn_host import Step
+from orchestrator.agents import ModelEvent, Patience, Queued, unanswered_calls
 from orchestrator.delegation import Mode, TaskId, TaskRecord
 from orchestrator.delegation.events import QuietChanged
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
@@ -26,39 +25,34 @@ class TaskActivity:
 
     __slots__ = (
         "_watchdog",
+        "is_in_program",
         "is_over",
         "is_queued",
         "is_quiet",
         "last_active",
         "next_check",
         "patience",
-        "pending_calls",
         "task",
-        "where",
     )
 
-    def __init__(self, watchdog: "Watchdog", task: TaskRecord, patience: Patience) -> None:
+    def __init__(
+        self, watchdog: "Watchdog", task: TaskRecord, patience: Patience, now: float
+    ) -> None:
         self._watchdog = watchdog
         self.task = task
         self.patience = patience
-        self.last_active = watchdog.now()
+        self.last_active = now
         self.next_check = math.inf
         """When it is checked next."""
-        self.pending_calls = len(unanswered_calls(task.transcript))
-        """How many of its calls are unanswered."""
+        self.is_in_program = False
+        """It runs the program of a pipeline, which counts as a tool."""
         self.is_queued = False
         """It waits for a limiter or a budget, which does not count as silence."""
         self.is_quiet = False
         self.is_over = False
-        self.where = "in a tool"
-
-    def enter_program(self) -> None:
-        """Note that it runs the program of a pipeline, which counts as a tool."""
-        self.pending_calls = 1
-        self.where = "in its function"
 
     def touch(self) -> None:
-        """Note activity."""
+        """Note activity: an event of its model, or an answer of its model or of a tool."""
         if self.is_over:
             return  # the task has ended meanwhile
         self.last_active = self._watchdog.now()
@@ -75,17 +69,10 @@ class TaskActivity:
             self.is_queued = event.waiting
         self.touch()
 
-    def on_step(self, step: Step) -> None:
-        """Note an answer of its model or of a tool."""
-        if isinstance(step, AssistantMessage):
-            self.pending_calls = len(step.calls)
-        else:
-            self.pending_calls -= 1
-        self.touch()
-
     @property
-    def seconds_to_stall(self) -> float:
-        return self.patience.until_stalled(in_tool=self.pending_calls > 0)
+    def is_in_tool(self) -> bool:
+        """A call has no answer yet, or its program runs."""
+        return self.is_in_program or bool(unanswered_calls(self.task.transcript))
 
 
 class Watchdog:
@@ -105,8 +92,10 @@ class Watchdog:
 
     def watch(self, task: TaskRecord, patience: Patience) -> TaskActivity:
         """Watch a task from now on, until `unwatch`."""
-        activity = self._activities[task.id] = TaskActivity(self, task, patience)
-        self.schedule_check(activity, activity.last_active)
+        now = self.now()
+        activity = self._activities[task.id] = TaskActivity(self, task, patience, now)
+        if patience.shortest < math.inf:
+            self._add_check(activity, now + patience.shortest)
         return activity
 
     def touch(self, task: TaskId) -> None:
@@ -154,8 +143,10 @@ class Watchdog:
         if is_waiting or any(child.mode is Mode.JOINED for child in children):
             activity.touch()
         silent = now - activity.last_active
-        if silent >= activity.seconds_to_stall:
-            where = activity.where if activity.pending_calls > 0 else "waiting for its model"
+        in_tool = activity.is_in_tool
+        if silent >= activity.patience.until_stalled(in_tool=in_tool):
+            where = "in a tool" if in_tool else "waiting for its model"
+            where = "in its function" if activity.is_in_program else where
             self._stop(
                 activity.task, f"stalled: no sign of life for {_plain(silent)} seconds, {where}"
             )
@@ -172,8 +163,10 @@ class Watchdog:
         for seconds in (patience.quiet, patience.stalled, patience.stalled_in_tool):
             if seconds is not None and now < (later := activity.last_active + seconds) < due:
                 due = later
-        if due >= activity.next_check:
-            return
+        if due < activity.next_check:
+            self._add_check(activity, due)
+
+    def _add_check(self, activity: TaskActivity, due: float) -> None:
         activity.next_check = due
         self._count += 1
         heapq.heappush(self._checks, (due, self._count, activity))

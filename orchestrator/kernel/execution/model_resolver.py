@@ -94,7 +94,9 @@ class ModelResolver:
         return budgeted(self.model_of(agent))
 
     def model_of(self, agent: Agent[Any]) -> Model:
-        model = self._resolve(agent.model)
+        model = agent.model
+        if isinstance(model, str):
+            model = self._resolve(model)
         if agent.settings is not NO_SETTINGS:
             self._require_settings(agent, model)
         if (compaction := agent.compaction) is None:
