@@ -49,12 +49,15 @@ def is_long(step: Step) -> bool:
     """Return whether the search of a step for secrets would stall the event loop."""
     if len(step.text) > LONG_TEXT:
         return True
-    if isinstance(step, ToolMessage) or not (step.calls or step.reasoning or step.logprobs):
+    if isinstance(step, ToolMessage):
         return False
-    return (
-        any(len(it.text) > LONG_TEXT for it in step.reasoning)
-        or any(map(has_long_text, spelled_texts(step.logprobs)))
-        or any([has_long_text(call.arguments) for call in step.calls])  # noqa: C419 (twice as fast)
+    for call in step.calls:
+        if has_long_text(call.arguments):
+            return True
+    if not (step.reasoning or step.logprobs):
+        return False
+    return any(len(it.text) > LONG_TEXT for it in step.reasoning) or any(
+        map(has_long_text, spelled_texts(step.logprobs))
     )
 
 
@@ -205,7 +208,8 @@ class TurnSteps:
                     nursery.start_soon(self._run_call, call)
 
     async def _run_call(self, call: ToolCall) -> None:
-        await trio.lowlevel.checkpoint()
+        # Other tasks had their turn while the model answered.
+        await trio.lowlevel.checkpoint_if_cancelled()
         consumes: Sequence[int] = ()
         parts: tuple[Part, ...] = ()
         fingerprint = msgspec.json.encode((call.name, call.arguments))
@@ -283,7 +287,15 @@ class TurnSteps:
 
 def checked_answer(answer: object, model: Model, history: Transcript) -> AssistantMessage:
     """Return a model's answer if it can be recorded, with call ids that are used only once."""
-    if not (isinstance(answer, AssistantMessage) and _is_recordable(answer)):
+    given: Any = answer  # no type checker has seen the model of a user
+    if not (
+        isinstance(answer, AssistantMessage)
+        and isinstance(given.text, str)
+        and isinstance(given.logprobs, tuple)
+        and (not given.calls or all(isinstance(it, ToolCall) for it in given.calls))
+        and (not given.logprobs or all(isinstance(it, TokenLogprob) for it in given.logprobs))
+        and answer.usage.is_whole
+    ):
         raise DefinitionError(
             f"model {model.name!r} answered {answer!r}, which is not an AssistantMessage of"
             " text, calls, whole numbers and log probabilities of tokens"
@@ -294,19 +306,6 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
     if not answer.text.isascii():
         answer = replace(answer, text=well_formed(answer.text))
     return answer
-
-
-def _is_recordable(answer: Any) -> bool:
-    # No type checker has seen the model of a user. A loop takes half the time of a generator.
-    if not (isinstance(answer.text, str) and isinstance(answer.logprobs, tuple)):
-        return False
-    for call in answer.calls:
-        if not isinstance(call, ToolCall):
-            return False
-    for token in answer.logprobs:
-        if not isinstance(token, TokenLogprob):
-            return False
-    return answer.usage.is_whole is True
 
 
 def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[ToolCall, ...]:

@@ -20,6 +20,7 @@ class TurnPlan:
         "brings_tools",
         "child_tools",
         "delegates",
+        "descriptions",
         "has_checks",
         "instructions",
         "later_settings",
@@ -56,3 +57,5 @@ class TurnPlan:
         """Its tools may need approval without any rule."""
         self.limits_usage: Final = agent.limits.tokens is not None or agent.limits.usd is not None
         self.delegates: Final[Mapping[str, Agent[Any]]] = {it.name: it for it in agent.delegates}
+        self.descriptions: Final[dict[int, tuple[object, str]]] = {}
+        """The description of `delegate_task` for each number of levels below, and its rules."""

@@ -31,7 +31,6 @@ from orchestrator.delegation.schedule import (
     moment_text,
     next_text,
 )
-from orchestrator.delegation.tools.delegate_task import require_unused_name
 from orchestrator.delegation.tools.results import as_json
 
 JOB_TOOL: Final = "job"
@@ -133,7 +132,6 @@ def job_tool(agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs])
         prefix: makes the ids of calls those of this session and no other.
         find: returns the jobs of the session, or raises a `ToolError`: none begin here.
     """
-    require_unused_name(agent, JOB_TOOL)
 
     async def run(call: ToolCall) -> str:
         given = read_arguments(call, ControlJobs)

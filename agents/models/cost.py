@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from orchestrator.agents.messages import Usage
-from orchestrator.agents.models.model import Model, Price, known_price
+from orchestrator.agents.models.model import Model, Price
 
 
 def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
@@ -19,7 +19,8 @@ def with_cost(usage: Usage, model: Model, answered_by: str = "") -> Usage:
     bill: Callable[[Usage, str], Usage] | None = getattr(model, "bill", None)
     if bill is not None:
         return bill(usage, answered_by)
-    return cost_at(known_price(model), usage)
+    price: Price | None = getattr(model, "price", None)
+    return cost_at(price, usage)
 
 
 def cost_at(price: Price | None, usage: Usage) -> Usage:

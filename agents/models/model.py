@@ -115,12 +115,6 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         if type(self.transcript) is not Transcript:
             force_setattr(self, "transcript", as_transcript(self.transcript))
 
-    def asked_with(
-        self, tell: Callable[[ModelEvent], None], attempts: "Attempts"
-    ) -> "ModelRequest":
-        """Return the same request, with another who hears of it and pays for it."""
-        return replace(self, tell=tell, attempts=attempts)
-
 
 class Attempts(Protocol):
     """Pays for the calls of providers that one answer takes.

@@ -23,7 +23,6 @@ from orchestrator.agents import (
     unanswered_calls,
 )
 from orchestrator.delegation.ledger.records import TaskRecord
-from orchestrator.delegation.tools.delegate_task import require_unused_name
 
 ASK_PARENT: Final = "ask_parent"
 MAX_QUESTION: Final = 8_000
@@ -46,7 +45,6 @@ class AskParent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def ask_parent_tool(agent: Agent[Any], ask: Callable[[str], Awaitable[str]]) -> Tool:
     """Return the tool for one task of one agent."""
-    require_unused_name(agent, ASK_PARENT)
 
     async def run(call: ToolCall) -> str:
         question = read_arguments(call, AskParent).question.strip()

@@ -1,7 +1,7 @@
 """`delegate_task`: the tool by which a model delegates tasks to other agents."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Final, assert_never
@@ -75,11 +75,9 @@ def delegate_tool(
     agent: Agent[Any], *, parent: TaskRecord, origin: Origin, rules: Rules, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent. Its description has the limits of now."""
-    require_unused_name(agent, NAME)
-    names = [delegate.name for delegate in agent.delegates]
+    names = agent.plan.delegates
     # With a single delegate, the name of the agent may be left out.
-    default = names[0] if len(names) == 1 and not agent.copies else ""
-    known = {"", *names}
+    default = agent.delegates[0].name if len(names) == 1 and not agent.copies else ""
     kind = DelegateOrHandOff if agent.handoff else DelegateTask
 
     async def run(call: ToolCall) -> str:
@@ -89,7 +87,7 @@ def delegate_tool(
         most = math.inf if is_repeated else rules.children_per_call
         assignments = _assignments(arguments, most, default)
         for assignment in assignments:
-            if assignment.agent not in known or assignment.output_schema is not None:
+            if assignment.agent not in names or assignment.output_schema is not None:
                 _require_known(assignment, names)
         _require_order(assignments)
         is_handoff = isinstance(arguments, DelegateOrHandOff) and arguments.handoff
@@ -152,12 +150,6 @@ def call_key(call: CallId, index: int) -> str:
     return f"{call}#{index}"
 
 
-def require_unused_name(agent: Agent[Any], name: str) -> None:
-    """Raise `DefinitionError` if an agent has a tool of this name."""
-    if any(tool.name == name for tool in agent.tools):
-        raise DefinitionError(f"agent {agent.name!r} has a tool of its own called {name!r}")
-
-
 @cache
 def _parameters(kind: type[DelegateTask]) -> Mapping[str, Any]:
     # The same for every task, and slow to make.
@@ -165,6 +157,15 @@ def _parameters(kind: type[DelegateTask]) -> Mapping[str, Any]:
 
 
 def _description(agent: Agent[Any], rules: Rules, levels: int) -> str:
+    """Return the description, which is the same for all tasks of an agent on one level."""
+    made_for, made = agent.plan.descriptions.get(levels, (None, ""))
+    if made_for is not rules:
+        made = _make_description(agent, rules, levels)
+        agent.plan.descriptions[levels] = rules, made
+    return made
+
+
+def _make_description(agent: Agent[Any], rules: Rules, levels: int) -> str:
     lines = [
         "Delegate work to other agents. Give either one `goal` or a list of `tasks`,"
         f" at most {rules.children_per_call} in one call. {_limits(rules, levels)}",
@@ -221,7 +222,7 @@ def _assignments(arguments: DelegateTask, most: float, default: str) -> Sequence
     return assignments
 
 
-def _require_known(assignment: Assignment, names: Sequence[str]) -> None:
+def _require_known(assignment: Assignment, names: Collection[str]) -> None:
     if assignment.agent and assignment.agent not in names:
         known = ", ".join(names) or "copies of yourself only: leave it out"
         raise ToolError(f"agent is {assignment.agent!r}; it must be one of: {known}")

@@ -24,7 +24,6 @@ from orchestrator.delegation.ledger.ledger import Ledger
 from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
 from orchestrator.delegation.notices import share_per_result
 from orchestrator.delegation.task import TaskId
-from orchestrator.delegation.tools.delegate_task import require_unused_name
 from orchestrator.delegation.tools.delegator_port import Delegator
 from orchestrator.delegation.tools.results import as_json, progress, readable_characters, result
 
@@ -73,7 +72,6 @@ def control_tool(
     agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent."""
-    require_unused_name(agent, NAME)
     control = _Control(agent, caller, ledger, delegator)
     actions: Mapping[Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]] = {
         "list": control.list,

@@ -110,14 +110,15 @@ class OrchestratorDelegator:
             await self._search_conversation(requests[0])
         # Some may have been requested before a crash.
         known = caller.children.by_call
-        new = [request for request in requests if request.call not in known]
+        new = [request for request in requests if request.call not in known] if known else requests
         if new and self._book.admission.is_stopping:
             await self._book.admission.wait_running(parent)
         if new and (refused := self._book.admission.admit(new)) is not None:
             await trio.lowlevel.checkpoint()
             raise ToolError(refused.reason, refused_by=refused.refused_by)
-        # A task may depend on one that was requested before a crash, and has failed since.
-        self._settlement.refuse_unstartable()
+        if ledger.unstartable:
+            # A task may depend on one that was requested before a crash, and has failed since.
+            self._settlement.refuse_unstartable()
         tasks = [ledger.tasks[request.id] for request in requests]
         session = ledger.sessions[origin.session]
         if tasks[0].mode is Mode.DETACHED:
@@ -164,7 +165,7 @@ class OrchestratorDelegator:
         calls = [call_key(call, index) for index in range(len(assignments))]
         ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
         labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
-        budgets = {delegate.name: delegate.budget for delegate in agent.delegates}
+        delegates = agent.plan.delegates
         grants = grants_beyond(caller.accounts, self._book.journal_identity)
         return [
             TaskRequest(
@@ -182,7 +183,7 @@ class OrchestratorDelegator:
                 needs=tuple([labels[label] for label in assignment.depends_on])
                 if assignment.depends_on
                 else (),
-                budget=budgets.get(assignment.agent, agent.budget),
+                budget=delegates.get(assignment.agent, agent).budget,
                 grants=grants,
                 handed=conversation(caller.transcript) if handoff else UNSET,
             )

@@ -5,7 +5,9 @@ reserved, and a fact records it the moment it ends, so that a call is always res
 text so far is collected, and its usage is computed if a call is broken off.
 """
 
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 import trio
 from msgspec.structs import replace
@@ -57,53 +59,6 @@ BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORME
 """Failures in the middle of an answer: the usage reported by then is incomplete."""
 
 
-class BookedModel:
-    """The model of a task: every call is reserved first, and booked whatever becomes of it."""
-
-    def __init__(self, model: Model, task: TaskRecord, reservations: Reservations) -> None:
-        self.name = model.name
-        self._model = model
-        self._task = task
-        self._reservations = reservations
-
-    def _call(self, request: ModelRequest) -> "_ModelCall":
-        return _ModelCall(self._model, self._task, self._reservations, request)
-
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        call = self._call(request)
-        request = call.request
-        if self._task.accounts or request.settings is not NO_SETTINGS:
-            request = await call.begin(request)
-        else:
-            call.is_open = True
-        try:
-            answer = await self._model.answer(request)
-        except BaseException as exc:
-            await call.break_off(exc)
-            raise
-        return call.answered(answer)
-
-
-class QuestionModel(BookedModel):
-    """A model that a task asks beside its turn: the task pays, its transcript does not change."""
-
-    def __init__(
-        self,
-        model: Model,
-        task: TaskRecord,
-        reservations: Reservations,
-        *,
-        booked_as: str = ANSWERED,
-    ) -> None:
-        super().__init__(model, task, reservations)
-        self._booked_as = booked_as
-
-    def _call(self, request: ModelRequest) -> "_ModelCall":
-        call = _QuestionCall(self._model, self._task, self._reservations, request)
-        call.booked_as = self._booked_as
-        return call
-
-
 class _ModelCall:
     """The calls of providers for one answer (`Attempts`), one after another."""
 
@@ -130,7 +85,7 @@ class _ModelCall:
         self._task = task
         self._reservations = reservations
         self._emit = request.tell
-        self.request = self._sent = request.asked_with(self._on_event, self)
+        self.request = self._sent = replace(request, tell=self._on_event, attempts=self)
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:
@@ -311,8 +266,11 @@ class _QuestionCall(_ModelCall):
     """
 
     unmade = ModelFailure.QUESTION
-    booked_as = ANSWERED
-    """The purpose of the call in its fact."""
+
+    def __init__(self, *call: Any, booked_as: str) -> None:
+        super().__init__(*call)
+        self._booked_as = booked_as
+        """The purpose of the call in its fact."""
 
     def answered(self, answer: AssistantMessage) -> AssistantMessage:
         """Return an answer, which is booked by then."""
@@ -324,7 +282,7 @@ class _QuestionCall(_ModelCall):
             if self._reservation is not None:
                 charged = self._reservation.charged(usage)
         self.is_open = False
-        self._book(ModelFailure.QUESTION, self.booked_as, usage, charged=charged)
+        self._book(ModelFailure.QUESTION, self._booked_as, usage, charged=charged)
         return answer
 
     def _book(
@@ -339,3 +297,44 @@ class _QuestionCall(_ModelCall):
     ) -> None:
         del reason, text, then
         super()._book(ModelFailure.QUESTION, error, usage, charged=charged)
+
+
+class BookedModel:
+    """The model of a task: every call is reserved first, and booked whatever becomes of it."""
+
+    _call: Callable[..., _ModelCall] = _ModelCall
+
+    def __init__(self, model: Model, task: TaskRecord, reservations: Reservations) -> None:
+        self.name = model.name
+        self._model = model
+        self._task = task
+        self._reservations = reservations
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        call = self._call(self._model, self._task, self._reservations, request)
+        request = call.request
+        if self._task.accounts or request.settings is not NO_SETTINGS:
+            request = await call.begin(request)
+        else:
+            call.is_open = True
+        try:
+            answer = await self._model.answer(request)
+        except BaseException as exc:
+            await call.break_off(exc)
+            raise
+        return call.answered(answer)
+
+
+class QuestionModel(BookedModel):
+    """A model that a task asks beside its turn: the task pays, its transcript does not change."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: TaskRecord,
+        reservations: Reservations,
+        *,
+        booked_as: str = ANSWERED,
+    ) -> None:
+        super().__init__(model, task, reservations)
+        self._call = partial(_QuestionCall, booked_as=booked_as)
