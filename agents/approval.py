@@ -12,26 +12,28 @@ from fnmatch import fnmatchcase, translate
 from typing import Final
 
 import attrs
+import msgspec
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.type_checks import has_type
 
 CONFIRM_SECONDS: Final = 600.0
 """How long a question stays open by default."""
 
 # With these, a line of shell is more than one plain command, or another than it looks.
-OPERATORS: Final = re.compile(r"[;&|<>()`$\\{}\x00-\x08\x0a-\x1f\x7f]")
+OPERATORS: Final = lazy_pattern(r"[;&|<>()`$\\{}\x00-\x08\x0a-\x1f\x7f]")
 _BLANKS: Final = " \t"
 # Where another command may begin, or be quoted.
-_SEPARATORS: Final = re.compile(r"[;&|()`\n\r{}\"'#<>]")
+_SEPARATORS: Final = lazy_pattern(r"[;&|()`\n\r{}\"'#<>]")
 # A shell removes these.
-_QUOTES: Final = re.compile(r"\\\n|[\\\"']")
+_QUOTES: Final = lazy_pattern(r"\\\n|[\\\"']")
 # A command may follow other words, or the path of its folder.
 _COMMAND_START: Final = r"(?:\A|(?<=[\s/=]))"
 # The end of a translated pattern.
 _PATTERN_END: Final = translate("")[-2:]
 # A pattern up to its first star; one in brackets does not count.
-_UP_TO_A_STAR: Final = re.compile(r"(?:\[!?\]?[^\]]*\]|[^*])*")
+_UP_TO_A_STAR: Final = lazy_pattern(r"(?:\[!?\]?[^\]]*\]|[^*])*")
 
 
 class Verdict(enum.IntEnum):
@@ -42,8 +44,7 @@ class Verdict(enum.IntEnum):
     DENY = 2
 
 
-@attrs.frozen(kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The parts of a call that rules match."""
 
     tool: str

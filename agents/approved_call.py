@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Final
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.approval import (
     ApprovalRule,
@@ -30,7 +31,7 @@ class ApprovedCall:
 
     def may_open(self, path: str, real_path: str) -> bool:
         """Return whether the call may use the file that its own path has led to."""
-        found = attrs.evolve(self.subject, path=path, real_path=real_path)
+        found = replace(self.subject, path=path, real_path=real_path)
         if found == self.subject:
             return True
         # It leads elsewhere by now, and no person was asked about that.
@@ -43,7 +44,7 @@ class ApprovedCall:
         A file without a rule is approved together with its folder. A file whose rule asks is
         approved only if the same rule asked about the folder: a search does not ask for each file.
         """
-        found = attrs.evolve(self.subject, path=path, real_path=real_path)
+        found = replace(self.subject, path=path, real_path=real_path)
         for rules in self.policies:
             rule = next((it for it in rules if it.matches(found)), None)
             if rule is None or rule.verdict is Verdict.ALLOW:

@@ -89,7 +89,7 @@ async def _run_hooked(
         if each.after_tool is not None:
             changed = await _awaited(each.after_tool(context, call, text))
             text = _checked("after_tool", changed, text, str)
-    return attrs.evolve(result, text=text) if isinstance(result, ToolResult) else text
+    return replace(result, text=text) if isinstance(result, ToolResult) else text
 
 
 async def _awaited(value: object) -> object:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from orchestrator.agents.errors import DefinitionError, RefusedBy
+from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.agents.random_ids import draw_bits
 from orchestrator.agents.type_checks import has_type
@@ -15,8 +16,8 @@ from orchestrator.agents.type_checks import has_type
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)
 
-_MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
-_URL: Final = re.compile(r"https?://[!-~]+")
+_MEDIA_TYPE: Final = lazy_pattern(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
+_URL: Final = lazy_pattern(r"https?://[!-~]+")
 _TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml"})
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
-@attrs.frozen
-class AnswerTerms:
+class AnswerTerms(msgspec.Struct, frozen=True, gc=False):
     """The demands of a session's client on the answers of its root."""
 
     settings: Mapping[str, Any] = NOTHING

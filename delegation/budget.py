@@ -6,7 +6,7 @@ many tasks run at once, together they never exceed a budget.
 
 from typing import Final, assert_never
 
-import attrs
+import msgspec
 
 from orchestrator.agents import Budget, Usage
 from orchestrator.agents.budget import BudgetKind
@@ -86,8 +86,7 @@ class Account:
         return f"the {self.budget} of {self.path}"
 
 
-@attrs.define
-class Reserved:
+class Reserved(msgspec.Struct):
     """The reservations of the calls under way on one account."""
 
     amounts: Amounts = NOTHING

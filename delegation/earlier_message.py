@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-import attrs
+import msgspec
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -17,8 +17,7 @@ from orchestrator.agents import (
 )
 
 
-@attrs.frozen(kw_only=True)
-class EarlierMessage:
+class EarlierMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message of the conversation before the session was opened, or before it was handed off."""
 
     role: Literal["user", "assistant", "tool"]

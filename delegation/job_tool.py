@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Protocol
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -198,7 +198,7 @@ def _spec(jobs: SessionJobs, given: ControlJobs) -> JobSpec:
         deliver=jobs.deliver,
         catch_up=CATCH_UP,
     )
-    return attrs.evolve(spec, catch_up=CATCH_UP_ONCE) if spec.is_once else spec
+    return replace(spec, catch_up=CATCH_UP_ONCE) if spec.is_once else spec
 
 
 async def _list(jobs: SessionJobs) -> str:

@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Final
 
-import attrs
+import msgspec
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Outcome, TaskId, TaskRequest
@@ -43,8 +43,7 @@ def steering_text(text: str, by: str) -> str:
     return f"Message from {by}, while you work:\n{text}"
 
 
-@attrs.frozen(kw_only=True)
-class TaskNotice:
+class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A detached task ended: mail for its session."""
 
     request: TaskRequest

@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-import attrs
+import msgspec
 
 from orchestrator.agents import RefusedBy
 from orchestrator.agents.budget import BudgetKind
@@ -15,22 +15,19 @@ from orchestrator.delegation.ledger.records import TaskRecord
 from orchestrator.delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
 
 
-@attrs.frozen
-class Join:
+class Join(msgspec.Struct, frozen=True, gc=False):
     """Run it within the call that requests it, as soon as a slot is free."""
 
     reason: Reason
 
 
-@attrs.frozen
-class Detach:
+class Detach(msgspec.Struct, frozen=True, gc=False):
     """Run it on its own as soon as a slot is free, and send the session a notice."""
 
     reason: Reason = Reason.CAN_BE_TOLD_LATER
 
 
-@attrs.frozen
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, gc=False):
     """Do not run it; the model reads the reason and goes on."""
 
     reason: str

@@ -7,7 +7,6 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final, NewType
 
-import attrs
 import msgspec
 
 from orchestrator.agents import Budget
@@ -177,8 +176,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return self.ending is Ending.SUCCEEDED
 
 
-@attrs.frozen(kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a request comes from. It travels by value, from the door inwards."""
 
     session: SessionId
@@ -193,8 +191,7 @@ STANDING_BUDGET_PREFIX: Final = "b_standing:"
 """The prefix of those that a session has until a message brings it another one."""
 
 
-@attrs.frozen
-class Grant:
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """A budget that was set in one place. All tasks that are delegated under it share it."""
 
     id: str

@@ -6,11 +6,10 @@ that it holds back. A new kind of key is a row here.
 
 from typing import Final
 
-import attrs
+import msgspec
 
 
-@attrs.frozen
-class KeyShape:
+class KeyShape(msgspec.Struct, frozen=True, gc=False):
     """How the keys of one service look."""
 
     prefixes: tuple[str, ...]

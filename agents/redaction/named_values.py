@@ -9,7 +9,9 @@ import string
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias, cast
 
-import attrs
+import msgspec
+
+from orchestrator.agents.lazy_pattern import lazy_pattern
 
 Replacement: TypeAlias = tuple[int, int, str]
 """The offsets of a secret, and the text in its place."""
@@ -54,7 +56,7 @@ _QUOTED: Final = (
     r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"
     r"(?:(?<!\\)(?:(?P=deep)\\(?P=deep)\\)*(?P=deep)(?P=mark)|$)"
 )
-NAMED: Final = re.compile(
+NAMED: Final = lazy_pattern(
     rf"{SECRET_NAME}(?:(?P<close>\\{{0,15}}[\"'])?[ \t]*(?:{_TYPE}|(?P<is>{_OPERATOR})[ \t]*)"
     rf"|(?P<flag>[ \t]+))"
     rf"(?P<value>(?:[bruf]{{1,2}}(?=[\"']))?(?:{_QUOTED})"
@@ -62,30 +64,30 @@ NAMED: Final = re.compile(
     ANY_CASE | re.MULTILINE,
 )
 # For a value that comes in pieces: a quoted one that is closed, and an unquoted one.
-_CLOSED_VALUE: Final = re.compile(
+_CLOSED_VALUE: Final = lazy_pattern(
     r"[bruf]{0,2}(?:\"(?:\\.|[^\"\\\n])*+(?:\"|\\?\n)|'(?:\\.|[^'\\\n])*+(?:'|\\?\n)"
     r"|(?P<deep>\\{1,15})(?P<mark>[\"']).*?"
     r"(?:(?<!\\)(?:(?P=deep)\\(?P=deep)\\)*(?P=deep)(?P=mark)|\n))",
     ANY_CASE,
 )
-_OPEN_VALUE: Final = re.compile(
+_OPEN_VALUE: Final = lazy_pattern(
     rf"(?:\\*+|{_SCHEME_NAME}[ \t]*+|{_SCHEME}?[^\s\"'\\&;]*+(?:[&;][^\s\"'\\&;]*+)*+)\Z", ANY_CASE
 )
-_UNQUOTED: Final = re.compile(r"[^\s\"'\\&;]*+")
+_UNQUOTED: Final = lazy_pattern(r"[^\s\"'\\&;]*+")
 # The next line decides whether this one is of a file of settings: it may become such a line.
-_OPEN_SETTING: Final = re.compile(
+_OPEN_SETTING: Final = lazy_pattern(
     r"[ \t]*+(?:(?:\\+r)?\\*\Z|(?:\r\n?|\n|(?:\\+r)?\\+n)"
     r"(?:[ ]*[0-9]+(?:\t|\\+t?)?)?[ \t]*+"
     r"(?:(?:[#-]|[\w./-]++:)(?:[^\n\r\\]|\\(?![nr]))*+|[\w./-]*+)\Z)"
 )
-_REST: Final = re.compile(r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII)
+_REST: Final = lazy_pattern(r"[^\s\"'\\&;]*+(?:[&;](?![\w.-]*+=)[^\s\"'\\&;]++)*", re.ASCII)
 _IN_NAMES: Final = f"{string.ascii_letters}{string.digits}_.-"
-_QUOTES: Final = re.compile(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
-_LABEL: Final = re.compile(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
-_MENTION: Final = re.compile(rf"\b(?:api )?{SECRET_NAME}\b|\bkey\b", ANY_CASE)
-ENDS_IN_SECRET_NAME: Final = re.compile(rf"{SECRET_NAME}\Z", ANY_CASE)
+_QUOTES: Final = lazy_pattern(r"[bruf]{0,2}(?P<open>\\*[\"'])", ANY_CASE)
+_LABEL: Final = lazy_pattern(r"[A-Za-z ,.:'-]{1,120}", re.ASCII)
+_MENTION: Final = lazy_pattern(rf"\b(?:api )?{SECRET_NAME}\b|\bkey\b", ANY_CASE)
+ENDS_IN_SECRET_NAME: Final = lazy_pattern(rf"{SECRET_NAME}\Z", ANY_CASE)
 # Placeholders of secrets: `$NAME`, `${{ it }}`, `<yours>`, `%s`, a path, a URL.
-_PLACEHOLDER: Final = re.compile(
+_PLACEHOLDER: Final = lazy_pattern(
     r"[\W_]*|[xX]{3,}|\$[A-Z_][A-Z0-9_]*|\$\{\w+\}?|\$?\{\{.*|\$\(.*|\{[^{}]*\}|<[^<>]*>"
     r"|%\w+%|%\(?\w*\)?[sdr]|[A-Za-z]+://.*|\d{1,3}(?:[.,-]\d{1,3})?%?"
     r"|(?!.{40}\Z)(?:(?:~|\.{1,2})?/|[A-Za-z]:[\\/])[\w.@ \\/-]*",
@@ -104,44 +106,44 @@ HARMLESS_WORDS: Final = _TYPES | frozenset(
     ]
 )
 # A bracket, a call, an attribute or an index, and a union of types.
-_CODE: Final = re.compile(
+_CODE: Final = lazy_pattern(
     r"[(\[{<|].*|[$@&*!:]?[A-Za-z_][\w$]*(?:(?:\??\.|->|::)[A-Za-z_][\w$]*)*[(\[<{].*"
     r"|[$@&*!:]?[A-Za-z_]+\d{0,2}(?:(?:\??\.|->|::)[A-Za-z_]+\d{0,2})+"
     r"|[A-Za-z_]+(?:\|[A-Za-z_]+)+",
     re.DOTALL | re.ASCII,
 )
-_WORD: Final = re.compile(r"[$@&*!:]?[A-Za-z_]+", re.ASCII)
+_WORD: Final = lazy_pattern(r"[$@&*!:]?[A-Za-z_]+", re.ASCII)
 # Letters and digits are mixed, but not as in a numbered name; or it is long and of mixed case.
-_OPAQUE: Final = re.compile(
+_OPAQUE: Final = lazy_pattern(
     r"(?=\S{8})(?=\S*[0-9])(?=\S*[A-Za-z])(?![A-Za-z_.:/-]+[0-9]{0,2}\Z)\S*"
     r"|(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=]{20,}"
 )
-_OWN_TOKEN: Final = re.compile(
+_OWN_TOKEN: Final = lazy_pattern(
     r"(?:access|auth|refresh|bearer|session|secret|private|api|bot|csrf|vault|deploy|jwt"
     r"|(?<![a-z])id)[_-]?\Z",
     ANY_CASE,
 )
-_OTHER_TOKEN: Final = re.compile(
+_OTHER_TOKEN: Final = lazy_pattern(
     r"(?:page|next|continuation|cursor|sync|bos|eos|pad|unk|cls|sep|mask)[_-]?\Z", ANY_CASE
 )
 # Settings, as in YAML, are surrounded by lines of settings. The text may be JSON, or inside it:
 # then its lines begin after a quote, and end with an escaped line end.
 _NUMBER: Final = r"(?:[ ]*[0-9]+(?:\t|\\+t))?"
-_BEGIN: Final = re.compile(
+_BEGIN: Final = lazy_pattern(
     rf"(?P<after>\A|\n|\r|\\[nr]|[\[:,][ ]?\\*\"){_NUMBER}[ \t]*(?:-[ \t]+)?\Z"
 )
-_END: Final = re.compile(r"[ \t]*(?:\Z|(?P<before>\r?\n|\r|(?:\\+r)?\\+n)|\\*\")")
-_FOUND_IN_YAML: Final = re.compile(r"\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?\Z")
-_OPENED: Final = re.compile(r"[\[:,][ ]?\\*\"")
-_CLOSED: Final = re.compile(r"\\*\"\s*(?:[,}\]]|\Z)")
-_SETTING: Final = re.compile(
+_END: Final = lazy_pattern(r"[ \t]*(?:\Z|(?P<before>\r?\n|\r|(?:\\+r)?\\+n)|\\*\")")
+_FOUND_IN_YAML: Final = lazy_pattern(r"\.ya?ml[:-](?:[0-9]+[:-])?[ \t]*(?:-[ \t]+)?\Z")
+_OPENED: Final = lazy_pattern(r"[\[:,][ ]?\\*\"")
+_CLOSED: Final = lazy_pattern(r"\\*\"\s*(?:[,}\]]|\Z)")
+_SETTING: Final = lazy_pattern(
     rf"{_NUMBER}[ \t]*(?:---|#.*|-[ \t].*|(?:-[ \t]+)?[\w./-]+:(?:[ \t]+(?P<value>\S.*))?)?[ \t]*"
 )
 _LEAD: Final = 60
 _LINE: Final = 300
 """How many characters are searched before a name, and of the lines around."""
 # In source code, a type more often than a password.
-_CAMELS: Final = re.compile(r"(?:[A-Z][a-z]+)+")
+_CAMELS: Final = lazy_pattern(r"(?:[A-Z][a-z]+)+")
 # Remarks about a password.
 _REMARKS: Final = frozenset(
     [
@@ -149,12 +151,11 @@ _REMARKS: Final = frozenset(
         *("set", "hidden", "changed", "unchanged", "unknown", "given", "ok"),
     ]
 )
-_LOGIN: Final = re.compile(r"\blogin[ \t]+\S{1,80}[ \t]+\Z", ANY_CASE)
-_SCHEME_FIRST: Final = re.compile(_SCHEME, ANY_CASE)
+_LOGIN: Final = lazy_pattern(r"\blogin[ \t]+\S{1,80}[ \t]+\Z", ANY_CASE)
+_SCHEME_FIRST: Final = lazy_pattern(_SCHEME, ANY_CASE)
 
 
-@attrs.frozen
-class NamedValue:
+class NamedValue(msgspec.Struct, frozen=True, gc=False):
     """The name of a value, and how the value is written."""
 
     name_prefix: str

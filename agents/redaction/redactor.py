@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, unquote
 
-import attrs
 import msgspec
 
+from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES
 from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
@@ -63,19 +63,19 @@ _WORD_STARTS: Final = (
 )
 WORD_START: Final = f"(?:{'|'.join(_WORD_STARTS)})"
 _PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-_PEM_END: Final = re.compile(rf"-----END {_PEM}")
+_PEM_END: Final = lazy_pattern(rf"-----END {_PEM}")
 MAX_PEM_LINE: Final = 75
 """With its line end. OpenSSL and PGP write 64 letters a line, OpenSSH 70; mails have 76."""
 # With the line end, which may be escaped as in JSON.
-_PEM_LINE: Final = re.compile(
+_PEM_LINE: Final = lazy_pattern(
     r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
 )
-_SHORT_PEM_LINE: Final = re.compile(
+_SHORT_PEM_LINE: Final = lazy_pattern(
     r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{1,15}(?:\s|\\+[nr])+\Z"
 )
 # A quote ends the text, unless a program concatenates it line by line.
 _GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
-_LOGIN_IN_URL: Final = re.compile(
+_LOGIN_IN_URL: Final = lazy_pattern(
     r"(?P<kept>:\\{0,7}/\\{0,7}/[^/\s:@\"'\\<>]*+:)(?P<value>[^/\s\"'\\<>]+)(?=@)"
 )
 
@@ -84,8 +84,7 @@ def _is_always_secret(_value: str) -> bool:
     return True
 
 
-@attrs.frozen
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """A kind of secret that has a recognizable form."""
 
     sign: re.Pattern[str]
@@ -150,8 +149,8 @@ def _prefixes_ending_in(last: str) -> str:
 
 # Every fact is searched for these. A pattern that starts with one rare character is tried
 # nowhere else, which makes it many times as fast as one that starts with a word.
-_UNDERSCORED_KEY: Final = re.compile(f"_{_prefixes_ending_in('_')}")
-_HYPHENED_KEY: Final = re.compile(f"-(?:{_prefixes_ending_in('-')}|(?<=[ t]-)-?u)")
+_UNDERSCORED_KEY: Final = lazy_pattern(f"_{_prefixes_ending_in('_')}")
+_HYPHENED_KEY: Final = lazy_pattern(f"-(?:{_prefixes_ending_in('-')}|(?<=[ t]-)-?u)")
 
 
 def _prefixes_by_letter() -> dict[str, list[str]]:
@@ -171,7 +170,7 @@ def _prefixes_with(letter: str, prefixes: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern for prefixes that starts with their rare letter."""
     parts = (map(re.escape, prefix.partition(letter)) for prefix in prefixes)
     each = "|".join(f"(?<={before}{letter}){after}" for before, letter, after in parts)
-    return re.compile(f"{letter}(?:{each})")
+    return lazy_pattern(f"{letter}(?:{each})")
 
 
 def _rules_for_keys(sign: re.Pattern[str], letter: str) -> Iterator[_Rule]:
@@ -191,7 +190,7 @@ def _rules_for_keys(sign: re.Pattern[str], letter: str) -> Iterator[_Rule]:
             sign,
             lengths,
             # Not in the middle of a word.
-            re.compile(f"{WORD_START}(?:{'|'.join(each)})"),
+            lazy_pattern(f"{WORD_START}(?:{'|'.join(each)})"),
             _is_key if is_like_words else _is_always_secret,
         )
 
@@ -199,15 +198,15 @@ def _rules_for_keys(sign: re.Pattern[str], letter: str) -> Iterator[_Rule]:
 _NAMES_BY_LENGTH: Final = sorted((*SECRET_NAME_WORDS, "credentials"), key=len, reverse=True)
 RULES: Final = (
     _Rule(
-        re.compile("-----BEGIN "),
+        lazy_pattern("-----BEGIN "),
         (len("-----BEGIN "),),
-        re.compile(
+        lazy_pattern(
             rf"-----BEGIN {_PEM}(?>(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)+)"
             rf"(?:{_GAP}-----END {_PEM})?"
         ),
     ),
     # With the longer beginning it is a key wherever it stands.
-    _Rule(_HYPHENED_KEY, (3,), re.compile(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
+    _Rule(_HYPHENED_KEY, (3,), lazy_pattern(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
     *_rules_for_keys(_HYPHENED_KEY, "-"),
     *_rules_for_keys(_UNDERSCORED_KEY, "_"),
     *(
@@ -217,33 +216,33 @@ RULES: Final = (
     ),
     # Telegram
     _Rule(
-        re.compile(":AA"),
+        lazy_pattern(":AA"),
         range(15, 8, -1),
-        re.compile(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
+        lazy_pattern(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
     ),
     _Rule(
-        re.compile("bearer"),
+        lazy_pattern("bearer"),
         (len("bearer"),),
-        re.compile(
+        lazy_pattern(
             rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})", ANY_CASE
         ),
         _is_bearer,
         is_any_case=True,
     ),
     _Rule(
-        re.compile("basic"),
+        lazy_pattern("basic"),
         (len("basic"),),
-        re.compile(
+        lazy_pattern(
             rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})", ANY_CASE
         ),
         _is_basic,
         is_any_case=True,
     ),
-    _Rule(re.compile(r":[/\\]"), (2,), _LOGIN_IN_URL, is_not_placeholder),
+    _Rule(lazy_pattern(r":[/\\]"), (2,), _LOGIN_IN_URL, is_not_placeholder),
     _Rule(
-        re.compile("curl"),
+        lazy_pattern("curl"),
         (len("curl"),),
-        re.compile(
+        lazy_pattern(
             r"(?P<kept>\bcurl\b.{0,200}?[ \t](?:-u|--user)[ \t=]*\\{0,15}[\"']?"
             r"[^\s:\"'\\]{1,100}:)(?P<value>[^\s\"'\\]+)",
             re.DOTALL,
@@ -251,16 +250,16 @@ RULES: Final = (
         is_not_placeholder,
     ),
     _Rule(
-        re.compile(f">(?:{'|'.join(f'(?<={name}>)' for name in _NAMES_BY_LENGTH)})"),
+        lazy_pattern(f">(?:{'|'.join(f'(?<={name}>)' for name in _NAMES_BY_LENGTH)})"),
         [len(name) + 1 for name in _NAMES_BY_LENGTH],
-        re.compile(rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
+        lazy_pattern(rf"(?P<kept>{SECRET_NAME}>)(?P<value>[^<>\s]{{4,500}})(?=</)", ANY_CASE),
         is_not_placeholder,
         is_any_case=True,
     ),
 )
 # Every fact counts tokens, in the plural.
 # A name without a value, as every message from HTTP has one (`session_key`), is no secret.
-_KEY_OR_TOKEN: Final = re.compile(
+_KEY_OR_TOKEN: Final = lazy_pattern(
     'k(?:ey(?![a-z]|":"",")(?:(?<=[_-]key)|(?<=(?:api|ret|ate|te |ess|unt)key)'
     "|(?<=(?:uth|ion|ing|ter|ice)key))|en(?!s)(?<=token))"
 )
@@ -546,7 +545,7 @@ def redacted_tree(tree: object, known: Iterable[str] = ()) -> Any:
 
 
 # The words in names of variables that mark a secret.
-_SECRET_WORDS: Final = re.compile(
+_SECRET_WORDS: Final = lazy_pattern(
     r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
     r"|SECRETKEY|PRIVATEKEY)|KEY|(?:SSH)?PASS|AUTH|PRIVATE|JWT|PAT)"
 )

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from orchestrator.agents.errors import DefinitionError
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.agents.tools.terminal.background import BackgroundCommands
 
 
-@attrs.frozen(kw_only=True)
-class ToolContext:
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The surroundings of one task's tools."""
 
     workspace: Path

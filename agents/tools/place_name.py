@@ -1,12 +1,12 @@
 """The names of places: a place becomes the name of a queue in other programs."""
 
-import re
 from typing import Final
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.type_checks import has_type
 
-PLACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+PLACE_NAME: Final = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 def require_place_name(place: str, whose: str) -> None:

@@ -27,8 +27,7 @@ MOST_PART_BYTES: Final = 16 * 2**20
 again with every later request of the conversation."""
 
 
-@attrs.frozen
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True, gc=False):
     """The answer of a tool that also delivers notices of its session."""
 
     text: str
@@ -37,7 +36,7 @@ class ToolResult:
     parts: tuple[Part, ...] = ()
     """Images and files that the model reads with the text."""
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.parts == ():
             return
         if not has_type(self.parts, tuple) or not all(has_type(part, Part) for part in self.parts):
@@ -94,8 +93,7 @@ def _in_order(value: object) -> object:
     return value
 
 
-@attrs.frozen
-class Spill:
+class Spill(msgspec.Struct, frozen=True):
     """Saves texts that are too long for a model in files that only this user can read."""
 
     folder: Path | None = None

@@ -5,9 +5,9 @@ fact has them, and a program that goes on after a crash gives them again.
 """
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args, get_origin
 
-import attrs
+import msgspec
 
 from orchestrator.agents.errors import DefinitionError
 
@@ -21,17 +21,20 @@ else:
 _TYPE_MODULES: Final = frozenset({"types", "typing", "typing_extensions"})
 
 
-@attrs.frozen(kw_only=True)
-class TaskContext(Generic[DepsT_co]):
+class TaskContext(msgspec.Struct, Generic[DepsT_co], frozen=True, kw_only=True):
     """The task of an agent, and the dependencies of its run."""
 
     agent: str
     goal: str
     path: str
     """The path of its task in the tree, such as `/editor/researcher[3]`."""
-    deps: DepsT_co = attrs.field(default=None, repr=False)
+    deps: DepsT_co = cast("Any", None)
     """The dependencies that the program gave to the run: `run(..., deps=...)`; None without them.
     """
+
+    def __repr__(self) -> str:
+        # Dependencies may hold secrets.
+        return f"TaskContext(agent={self.agent!r}, goal={self.goal!r}, path={self.path!r})"
 
 
 CURRENT_TASK: Final[ContextVar[TaskContext[Any]]] = ContextVar("task context")

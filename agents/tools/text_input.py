@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-import attrs
 import msgspec
 
 INPUT: Final = "input"
 """The only argument of a tool that takes one text."""
 
 
-@attrs.frozen
-class TextInput:
+class TextInput(msgspec.Struct, frozen=True, gc=False):
     """The input of a tool that is called with one text instead of arguments."""
 
     syntax: Literal["", "lark", "regex"] = ""

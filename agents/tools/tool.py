@@ -6,7 +6,6 @@ A tool gets the whole call, so that it can distinguish two equal calls by their 
 
 import inspect
 import math
-import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -29,8 +28,10 @@ from typing import (
 import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, ToolError
+from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.messages import ToolCall
 from orchestrator.agents.output import pydantic_types
 from orchestrator.agents.output.codec import plain, with_shared_definitions
@@ -57,7 +58,7 @@ the sandbox of its task, or does anything else.
 """
 
 # All providers accept these names.
-NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NAME: Final = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 # Longer results would fill a model's window: 50,000 characters are some 12,000 tokens.
 CHARACTERS: Final = 50_000
@@ -226,7 +227,7 @@ def _tool_from(
             raise ToolError(await result_text.shortened_and_saved(str(exc), limit, spill)) from exc
         if not is_short(text):
             text = await result_text.shortened_and_saved(text, limit, spill)
-        return text if files is None else attrs.evolve(files, text=text)
+        return text if files is None else replace(files, text=text)
 
     def is_short(text: str) -> bool:
         return not limit or len(text) <= limit
@@ -426,8 +427,7 @@ def _arguments_type(
     return arguments, given
 
 
-@attrs.frozen
-class _GivenParameters:
+class _GivenParameters(msgspec.Struct, frozen=True):
     """The parameters of a tool that no model fills in."""
 
     keys: Sequence[str]

@@ -3,7 +3,7 @@
 import enum
 from typing import Final, NewType
 
-import attrs
+import msgspec
 
 from orchestrator.agents import CallId
 from orchestrator.delegation.task import TaskId
@@ -26,8 +26,7 @@ class ApprovalVerdict(enum.StrEnum):
     DENY = "deny"
 
 
-@attrs.frozen(kw_only=True)
-class ApprovalQuestion:
+class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call that waits for an approval."""
 
     id: ApprovalId

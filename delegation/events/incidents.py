@@ -1,10 +1,9 @@
 """What happened to a model call besides its answer: the transcript does not say it."""
 
-import attrs
+import msgspec
 
 
-@attrs.frozen
-class Incident:
+class Incident(msgspec.Struct, frozen=True, gc=False):
     """What happened to a model call besides its answer."""
 
     after: int

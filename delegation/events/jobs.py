@@ -2,7 +2,7 @@
 
 from typing import Final, NewType
 
-import attrs
+import msgspec
 
 from orchestrator.delegation.task import SessionId
 
@@ -12,8 +12,7 @@ ONCE: Final = "at "
 """How the schedule of a job begins that is due once."""
 
 
-@attrs.frozen(kw_only=True)
-class JobSpec:
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The work and the times of a job: all that the next process needs."""
 
     id: JobId
@@ -39,8 +38,7 @@ REMEMBERED_RUNS: Final = 3
 """The number of remembered runs of a job: failures in a row are reported up to it."""
 
 
-@attrs.frozen
-class JobRecord:
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job, and what became of its times."""
 
     spec: JobSpec

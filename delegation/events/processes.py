@@ -2,7 +2,7 @@
 
 from typing import Final, NewType
 
-import attrs
+import msgspec
 
 from orchestrator.delegation.task import TaskId
 
@@ -14,8 +14,7 @@ MAX_COMMAND_SHOWN: Final = 500
 """How many characters of a command are in a notice: it may contain a whole file."""
 
 
-@attrs.frozen
-class ProcessRecord:
+class ProcessRecord(msgspec.Struct, frozen=True, gc=False):
     """A command that runs in the background."""
 
     id: ProcessId
@@ -48,8 +47,7 @@ def describe_unreachable(host: str, here: str) -> str:
     )
 
 
-@attrs.frozen(kw_only=True)
-class ProcessNotice:
+class ProcessNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A background command ended, printed a watched line, or went out of sight: mail."""
 
     process: ProcessId

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import CallId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
@@ -50,7 +50,7 @@ def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> None:
         event.id in ledger.open_questions and ledger.open_questions[event.id].task == event.task
     )
     require(is_open, event, "no such question of the task is open", task)
-    question = attrs.evolve(
+    question = replace(
         ledger.open_questions.pop(event.id),
         answer=event.answer,
         reason=event.reason,
@@ -77,7 +77,7 @@ def assume_answers_received(task: TaskRecord) -> None:
     """Assume of a task that crashed that it had run all calls that were approved."""
     if task.questions:
         task.questions = {
-            call: attrs.evolve(question, answered_while_not_running=False)
+            call: replace(question, answered_while_not_running=False)
             for call, question in task.questions.items()
         }
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation.errors import ImpossibleEventError
 from orchestrator.delegation.events import JobOccurred, JobPaused, JobRemoved, JobSet
@@ -22,7 +22,7 @@ def job_set(ledger: "Ledger", event: JobSet) -> None:
     if earlier is None:
         job = JobRecord(event.job, session.id, set_at=at, since=at)
     else:
-        job = attrs.evolve(earlier, spec=event.job, set_at=at, since=at)
+        job = replace(earlier, spec=event.job, set_at=at, since=at)
     session.jobs[event.job.id] = job
     refresh_scheduled(ledger, session)
 
@@ -30,7 +30,7 @@ def job_set(ledger: "Ledger", event: JobSet) -> None:
 def job_paused(ledger: "Ledger", event: JobPaused) -> None:
     session, job = _known_job(ledger, event)
     require(job.paused is not event.paused, event, "it is so already")
-    session.jobs[event.job] = attrs.evolve(job, paused=event.paused, since=event.at)
+    session.jobs[event.job] = replace(job, paused=event.paused, since=event.at)
 
 
 def job_removed(ledger: "Ledger", event: JobRemoved) -> None:
@@ -44,9 +44,9 @@ def job_occurred(ledger: "Ledger", event: JobOccurred) -> None:
     is_later = event.by_hand or event.at > job.last_at
     require(is_later, event, f"{job.last_at} was the last time")
     if not event.skipped:
-        job = attrs.evolve(job, runs=(*job.runs, event.run)[-REMEMBERED_RUNS:])
+        job = replace(job, runs=(*job.runs, event.run)[-REMEMBERED_RUNS:])
     if not event.by_hand:
-        job = attrs.evolve(job, last_at=event.at)
+        job = replace(job, last_at=event.at)
     if job.spec.is_once and not event.by_hand:
         del session.jobs[event.job]
         refresh_scheduled(ledger, session)

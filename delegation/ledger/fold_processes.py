@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation.events import (
     NetworkRequested,
@@ -73,7 +73,7 @@ def process_unreachable(ledger: "Ledger", event: ProcessUnreachable, seq: int) -
     is_news = not process.is_unreachable
     require(is_news, event, "it is known that it cannot be seen")
     require(event.host != process.host, event, "it runs on that very machine")
-    session.processes[process.id] = attrs.evolve(process, unreachable_from=event.host)
+    session.processes[process.id] = replace(process, unreachable_from=event.host)
     if process.notify:
         notice = ProcessNotice(
             process=process.id,

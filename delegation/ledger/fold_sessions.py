@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import MessageId, Transcript, UserMessage
 from orchestrator.delegation.errors import ImpossibleEventError
@@ -262,7 +262,7 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
         show_questions(ledger, _unsettled_in(session))
     if event.paused:
         postpone_deadlines(session, _unsettled_in(session), event.paused)
-    session.turn = attrs.evolve(turn, capability=event.capability)
+    session.turn = replace(turn, capability=event.capability)
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)
     refresh_wakeable(ledger, session)
@@ -289,7 +289,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
     session.turn = None
     session.consumed.clear()
     for id_ in root.unseen_steering:
-        root.steering[id_] = attrs.evolve(root.steering[id_], too_late=True)
+        root.steering[id_] = replace(root.steering[id_], too_late=True)
     root.unseen_steering = ()
     root.cancel_requested = False
     if root.reserved is not None:
@@ -335,7 +335,7 @@ def reply_part_delivered(ledger: "Ledger", event: ReplyPartDelivered) -> None:
     if reply is None or event.part in reply.parts:
         raise ImpossibleEventError(event, "it has no such part to deliver")
     parts = {**reply.parts, event.part: event.receipt}
-    session.undelivered[event.turn] = attrs.evolve(reply, parts=parts)
+    session.undelivered[event.turn] = replace(reply, parts=parts)
 
 
 def journal_opened(ledger: "Ledger", event: JournalOpened) -> None:

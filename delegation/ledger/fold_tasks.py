@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, Message, MessageId, UserMessage
 from orchestrator.delegation import notices
@@ -325,7 +325,7 @@ def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
         calls -= task.transcript[: task.first_step].total(_is_answer)
     for id_ in event.ids:
         message = task.steering[id_]
-        task.steering[id_] = attrs.evolve(message, seen_at=calls + 1)
+        task.steering[id_] = replace(message, seen_at=calls + 1)
         text = notices.steering_text(message.text, message.by)
         seen = UserMessage(text, aside=True, id=id_)
         task.transcript = task.transcript.followed_by(seen)

@@ -4,7 +4,6 @@ Their facts are in the journal, and are folded again when the session is needed.
 shared budgets stays in the ledger.
 """
 
-import attrs
 import msgspec
 
 from orchestrator.delegation.amounts import Amounts
@@ -15,8 +14,7 @@ from orchestrator.delegation.ledger.records import SessionRecord
 from orchestrator.delegation.task import Grant, SessionId
 
 
-@attrs.frozen
-class AccountUse:
+class AccountUse(msgspec.Struct, frozen=True, gc=False):
     """The amounts that one session has used of one budget, as they are stored."""
 
     grant: Grant

@@ -6,8 +6,9 @@ Only the fold writes them.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-import attrs
+import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -79,8 +80,7 @@ NO_METADATA: Final[Mapping[str, str]] = {}
 NOTHING_DECODED: Final[Mapping[str, SessionState]] = {}
 
 
-@attrs.frozen
-class Steering:
+class Steering(msgspec.Struct, frozen=True, gc=False):
     """A message to a running task."""
 
     text: str
@@ -208,7 +208,7 @@ class TaskRecord:
         self.incidents = [it for it in self.incidents if it.after < length]
         # It reads the removed steering messages once more.
         self.steering = {
-            id_: attrs.evolve(message, seen_at=None) if id_ in removed else message
+            id_: replace(message, seen_at=None) if id_ in removed else message
             for id_, message in self.steering.items()
         }
         self.unseen_steering = tuple(
@@ -321,8 +321,7 @@ class TaskRecord:
         return not unanswered_calls(self.transcript)
 
 
-@attrs.frozen
-class Turn:
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """A turn that has started and not ended."""
 
     number: int
@@ -340,8 +339,7 @@ class Turn:
         return self.capability if self.async_delivery else DeliveryCapability.NONE
 
 
-@attrs.frozen
-class Reply:
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """The result of a turn."""
 
     session: SessionId
@@ -363,8 +361,7 @@ class Reply:
         return f"{self.outcome.ending}: {self.outcome.error}"
 
 
-@attrs.frozen
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """The parts of mail that are not for the agent."""
 
     context: Mapping[str, str]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import attrs
+import msgspec
 
 from orchestrator.delegation.events.codec import VERSION as FACTS_VERSION
 from orchestrator.delegation.ledger.records import SessionRecord
@@ -24,8 +24,7 @@ the session open faster, and snapshots cost more."""
 _OWN_LAYOUT: Final = f"{LAYOUT}.{FACTS_VERSION}"
 
 
-@attrs.frozen
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """The stored state of a session after one of its facts."""
 
     session: SessionId

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol, assert_never
 
-import attrs
 import msgspec
 
 from orchestrator.agents import CallId, MessageId
@@ -36,8 +35,7 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
 
 
-@attrs.frozen
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What became of a steering message."""
 
     state: Literal["seen", "too_late", "gone", "waiting"]

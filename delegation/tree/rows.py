@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from orchestrator.delegation.notices import usd
 from orchestrator.delegation.task import Mode, TaskId
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
 
 
-@attrs.frozen(kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One task as one line, in parts that a view can align and colour."""
 
     task: TaskId

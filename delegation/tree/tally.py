@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Ending, Status
@@ -50,8 +51,7 @@ _UNSETTLED: Final = tuple(STATUS_INDEX[status] for status in Status)
 _WAITING: Final = STATUS_INDEX[Status.WAITING]
 
 
-@attrs.define
-class Tally:
+class Tally(msgspec.Struct):
     """The counts and the usage of some tasks."""
 
     tasks: int = 0
@@ -67,7 +67,7 @@ class Tally:
     """When the first of them started; None if none has, or if it is unknown."""
     ended: float | None = None
     """When the last of them ended so far."""
-    status_counts: list[int] = attrs.field(factory=lambda: [0] * len(STATUSES), repr=False)
+    status_counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(STATUSES))
     """How many have each status, in the order of `STATUSES`."""
 
     @property
@@ -114,7 +114,7 @@ class Tally:
         return end - self.began
 
     def copy(self) -> "Tally":
-        return attrs.evolve(self, status_counts=self.status_counts.copy())
+        return replace(self, status_counts=self.status_counts.copy())
 
     def absorb(self, other: "Tally") -> None:
         """Add another tally to this one."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, CallId, ToolCall, ToolMessage
 from orchestrator.delegation import (
@@ -157,12 +157,10 @@ def test_a_denied_call_was_certainly_not_run() -> None:
         asked_at=1.0,
         deadline=9.0,
     )
-    held = {answer: attrs.evolve(ask, answer=answer).was_not_run for answer in ApprovalVerdict}
+    held = {answer: replace(ask, answer=answer).was_not_run for answer in ApprovalVerdict}
 
     assert [answer for answer, it in held.items() if it] == [ApprovalVerdict.DENY]
-    assert attrs.evolve(
-        ask, answer=ApprovalVerdict.ONCE, answered_while_not_running=True
-    ).was_not_run
+    assert replace(ask, answer=ApprovalVerdict.ONCE, answered_while_not_running=True).was_not_run
 
 
 # What a task is seen to do.

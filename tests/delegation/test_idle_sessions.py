@@ -91,9 +91,9 @@ def test_the_stored_use_is_one_object_for_each_budget() -> None:
     stored = encode_shared_use(told(life_of(A, TOGETHER)).sessions[A])
 
     assert stored == (
-        '[{"at":1.0,"depth":0,"grant":{"budget":{"name":"both","calls":null,'
-        '"depth":null,"seconds":null,"tasks":null,"tokens":1000,"usd":null},'
-        '"id":"b_1"},"path":"/editor","used":{"calls":1,"tokens":7,"micro_usd":0,"tasks":0}}]'
+        '[{"grant":{"id":"b_1","budget":{"name":"both","calls":null,"depth":null,'
+        '"seconds":null,"tasks":null,"tokens":1000,"usd":null}},"path":"/editor","depth":0,'
+        '"at":1.0,"used":{"calls":1,"tokens":7,"micro_usd":0,"tasks":0}}]'
     )
 
 

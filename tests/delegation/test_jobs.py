@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.delegation import (
     DeliveryCapability,
@@ -37,7 +37,7 @@ from orchestrator.delegation.snapshot.restore import adopt_session, restore_snap
 Tell = Callable[..., None]
 S = SessionId("s")
 BRIEF = JobSpec(id=JobId("brief"), schedule="0 8 * * *", zone="UTC", agent="editor", goal="Write.")
-ONCE = attrs.evolve(BRIEF, id=JobId("once"), schedule="at 2026-12-24T18:00:00+00:00")
+ONCE = replace(BRIEF, id=JobId("once"), schedule="at 2026-12-24T18:00:00+00:00")
 DONE = Outcome(Ending.SUCCEEDED, "42")
 PUSH = DeliveryCapability.PUSH
 
@@ -66,7 +66,7 @@ def test_a_session_with_a_job_is_not_at_rest(ledger: Ledger, tell: Tell) -> None
 def test_a_job_that_is_set_again_keeps_its_history(ledger: Ledger, tell: Tell) -> None:
     tell(SessionOpened(S, "editor"), JobSet(S, BRIEF, 2.0), JobPaused(S, BRIEF.id, True, 3.0))
     tell(occurred(100.0))
-    edited = attrs.evolve(BRIEF, schedule="0 9 * * *")
+    edited = replace(BRIEF, schedule="0 9 * * *")
     tell(JobSet(S, edited, 5.0))
 
     assert ledger.sessions[S].jobs == {

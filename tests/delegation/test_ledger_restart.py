@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.agents import Budget, CallId, Usage
 from orchestrator.delegation import (
@@ -114,7 +114,7 @@ def test_a_resumed_turn_is_the_same_turn_behind_another_door(
     assert before is not None
 
     tell(RESTART, TurnResumed(S, 1, PUSH))
-    assert ledger.sessions[S].turn == attrs.evolve(before, capability=PUSH)
+    assert ledger.sessions[S].turn == replace(before, capability=PUSH)
 
 
 def test_a_turn_awaits_its_resume_if_its_caller_waited_in_it(

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import attrs
 import pytest
 from msgspec.structs import replace
 
@@ -58,7 +57,7 @@ def request_of(requested: Asked) -> Callable[..., TaskRequest]:
     ) -> TaskRequest:
         id_ = more.pop("id", "new")
         request = requested(id_, parent, background=background, **more).request
-        origin = attrs.evolve(request.origin, capability=capability)
+        origin = replace(request.origin, capability=capability)
         return replace(request, origin=origin)
 
     return request_of

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
@@ -53,7 +53,7 @@ def runs_until(record: JobRecord, end: float) -> Iterator[tuple[float, Due]]:
     while (found := due(record, now)).next is not None or found.at is not None:
         if found.at is not None:
             yield now, found
-            record = attrs.evolve(record, last_at=found.at)
+            record = replace(record, last_at=found.at)
         elif found.next is None or found.next > end:
             return
         else:
@@ -148,15 +148,15 @@ def test_a_job_is_not_due_before_it_was_set_nor_while_it_is_paused() -> None:
     record = job("0 8 * * *", set_at=local("2026-11-17T09:00"))
 
     assert due(record, local("2026-11-17T09:00")).at is None
-    paused = attrs.evolve(record, paused=True)
+    paused = replace(record, paused=True)
     assert due(paused, local("2026-11-18T08:00")) == Due()
-    resumed = attrs.evolve(record, since=local("2026-11-18T09:00"))
+    resumed = replace(record, since=local("2026-11-18T09:00"))
     assert due(resumed, local("2026-11-18T09:00")).at is None
 
 
 def test_a_clock_set_back_makes_no_job_due_again() -> None:
     eight = local("2026-11-18T08:00")
-    record = attrs.evolve(job("0 8 * * *", set_at=NOON), last_at=eight)
+    record = replace(job("0 8 * * *", set_at=NOON), last_at=eight)
 
     for back in (0.0, 60.0, HOUR, 2 * DAY):
         assert due(record, eight - back).at is None
@@ -177,7 +177,7 @@ def test_a_moment_is_due_once() -> None:
     assert record.spec.is_once
     assert due(record, NOON) == Due(next=NOON + 1800)
     assert due(record, NOON + 1801) == Due(NOON + 1800)
-    done = attrs.evolve(record, last_at=NOON + 1800)
+    done = replace(record, last_at=NOON + 1800)
     assert due(done, NOON + 1801) == Due()
 
 
@@ -245,6 +245,6 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 def test_the_next_time_is_shown_in_the_zone_of_the_job() -> None:
     daily = job("0 8 * * *", set_at=NOON)
     assert next_text(daily, NOON) == "Wed 2026-11-18 08:00 CET"
-    assert next_text(attrs.evolve(daily, paused=True), NOON) == "paused"
+    assert next_text(replace(daily, paused=True), NOON) == "paused"
     once = job("2026-11-17T14:00", set_at=NOON)
     assert next_text(once, NOON + DAY) == "never again"

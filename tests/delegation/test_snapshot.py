@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-import attrs
 import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 
 from orchestrator import delegation
 from orchestrator.agents import AssistantMessage, Budget, MessageId, Usage
@@ -111,7 +111,7 @@ class SnapshottedFacts(Facts):
                 assert self.look(restored) == self.look(whole)
             # What the others do is no part of it.
             live, refolded = take(self.ledger, session), take(whole, session)
-            assert is_same_state(attrs.evolve(live, seq=0), attrs.evolve(refolded, seq=0))
+            assert is_same_state(replace(live, seq=0), replace(refolded, seq=0))
         self.check_adopted(alone)
 
     def look(self, ledger: Ledger) -> object:
@@ -222,7 +222,7 @@ def test_a_damaged_snapshot_is_an_error(ledger: Ledger, begin: Tell) -> None:
     bomb = zlib.compress(bytes(50_000_000))
     for state in (b"", whole.state[:-9], zlib.compress(b'{"session": 1}'), bomb):
         with pytest.raises(UnreadableFactError, match="snapshot of session s is dam"):
-            restore_snapshot(attrs.evolve(whole, state=state))
+            restore_snapshot(replace(whole, state=state))
 
 
 def test_a_contradictory_snapshot_is_the_same_error(ledger: Ledger, begin: Tell) -> None:
@@ -232,7 +232,7 @@ def test_a_contradictory_snapshot_is_the_same_error(ledger: Ledger, begin: Tell)
     state.tasks.clear()
 
     with pytest.raises(UnreadableFactError, match="snapshot of session s is dam"):
-        restore_snapshot(attrs.evolve(whole, state=encode_state(state)))
+        restore_snapshot(replace(whole, state=encode_state(state)))
 
 
 def test_a_state_that_cannot_be_stored_is_an_error(ledger: Ledger, begin: Tell) -> None:
@@ -271,7 +271,7 @@ def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell) -> None
     assert is_snapshot_due(session, MIN_FACTS_LEFT)
 
 
-FOLD = (1, "f1357b286d0829a8")
+FOLD = (1, "877773c1e5ce7b98")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -7,9 +7,9 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import JournalInUseError, open_orchestrator
 from orchestrator.agents.redaction.redactor import Redactor
@@ -28,7 +28,7 @@ ADD = AuditEvent(actor="key:ann", owner="ann", action="create_run", peer="::1")
 
 
 def events(count: int) -> list[AuditEvent]:
-    return [attrs.evolve(ADD, target=f"r_{number}") for number in range(count)]
+    return [replace(ADD, target=f"r_{number}") for number in range(count)]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def journal(tmp_path: Path) -> Path:
 def read(path: Path) -> AuditLog:
     with SQLiteStore(path).open_reader() as reader:
         log = reader.audit()
-        return attrs.evolve(log, rows=list(log.rows))
+        return replace(log, rows=list(log.rows))
 
 
 def doctor(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

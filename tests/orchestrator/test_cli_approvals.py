@@ -12,6 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import confirm
@@ -422,7 +423,7 @@ def test_a_question_shows_the_details_of_its_call(
     capsys: pytest.CaptureFixture[str], subject: str, details: str, more: str | None
 ) -> None:
     """The user sees the content of a file before approving it."""
-    lines = shown(capsys, attrs.evolve(QUESTION, subject=subject, details=details))
+    lines = shown(capsys, replace(QUESTION, subject=subject, details=details))
 
     assert lines[1] == f"  terminal: {subject}"
     assert len(lines) == (3 if more is None else 4)
@@ -431,7 +432,7 @@ def test_a_question_shows_the_details_of_its_call(
 
 def test_a_command_cannot_forge_the_text_of_a_question(capsys: pytest.CaptureFixture[str]) -> None:
     forged = "ls\n/main asks for approval\n  terminal: ls\x1b[2J\x1b[31m\u202e[bold]"
-    lines = shown(capsys, attrs.evolve(QUESTION, subject=forged, details=forged))
+    lines = shown(capsys, replace(QUESTION, subject=forged, details=forged))
 
     assert lines[1:4] == [
         "  terminal: ls",

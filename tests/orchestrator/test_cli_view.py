@@ -3,8 +3,8 @@
 import io
 import time
 
-import attrs
 import pytest
+from msgspec.structs import replace
 from rich.console import Console, Group
 
 from orchestrator.agents import CallId, ToolCall, ToolMessage, Usage
@@ -124,7 +124,7 @@ def test_a_long_question_counts_its_omitted_lines() -> None:
     """And a line end is seen to be one: to a shell it is."""
     tree = grown(5)
     lines = "\n".join(f"rm {number}" for number in range(50))
-    asked = attrs.evolve(ask_of(tree, "t_4"), subject=lines)
+    asked = replace(ask_of(tree, "t_4"), subject=lines)
     state, canvas = WatchState(), Canvas(width=80, height=24)
     state.can_act = True
     above = state.render(snapshot_of(tree, asked), canvas, "")

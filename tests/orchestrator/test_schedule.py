@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import UnknownIdError
 from orchestrator.agents import Agent, DefinitionError, ScriptedModel, Transcript, UserMessage
@@ -263,7 +263,7 @@ async def test_a_job_of_a_session_reports_there_and_ends_with_it() -> None:
             door = KeptDoor(orchestrator.sessions, {"writer": agent}, nursery)
             session = door.open_conversation(agent)
             spec = scheduler.find("writer").spec
-            news = attrs.evolve(spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",))
+            news = replace(spec, id=JobId("news"), schedule="0 8 * * *", deliver=("origin",))
             scheduler.set(session.id, news)
             await clock.wait_until("2026-11-17T08:30")
             assert [*session.undelivered] == [1], "the reply of the turn that it woke"
@@ -279,7 +279,7 @@ async def test_a_removed_agent_is_reported_and_its_job_stays() -> None:
     async with harness.open() as orchestrator:
         async with open_schedule(orchestrator, [brief()], clock=clock) as scheduler:
             job = scheduler.find("writer")
-            gone = attrs.evolve(job.spec, agent="gone")
+            gone = replace(job.spec, agent="gone")
             scheduler.set(job.session, gone)
             await clock.wait_until("2026-11-17T08:30")
             assert scheduler.find("writer").spec == gone

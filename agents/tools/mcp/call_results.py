@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, ToolError
 from orchestrator.agents.messages import Part, ToolCall, well_formed
@@ -55,7 +55,7 @@ async def short_enough(read: Callable[[], result_text.ToolResult]) -> result_tex
     if len(result.text) <= CHARACTERS:
         return result  # noqa: ASYNC910 (its caller has waited for the server)
     text = await result_text.shortened_and_saved(result.text, CHARACTERS, result_text.Spill())
-    return attrs.evolve(result, text=text)
+    return replace(result, text=text)
 
 
 def read_result(

@@ -33,6 +33,7 @@ from typing import Any, Final, TypeAlias, assert_never
 import attrs
 import msgspec
 import trio
+from msgspec.structs import asdict, replace
 
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.tools.terminal.process_origin import Origin
@@ -266,7 +267,7 @@ class _Audit:
         try:
             yield
         except (OrchestratorError, DelegationError, ValueError) as exc:
-            self.refusals.count(attrs.evolve(event, outcome=type(exc).__name__))
+            self.refusals.count(replace(event, outcome=type(exc).__name__))
             raise
 
 
@@ -334,7 +335,7 @@ class _Connection:
         event = self._event_of(request)
         origin = await self._peer.origin()
         if origin is not Origin.ELSEWHERE:
-            self._audit.refusals.count(attrs.evolve(event, outcome="refused"))
+            self._audit.refusals.count(replace(event, outcome="refused"))
             raise ValueError(NOT_ALLOWED[origin])
         is_deletion = isinstance(request, Prune | DeleteRun)
         with self._audit.record(event, is_recorded_later=is_deletion):
@@ -379,10 +380,10 @@ class _Connection:
                 await self._orchestrator.answer(approval, answer, reason=reason, by=ANSWERED_BY)
             case Prune(before):
                 pruned = await self._orchestrator.prune(before=before, by=event)
-                return attrs.asdict(pruned)
+                return asdict(pruned)
             case DeleteRun(run):
                 pruned = await self._orchestrator.delete_run(run, by=event)
-                return attrs.asdict(pruned)
+                return asdict(pruned)
             case ControlJob(job, action):
                 run = self._scheduler.act(job, action)
                 await self._orchestrator.facts.wait_durable()

@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import attrs
 import trio
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, CallId, MessageId, ToolError, raising_one_error
 from orchestrator.agents.redaction.long_texts import has_long_text, search_ahead, search_tree_ahead
@@ -223,7 +223,7 @@ class OrchestratorDelegator:
         origin = record.request.origin
         if origin.capability is not DeliveryCapability.NONE:
             # A child ends with its one turn, so it cannot be notified later.
-            origin = attrs.evolve(origin, capability=DeliveryCapability.NONE)
+            origin = replace(origin, capability=DeliveryCapability.NONE)
         if self.timing is not None:
             return self._run_delayed(record, origin, self.timing)
         return self._runner.run(record, origin, self)

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
-import attrs
 import msgspec
+from msgspec.structs import asdict, replace
 
 from orchestrator.agents import well_formed
 from orchestrator.agents.redaction.redactor import Redactor
@@ -37,8 +37,7 @@ def local_actor(user: int) -> str:
     return f"uid:{user}"
 
 
-@attrs.frozen(kw_only=True)
-class AuditEvent:
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one actor did, or tried to do."""
 
     actor: str
@@ -64,7 +63,7 @@ class AuditEvent:
         target = well_formed(self.target)
         if redactor.may_hold_secret(target.encode()):
             target = redactor.redact(target)
-        return attrs.evolve(
+        return replace(
             self,
             actor=_bounded(self.actor),
             owner=_bounded(self.owner),
@@ -98,8 +97,7 @@ class AuditWriter(Protocol):
         ...
 
 
-@attrs.frozen
-class AuditHead:
+class AuditHead(msgspec.Struct, frozen=True, gc=False):
     """The last row of a chain: its number and hash, which stand for all rows before it, too."""
 
     seq: int = 0
@@ -123,8 +121,7 @@ class AuditHead:
         return AuditRow(seq, at, event, _hash(self.hash, seq, at, event))
 
 
-@attrs.frozen
-class AuditRow:
+class AuditRow(msgspec.Struct, frozen=True, gc=False):
     """A recorded event."""
 
     seq: int
@@ -137,7 +134,7 @@ class AuditRow:
         return AuditHead(self.seq, self.hash)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"seq": self.seq, "at": self.at, **attrs.asdict(self.event), "hash": self.hash}
+        return {"seq": self.seq, "at": self.at, **asdict(self.event), "hash": self.hash}
 
 
 def _hash(previous: str, seq: int, at: float, event: AuditEvent) -> str:
@@ -161,8 +158,7 @@ def chain_events(
     return rows, head
 
 
-@attrs.frozen(kw_only=True)
-class AuditBreak:
+class AuditBreak(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a chain does not fit."""
 
     seq: int
@@ -170,8 +166,7 @@ class AuditBreak:
     problem: str
 
 
-@attrs.frozen(kw_only=True)
-class AuditLog:
+class AuditLog(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of a journal that were not pruned, and where they begin and end."""
 
     rows: Iterable[AuditRow]
@@ -216,7 +211,7 @@ def expired_head(log: AuditLog, rows: Iterable[AuditRow], before: float) -> Audi
 
 def checkpoint(event: AuditEvent, last: AuditHead, count: int) -> AuditEvent:
     """Return the event that stands for deleted rows."""
-    return attrs.evolve(event, action=CHECKPOINT, target=str(last), count=count)
+    return replace(event, action=CHECKPOINT, target=str(last), count=count)
 
 
 def _problem(last: AuditHead, row: AuditRow, anchor: AuditHead | None) -> str:

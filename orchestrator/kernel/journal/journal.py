@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-import attrs
+import msgspec
 
 from orchestrator.delegation import (
     Encoded,
@@ -31,8 +31,7 @@ PRUNED_SESSION: Final = SessionId("")
 """The account of what pruned sessions have used of shared budgets."""
 
 
-@attrs.frozen(kw_only=True)
-class JournalContents:
+class JournalContents(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a journal that its next writer must know."""
 
     entries: Sequence[Entry]
@@ -52,8 +51,7 @@ class JournalContents:
     """The problems of active sessions that cannot be read; their entries are left out."""
 
 
-@attrs.frozen(kw_only=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The sessions and entries that pruning deleted, or would delete."""
 
     runs: int

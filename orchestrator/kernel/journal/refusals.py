@@ -6,8 +6,8 @@ rows in a span of time is limited.
 
 from typing import Final, NoReturn
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.kernel.journal.audit import AuditEvent, AuditWriter
 
@@ -29,9 +29,9 @@ class RefusalCounter:
 
     def count(self, event: AuditEvent) -> None:
         """Count one refusal; those that differ in their targets alone are equal."""
-        kind = attrs.evolve(event, target="")
+        kind = replace(event, target="")
         if kind not in self._counts and len(self._counts) >= MOST_ROWS:
-            kind = attrs.evolve(kind, actor=OTHERS, owner="", peer=OTHERS, action=OTHERS)
+            kind = replace(kind, actor=OTHERS, owner="", peer=OTHERS, action=OTHERS)
         target, count = self._counts.get(kind, (event.target, 0))
         self._counts[kind] = (target, count + event.count)
         self._has_some.set()
@@ -43,7 +43,7 @@ class RefusalCounter:
         if self._writer.closed:
             return
         for event, (target, count) in counts.items():
-            self._writer.audit(attrs.evolve(event, target=target, count=count))
+            self._writer.audit(replace(event, target=target, count=count))
 
     async def record_forever(self) -> NoReturn:
         """Record the counts from time to time."""

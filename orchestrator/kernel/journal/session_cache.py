@@ -7,7 +7,6 @@ is read back when it is needed.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import attrs
 import msgspec
 import trio
 
@@ -38,16 +37,14 @@ TOKEN_BYTES: Final = 100
 NO_CHANGES: Final[Mapping[SessionId, str | None]] = {}
 
 
-@attrs.frozen
-class _Size:
+class _Size(msgspec.Struct, frozen=True, gc=False):
     """The memory of a resting session."""
 
     tasks: int
     bytes: int
 
 
-@attrs.define
-class _SessionRead:
+class _SessionRead(msgspec.Struct):
     """A session that is being read back: by how many, and how often it was evicted again."""
 
     readers: int = 0

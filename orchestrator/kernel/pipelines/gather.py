@@ -6,7 +6,7 @@ However it ends, no success is lost: it is in the tree, in the journal, and on t
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, cast
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import Agent, InputError, raising_one_error
@@ -18,8 +18,7 @@ from orchestrator.kernel.pipelines.current_run import current_pipeline_run
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
-@attrs.frozen
-class Settled(Generic[OutputT_co]):
+class Settled(msgspec.Struct, Generic[OutputT_co], frozen=True):
     """How one child of a fan-out ended."""
 
     path: str
@@ -49,20 +48,18 @@ class Settled(Generic[OutputT_co]):
         return cast("OutputT_co", self.output)
 
 
-@attrs.frozen
-class ChildRequest:
+class ChildRequest(msgspec.Struct, frozen=True):
     """A child of a group: its agent, and its input."""
 
     agent: Agent[Any]
     value: Any
 
 
-@attrs.frozen
-class _Ended:
+class _Ended(msgspec.Struct, frozen=True):
     path: str
     outcome: Outcome
     output: Any = None
-    error: BaseException | None = attrs.field(default=None, kw_only=True)
+    error: BaseException | None = None
     """The error that its agent raised, if that ended it."""
 
 

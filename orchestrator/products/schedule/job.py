@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, DefinitionError, well_formed
 from orchestrator.delegation import SessionId
@@ -159,7 +160,7 @@ def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
             catch_up = duration(edit.catch_up)
     except ScheduleError as exc:
         raise DefinitionError(f"job {spec.id!r}: {exc}") from exc
-    return attrs.evolve(
+    return replace(
         spec,
         schedule=schedule,
         zone=zone,

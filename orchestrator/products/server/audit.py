@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.ports import journals
 
@@ -49,7 +49,7 @@ class HttpAudit:
             self.refusals.flush()
             # When the server ends in a hurry, the journal may already be closed.
             if not self.writer.closed:
-                self.writer.audit(attrs.evolve(process, action="server.stop"))
+                self.writer.audit(replace(process, action="server.stop"))
 
     def note_key(self, action: str, name: str) -> None:
         """Record a change of a key by the owner of this process."""

@@ -1,7 +1,7 @@
 """Every journal: the audit is durable with the facts, in order, and chained."""
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog
 from orchestrator.kernel.journal.store import JournalStore
@@ -15,11 +15,11 @@ ADD = AuditEvent(actor="key:ann", owner="ann", action="create_run", target="r_1"
 def read(store: JournalStore) -> AuditLog:
     with store.open_reader() as reader:
         log = reader.audit()
-        return attrs.evolve(log, rows=list(log.rows))
+        return replace(log, rows=list(log.rows))
 
 
 async def test_audit_events_are_read_in_order_and_chained(store: JournalStore) -> None:
-    again = attrs.evolve(ADD, target="r_2", count=7)
+    again = replace(ADD, target="r_2", count=7)
     async with store.open_writer() as journal:
         append(journal, [message("r_one")])
         journal.append_audit(1.0, ADD)

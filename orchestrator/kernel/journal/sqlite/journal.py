@@ -8,8 +8,8 @@ from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry
@@ -250,7 +250,7 @@ class SQLiteJournal:
                     folded[session] = ledger
                 except JournalError as exc:
                     damaged[session] = exc.problem
-            return attrs.evolve(contents, folded=folded, damaged=damaged)
+            return replace(contents, folded=folded, damaged=damaged)
 
     def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.journal.audit import AuditedEvent
@@ -69,7 +69,7 @@ def mark_pruned(
     """Take idle sessions out of the lists; their usage of shared budgets stays booked."""
     if audit is not None:
         at, event = audit
-        event = attrs.evolve(event, target=sessions[0], count=len(sessions))
+        event = replace(event, target=sessions[0], count=len(sessions))
         write_audit(connection, [(at, event)])
     used: list[object] = []
     for session in sessions:

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation import Rules, SessionId
 from orchestrator.kernel.errors import JournalError
@@ -91,7 +91,7 @@ class SQLiteStore:
             pruned = await journal.prune(
                 before=before, release=lambda _: True, only=only, audit=audit
             )
-        return attrs.evolve(pruned, freed=max(0, size - size_of(self._path)))
+        return replace(pruned, freed=max(0, size - size_of(self._path)))
 
 
 @asynccontextmanager

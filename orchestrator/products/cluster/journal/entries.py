@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from orchestrator.delegation import SessionId
 from orchestrator.ports import journals
@@ -218,7 +218,7 @@ def _storable(audited: journals.AuditedEvent) -> journals.AuditedEvent:
     texts = (event.actor, event.owner, event.target, event.outcome, event.peer)
     if not any("\0" in it for it in (*texts, event.action)):
         return audited
-    clean = attrs.evolve(
+    clean = replace(
         event,
         actor=_without_nul(event.actor),
         owner=_without_nul(event.owner),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.delegation import SessionId
 from orchestrator.ports.errors import JournalError
@@ -210,7 +210,7 @@ def audited_prune(
     if audit is None:
         return [], head
     at, event = audit
-    event = attrs.evolve(event, target=sessions[0], count=len(sessions))
+    event = replace(event, target=sessions[0], count=len(sessions))
     return chain_events(head, [(at, event)])
 
 

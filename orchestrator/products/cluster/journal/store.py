@@ -4,8 +4,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.delegation import Rules, SessionId
 from orchestrator.ports.errors import JournalError
@@ -104,7 +104,7 @@ class PostgresStore:
             if pruned.runs:
                 await trio.to_thread.run_sync(self._vacuum)
             freed = size - await trio.to_thread.run_sync(self._size)
-        return attrs.evolve(pruned, freed=max(0, freed))
+        return replace(pruned, freed=max(0, freed))
 
     def _size(self) -> int:
         with connected(self._address.url, self.where) as connection:

@@ -5,9 +5,9 @@ It is for the operator: it deletes the runs of every owner, and keeps no fact of
 
 from typing import Annotated, Literal
 
-import attrs
 import msgspec
 import trio
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
@@ -96,7 +96,7 @@ async def _prune_held(journal: ServedJournal, before: float, by: AuditEvent | No
         pruned = await orchestrator.preview_prune(before=before)
     scheduled = journal.read.records.scheduled.values()
     jobs = sum(it.kind is SessionKind.JOB for it in scheduled)
-    return attrs.evolve(pruned, active=pruned.active - jobs)
+    return replace(pruned, active=pruned.active - jobs)
 
 
 async def _prune_other(

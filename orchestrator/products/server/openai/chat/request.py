@@ -7,7 +7,7 @@ the error names it.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, assert_never
 
-import attrs
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, DefinitionError, Part, Pipeline, Tool, ToolCall, UserMessage
 from orchestrator.agents.tools.text_input import TextInput
@@ -228,7 +228,7 @@ def _messages(request: bodies.ChatRequest) -> Iterator[LocatedMessage]:
                 if message.function_call is not None:
                     call = _unnamed_call(message.function_call, index, param)
                     last_calls[call.name] = call.id
-                    converted = attrs.evolve(converted, calls=(*converted.calls, call))
+                    converted = replace(converted, calls=(*converted.calls, call))
             case bodies.ToolAnswer():
                 text = _text(message.content)
                 converted = EarlierMessage(role="tool", text=text, call=message.tool_call_id)

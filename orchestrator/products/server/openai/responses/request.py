@@ -228,9 +228,7 @@ def read_items(
             instructions.append(_text(item.content, f"{param}.content"))
         elif item.type in {"function_call", "custom_tool_call"}:
             _add_call(messages, item, call_ids, param)
-            messages[-1] = attrs.evolve(
-                messages[-1], reasoning=(*messages[-1].reasoning, *thoughts)
-            )
+            messages[-1] = replace(messages[-1], reasoning=(*messages[-1].reasoning, *thoughts))
             thoughts = ()
             call_ids.add(item.call_id)
         else:
@@ -278,7 +276,7 @@ def _add_call(
             item.name, item.arguments, item.call_id, f"{param}.arguments", conversation.RESPONSES
         )
     if messages and messages[-1].role == "assistant":
-        messages[-1] = attrs.evolve(messages[-1], calls=(*messages[-1].calls, call))
+        messages[-1] = replace(messages[-1], calls=(*messages[-1].calls, call))
     else:
         messages.append(EarlierMessage(role="assistant", calls=(call,)))
 
