@@ -81,9 +81,7 @@ def _cached_codec(type_: Any, _: tuple[Any, ...]) -> Codec:
 
 
 def plain(value: object) -> Any:
-    """Return a value as what JSON has, the same in every process; raise `TypeError` or `ValueError`
-    or `RecursionError` if JSON cannot carry it.
-    """
+    """Return a value as plain JSON data, or raise `TypeError`, `ValueError` or `RecursionError`."""
     # Sets have no order of their own.
     return msgspec.to_builtins(
         value, str_keys=True, order="deterministic", enc_hook=pydantic_types.plain_part

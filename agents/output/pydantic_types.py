@@ -255,9 +255,7 @@ def plain_part(value: object) -> Any:
 
 
 def plain_value(type_: Any, value: object) -> Any:
-    """Return a value of a marker's type as JSON data; raise `TypeError` if the value has another
-    type.
-    """
+    """Return a value of a marker's type as JSON data; raise `TypeError` for another type."""
     import pydantic_core
 
     dump = partial(type_.adapter.dump_python, by_alias=False, round_trip=True, warnings="error")

@@ -263,9 +263,7 @@ class ReadApi:
         return await self._book.file_of_large_session(SessionId(session), facts=facts)
 
     async def entries(self, session: str, *, after: int = 0) -> Sequence[Entry]:
-        """Return the entries of a session after a number, and the entries without a session among
-        them.
-        """
+        """Return the entries of a session after a number, and those of no session among them."""
         return await self._book.read_entries(SessionId(session), after=after)
 
     async def entries_naming(self, kind: type[Event], id_: str) -> Sequence[Entry]:

@@ -39,9 +39,7 @@ class ProviderSchema:
     """The answer is a field of the requested object."""
 
     def unwrap(self, text: str) -> str:
-        """Return the answer without its wrapper; an answer that does not fit is returned
-        unchanged.
-        """
+        """Return the answer without its wrapper; an answer that does not fit stays unchanged."""
         if not self.is_wrapped:
             return text
         try:

@@ -151,9 +151,7 @@ def _describe(tool: Tool) -> str:
 
 
 def cut_to_fit(rows: Sequence[ChatMessage], characters: int) -> Sequence[ChatMessage]:
-    """Return the first and the last messages within a number of characters, and a note about the
-    gap.
-    """
+    """Return the first and last messages within some characters, and a note about the gap."""
     if sum(len(row.text) for row in rows) <= characters:
         return rows
     share = characters // min(4, len(rows))

@@ -53,9 +53,7 @@ def own_message(messages: Sequence[Message]) -> int | None:
 def cut_request(
     request: ModelRequest, messages: Sequence[Message], limit: int
 ) -> ModelRequest | None:
-    """Return the request with these messages, cut to a number of tokens; None if that is
-    impossible.
-    """
+    """Return the request with these messages, cut to a number of tokens; None if it cannot be."""
     room = room_of(request, limit)
     own = _kept_index(request.transcript, messages)
     for cut in (_cut_evenly, _cut_to_a_record):

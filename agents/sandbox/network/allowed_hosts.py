@@ -151,9 +151,7 @@ class AllowedHosts:
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> Self:
-        """Read entries: names, names with ports, wildcards and aliases. Raise `DefinitionError` if
-        one of them names no host.
-        """
+        """Read names, names with ports, wildcards and aliases, or raise `DefinitionError`."""
         entries = tuple(entries)
         for entry in entries:
             if not has_type(entry, str):
@@ -177,9 +175,7 @@ class AllowedHosts:
 
 
 def split_port(text: str) -> tuple[str, int | None]:
-    """Split `host:port` or `[address]:port`; the port may be missing. Raise `ValueError` if what
-    stands for the port is none.
-    """
+    """Split `host:port` or `[address]:port`, with or without the port, or raise `ValueError`."""
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None:
         raise ValueError("it is not a host or host:port")
@@ -193,9 +189,7 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def normal_host(host: str) -> str:
-    """Return a name or an address in its canonical form for comparisons; raise `ValueError` if it
-    is neither.
-    """
+    """Return a name or an address in its canonical form; raise `ValueError` if it is neither."""
     if (address := as_address(host)) is not None:
         return str(address)
     name = host if host.isascii() else host.encode("idna").decode()

@@ -289,9 +289,7 @@ class _Peer:
 
 
 def _target_of(request: h11.Request) -> _Target:
-    """Return the target of a request; raise `_Refused` if it is no request to a proxy, or has two
-    readings.
-    """
+    """Return the target of a request; raise `_Refused` if it has none, or two readings."""
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         raise _Refused(HTTPStatus.BAD_REQUEST, "the body of this request has two lengths")

@@ -24,9 +24,7 @@ MOST_BLOCKS: Final = 1_000
 
 
 def checked_arguments(call: ToolCall, listed: ListedTool) -> dict[str, Any]:
-    """Return the arguments of a call that fit the schema of its tool; raise `ToolError` if they do
-    not.
-    """
+    """Return the arguments of a call; raise `ToolError` if they do not fit its schema."""
     arguments = dict(call.arguments)
     problems = schema_problems(listed.parameters, _as_json(arguments))
     if not problems:
@@ -61,9 +59,7 @@ async def short_enough(read: Callable[[], result_text.ToolResult]) -> result_tex
 def read_result(
     tool: str, result: Mapping[str, Any], output: Mapping[str, Any] | None = None
 ) -> result_text.ToolResult:
-    """Return the result of a call; raise `ToolError` if the server says that the call failed, or
-    the answer breaks its promise.
-    """
+    """Return the result of a call; raise `ToolError` if it failed, or is not as promised."""
     texts, parts = read_blocks(result.get("content"))
     structured = result.get("structuredContent")
     if result.get("isError") is True:

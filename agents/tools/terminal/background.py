@@ -70,9 +70,7 @@ class BackgroundCommands(Protocol):
     async def start(
         self, command: str, *, workdir: Path, notify: bool, watch: Sequence[str]
     ) -> BackgroundCommand:
-        """Start a command, and return when it runs; lines with a word of `watch` notify the
-        session.
-        """
+        """Start a command, and return when it runs; lines with `watch` words notify the session."""
         ...
 
     def known(self) -> Sequence[BackgroundCommand]:

@@ -237,9 +237,7 @@ class RunningCommand:
         self._until_end_requested.cancel()
 
     async def write(self, text: str) -> None:
-        """Write to its stdin, and wait until all is in the pipe; raise `ToolError` if it does not
-        read.
-        """
+        """Write to its stdin, and wait until all is in the pipe, or raise `ToolError`."""
         stdin = self._stdin()
         try:
             async with self._write_lock:

@@ -53,9 +53,7 @@ class ControlClient:
         self.is_closed = False
 
     async def request(self, request: ControlRequest) -> dict[str, Any]:
-        """Send a request, and return its response; raise `RefusedError` if the request was refused;
-        the error says why.
-        """
+        """Send a request, and return its response; raise `RefusedError` with the reason."""
         await trio.lowlevel.checkpoint()
         self._last_id += 1
         id_ = self._last_id

@@ -69,9 +69,7 @@ class LineReader:
         self._is_skipping = False
 
     async def read(self) -> bytes | None:
-        """Return the next line, or None at the end; raise `TooLongError` if the line was too long;
-        the next one may be fine.
-        """
+        """Return the next line, or None at the end; raise `TooLongError` for one too long."""
         await trio.lowlevel.checkpoint()
         while True:
             end = self._unread.find(b"\n")

@@ -121,9 +121,7 @@ class OtherJournals:
         return self.find_interrupted(key) if len(self._journals.names()) > 1 else None
 
     def find_interrupted(self, key: DurableKey) -> ListedSession | None:
-        """Return an interrupted run, if there is one; raise `JournalError` if no readable journal
-        has one, and a journal cannot be read.
-        """
+        """Return an interrupted run, if any; raise `JournalError` if no journal can tell."""
         for name, runs in self._journals.waiting().items():
             for run in runs:
                 if run.startswith(key) and self._is_interrupted(name, run):

@@ -184,9 +184,7 @@ def with_client_tools(agent: Agent[Any], tools: tuple[Tool, ...]) -> Agent[Any]:
 
 
 def with_language_model(agent: Agent[Any], name: str) -> Agent[Any]:
-    """Return an agent with another model than its own, unless the name is empty; raise
-    `DefinitionError` if the agent cannot have it.
-    """
+    """Return an agent with another model, unless the name is empty, or raise `DefinitionError`."""
     if not name:
         return agent
     if isinstance(agent, Pipeline):

@@ -392,9 +392,7 @@ class KeptDoor:
         return door
 
     def _push_of(self, session: SessionRecord) -> Push | None:
-        """Return the function that pushes the replies of a session; None if its client polls for
-        them.
-        """
+        """Return the function that pushes the replies of a session; None if its client polls."""
         of_kind = self._kinds.get(session.kind)
         if of_kind is not None or not session.state(DoorState).pushed:
             return of_kind

@@ -80,12 +80,7 @@ class _Question:
 class TaskApprovalCheck:
     """Holds the calls of one task until they are approved.
 
-    Args:
-        book: posts questions and answers.
-        record: the task.
-        policies: the rules of its agent, and of all above it; without any, the default decides.
-        workspace: returns the folder that its tools work in.
-        tools: the tools of its agent, whose parameters have defaults.
+    The rules are of its agent, and of all above it; without any, the default decides.
     """
 
     def __init__(
@@ -116,9 +111,7 @@ class TaskApprovalCheck:
 
     async def wait_approved(self, call: ToolCall) -> ApprovedCall | None:
         """Wait until a call is approved, and return what exactly was; None is no matter which file.
-
-        Raises:
-            ToolError: it was denied, or no person can be asked.
+        Raise `ToolError` if it was denied, or no person can be asked.
         """
         await trio.lowlevel.checkpoint()
         policies = self._policies
@@ -315,10 +308,8 @@ def _in_folder(folder: str, command: str) -> str:
 
 
 def _shown_command(call: ToolCall, command: str, redactor: Redactor) -> str:
-    """Return a command as people are shown it, which is all of it.
-
-    Raises:
-        ToolError: it is too long for that, or redaction hides more than a secret.
+    """Return a command as people are shown it, which is all of it; raise `ToolError` if it is too
+    long for that, or redaction hides more than a secret.
     """
     is_long = len(command) > LONGEST_COMMAND
     redacted = "" if is_long else redactor.redact(command)
@@ -380,14 +371,8 @@ def answer_question(
 ) -> None:
     """Post the answer to a question, once.
 
-    Args:
-        book: posts it.
-        id_: the question.
-        answer: `once`, `task`, `session` or `deny`.
-        reason: why, for the agent to read.
-        by: the name of the person.
-        session: the session that the question must belong to, if it matters.
-        on_answered: called with the task that goes on: it has not been silent.
+    `session` is the session that it must belong to, if any. `on_answered` is called with the task
+    that goes on.
     """
     try:
         verdict = ApprovalVerdict(answer)

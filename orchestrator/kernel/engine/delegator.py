@@ -297,10 +297,8 @@ class OrchestratorDelegator:
         return Receipt("too_late" if is_late else "waiting")
 
     async def pause(self, task: TaskId, *, paused: bool) -> None:
-        """Start no new task below one, or start them again; return when that is durable.
-
-        Raises:
-            EndedError: it has ended, or its session was closed for good.
+        """Start no new task below one, or start them again; return when that is durable. Raise
+        `EndedError` if it has ended, or its session was closed for good.
         """
         ledger = self._book.ledger
         record = ledger.tasks[task]
@@ -320,11 +318,9 @@ class OrchestratorDelegator:
     async def cancel_session(  # noqa: ASYNC910
         self, session: SessionId, *, tree: bool
     ) -> None:
-        """Cancel the turn of a session, also one that its mail is about to begin.
+        """Cancel the turn of a session in memory, also one that its mail is about to begin.
 
-        Args:
-            session: which one; it is in memory.
-            tree: cancel its detached tasks, too.
+        With `tree`, cancel its detached tasks, too.
         """
         # No checkpoint at rest: a session is at rest when this returns, whatever comes next.
         book = self._book
@@ -382,11 +378,7 @@ class OrchestratorDelegator:
 
 
 def _handed_answer(task: TaskRecord, answer: str) -> str:
-    """Return the output of a task that was handed the conversation.
-
-    Raises:
-        ToolError: it has no output, and the model reads why.
-    """
+    """Return the output of a task that got the conversation; raise `ToolError` if it has none."""
     if task.outcome is None or not task.outcome.succeeded:
         raise ToolError(answer)
     return task.outcome.output

@@ -169,10 +169,8 @@ class _ModelCall:
         )
 
     async def break_off(self, error: BaseException) -> None:
-        """Book the call under way, which raised an error.
-
-        Raises:
-            OverBudgetError: a budget has cut the answer off.
+        """Book the call under way, which raised an error; raise `OverBudgetError` if a budget has
+        cut the answer off.
         """
         said = error.partial if isinstance(error, ModelError) else ""
         said = said or "".join(self._texts or ())

@@ -52,11 +52,7 @@ class ModelEventSubscribers:
 
     @contextmanager
     def subscribe(self, receive: ReceiveModelEvent) -> Generator[None]:
-        """Call `receive` with every event, as long as the block lasts.
-
-        Args:
-            receive: takes each event, and does not wait.
-        """
+        """Call `receive` with every event, as long as the block lasts."""
         self._receivers.append(receive)
         try:
             yield

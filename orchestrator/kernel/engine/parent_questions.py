@@ -41,11 +41,7 @@ class ParentQuestions:
         self._one_call = one_call
 
     async def ask(self, question: str) -> str:
-        """Return the answer of the parent.
-
-        Raises:
-            ToolError: there is no answer, and why.
-        """
+        """Return the answer of the parent; raise `ToolError` if there is no answer."""
         parent = self._task.parent
         assert parent is not None, "a root has no such tool"
         agent = self._agent_of(parent)

@@ -11,9 +11,7 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 async def recover(
     book: Bookkeeper, settlement: Settlement, machine: ToolMachine, *, host: str
 ) -> None:
-    """Mark the work of the last process as interrupted, and settle tasks that cannot start or
-    resume.
-    """
+    """Mark the work of the last process as interrupted, and settle tasks that cannot go on."""
     # Imported late: the reader of metadata is slow to import.
     from importlib.metadata import version
 

@@ -72,16 +72,8 @@ class Reservations:
         """Wait until the budgets of a task can pay for a call, and reserve its largest usage.
 
         The reservation is durable when this returns: a process that dies during the call has paid
-        for it.
-
-        Args:
-            task: the task that makes the call.
-            model: the model.
-            request: the request.
-            unmade: the booked reason if the call is cancelled before it is made.
-
-        Raises:
-            OverBudgetError: the budgets can never pay for it.
+        for it. `unmade` is booked if the call is cancelled before it is made. Raise
+        `OverBudgetError` if the budgets can never pay for it.
         """
         # The accounts of this very turn: other accounts may pay for the next one.
         reservation = Reservation(task.accounts, model, request)

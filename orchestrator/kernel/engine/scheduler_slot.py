@@ -36,13 +36,7 @@ class JobScheduler(Protocol):
     def jobs_of(
         self, task: TaskRecord, origin: Origin, resumed: Container[CallId]
     ) -> "SessionJobs":
-        """Return the jobs of the session of an agent.
-
-        Args:
-            task: the root of its session.
-            origin: the origin of the running turn.
-            resumed: the calls that a crash has interrupted.
-        """
+        """Return the jobs of an agent's session, for the origin of the running turn."""
         ...
 
     def act(self, job: str, action: JobAction) -> str:

@@ -23,13 +23,7 @@ class Settlement:
         pop_note: Callable[[TaskId], str],
         note_activity: Callable[[TaskId], None],
     ) -> None:
-        """Settle tasks in a journal.
-
-        Args:
-            book: posts the facts.
-            pop_note: returns the note about the workspace of a task, and forgets it.
-            note_activity: notes, for the watchdog, that a task is active.
-        """
+        """Settle tasks in a journal; `pop_note` returns the note about a task's workspace once."""
         self._book = book
         self._pop_note = pop_note
         self._note_activity = note_activity

@@ -59,14 +59,7 @@ class TaskRunner:
         *,
         asks_approval: bool = True,
     ) -> None:
-        """Run tasks.
-
-        Args:
-            book: posts their facts.
-            registry: finds their agents.
-            executor: runs their turns.
-            asks_approval: the approval rules of agents hold; not if tools have no effect.
-        """
+        """Run tasks; `asks_approval` is false if tools have no effect, so that no rule holds."""
         self.model_subscribers = ModelEventSubscribers()
         self.scheduler: Final = SchedulerSlot()
         self.watchdog = Watchdog(book, self._stop_stalled)
@@ -100,13 +93,7 @@ class TaskRunner:
         self.stop(task.id)
 
     async def run(self, record: TaskRecord, origin: Origin, delegator: TaskDelegator) -> TaskEnd:
-        """Run a task until it has an outcome, and settle it.
-
-        Args:
-            record: the task, or the root of a session in its turn.
-            origin: the origin that the task's own requests carry.
-            delegator: takes its requests.
-        """
+        """Run a task until it has an outcome, and settle it."""
         task, ledger = record.id, self._book.ledger
         outcome: Outcome | None = None
         error: BaseException | None = None

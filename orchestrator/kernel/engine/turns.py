@@ -39,12 +39,8 @@ class Turns:
         """Post that a session resumes its interrupted turn, or starts a new one.
 
         The fact that starts a turn also reads all mail. Returns whether there is a turn to take: an
-        interrupted one may be lost, by `Agent.on_restart`.
-
-        Args:
-            session: the session of the turn.
-            capability: the delivery that is possible after the turn.
-            paused: the seconds of the interruption, if its budgets do not count them.
+        interrupted one may be lost, by `Agent.on_restart`. Budgets do not count the `paused`
+        seconds.
         """
         if session.turn is not None:
             return self._resume(session, session.turn.number, capability, paused)

@@ -45,11 +45,7 @@ class AgentCatalogue:
         self._lineages: dict[tuple[str, ...], tuple[Agent[Any], ...]] = {}
 
     def lineage(self, path: Sequence[str]) -> Sequence[Agent[Any]]:
-        """Return the agents on a path, from the root to the named agent.
-
-        Raises:
-            DefinitionError: there is no such agent.
-        """
+        """Return the agents from the root to the named agent, or raise `DefinitionError`."""
         key = tuple(path)
         if key not in self._lineages:
             self._lineages[key] = self._found(key)

@@ -186,11 +186,7 @@ def reachable_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
 
 
 def agent_below(agent: Agent[Any], step: str) -> Agent[Any]:
-    """Return the delegate of an agent, or its copy, that a step of a path leads to.
-
-    Raises:
-        DefinitionError: there is no such delegate.
-    """
+    """Return the delegate, or copy, that a step of a path leads to, or raise `DefinitionError`."""
     return _copy_of(agent) if step == COPY else _delegate_of(agent, step)
 
 

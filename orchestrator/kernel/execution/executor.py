@@ -36,24 +36,15 @@ class TaskHost(TurnHost, Protocol):
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
     ) -> AssistantMessage:
-        """Ask the model of the task something beside its turn; the task pays for it.
-
-        Raises:
-            ToolError: it cannot be asked, and why.
+        """Ask the model of the task something beside its turn; the task pays for it. Raise
+        `ToolError` if it cannot be asked.
         """
         ...
 
     async def ask_person(
         self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Have the person who approves fill in a form for a server; None is no.
-
-        Args:
-            call: the running call.
-            tool: the name of its tool.
-            message: the message of the server.
-            form: the JSON schema of the form.
-        """
+        """Have the person who approves fill in a form, a JSON schema, for a server; None is no."""
         ...
 
     async def note_task(self, call: CallId, server: str, task: str) -> None:
@@ -115,11 +106,7 @@ class StepTiming(Protocol):
     ) -> None:
         """Delay the request of a pipeline for a child.
 
-        Args:
-            parent: the task of the pipeline.
-            agent: the name of the child's agent.
-            goal: the child's goal.
-            held_since: since when the limit of a fan-out has held it back, if one has.
+        `held_since` is since when the limit of a fan-out has held it back, if one has.
         """
         ...
 

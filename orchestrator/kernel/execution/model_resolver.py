@@ -47,13 +47,7 @@ class ModelSource(Protocol):
     def model_for(
         self, task: TaskRecord, agent: Agent[Any], budgeted: Callable[[Model], Model]
     ) -> Model:
-        """Return the model that answers for a task.
-
-        Args:
-            task: the task that runs.
-            agent: the agent of the task.
-            budgeted: wraps a model so that the task pays for its calls.
-        """
+        """Return the model that answers for a task."""
         ...
 
     async def aclose(self) -> None:

@@ -64,10 +64,7 @@ class TaskEnd(msgspec.Struct, frozen=True):
 def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  # noqa: PLR0911 (a case an error)
     """Return the outcome of a task that an expected error ended.
 
-    Args:
-        exc: the error.
-        record: the task.
-        start: the length that the transcript had when the task, or its turn, began.
+    `start` is the length that the transcript had when the task, or its turn, began.
     """
     unfinished = partial(unfinished_outcome, record, start=start)
     match exc:
@@ -111,15 +108,8 @@ def unfinished_outcome(
 ) -> Outcome:
     """Return the outcome of a task without a final answer, with the last text of its model.
 
-    The last text comes from the transcript, also if the answer was broken off.
-
-    Args:
-        record: the task, or the root of a session in its turn.
-        ending: the kind of the end.
-        cause: the reason.
-        error: the reason as a sentence.
-        start: the length of the transcript when the turn began: earlier texts are answers of
-            other turns.
+    The last text comes from the transcript, also if the answer was broken off; texts before `start`
+    are answers of other turns.
     """
     if not record.is_root:
         # The messages that the task was handed are from another agent.

@@ -79,9 +79,7 @@ class ChildGroup:
         self._successes = 0
 
     async def run(self, *, needed: int | None) -> None:
-        """Run the children until `needed` have succeeded, and cancel the others; None waits for
-        all.
-        """
+        """Run the children until `needed` succeeded, or None waits for all; cancel the others."""
         if needed is not None and needed > len(self._requests):
             raise InputError(
                 f"{needed} must succeed, and there are {len(self._requests)} to be asked"

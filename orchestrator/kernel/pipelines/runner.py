@@ -177,9 +177,7 @@ class PipelineRun:
                     await child.cancel()
 
     def fan_out_limit(self, limit: int) -> int:
-        """Return how many children run at once: the program's limit, unless a simulation changes
-        it.
-        """
+        """Return how many children run at once: the program's limit, or a simulation's."""
         timing = self._runner.timing
         return limit if timing is None else timing.fan_out_limit(limit)
 

@@ -39,9 +39,7 @@ NEAR: Final = 0.75
 
 
 def left_out_keys(entry: AgentEntry, known: Collection[str]) -> dict[str, Located]:
-    """Return the keys of an agent that have no meaning here; raise `AgentFileError` if one of them
-    looks as if it were to have one.
-    """
+    """Return the keys without a meaning here; raise `AgentFileError` if one looks meant for us."""
     is_markdown = entry.at.file.suffix.lower() == ".md"
     names = {*known, "name" if is_markdown else "instructions"}
     found = {key: it for key, it in entry.fields.items() if key not in names}

@@ -81,9 +81,7 @@ def _session_in_thread(
 
 
 class Orchestrator:
-    """Runs agents on one journal, while it is open. Any number of tasks may use it at the same
-    time.
-    """
+    """Runs agents on one journal, while it is open. Any number of tasks may use it at once."""
 
     def __init__(self, thread: TrioThread[kernel.Orchestrator], inner: kernel.Orchestrator) -> None:
         self._thread = thread

@@ -126,9 +126,7 @@ class Session:
         return await self._thread.call(read)
 
     async def aclose(self) -> None:
-        """Close the door. Running work continues, and its result comes when the session is opened
-        again.
-        """
+        """Close the door. Running work continues, and its result waits for the next door."""
         try:
             await self._held.close()
         finally:

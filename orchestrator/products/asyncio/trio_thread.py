@@ -92,9 +92,7 @@ class TrioThread(Generic[HeldT]):
         )
 
     async def open(self) -> HeldT:
-        """Start the thread, and return the opened object. Cancelling this call cancels the
-        opening.
-        """
+        """Start the thread, and return the opened object. Cancelling this cancels the opening."""
         self._thread.start()
         atexit.register(self._end_with_process)
         try:
@@ -153,9 +151,7 @@ class TrioThread(Generic[HeldT]):
         return result.unwrap()
 
     def read(self, function: Callable[[], ValueT]) -> ValueT:
-        """Call a short function in the thread that reads state, and block until it returns; raise
-        `ClosedError` if the thread has ended.
-        """
+        """Block on a short function in the thread that reads state, or raise `ClosedError`."""
         done: Future[ValueT] = Future()
 
         def read() -> None:

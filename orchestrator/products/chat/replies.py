@@ -52,9 +52,7 @@ class Replies:
         """The unreachable chats, with the reason."""
 
     def platform(self, address: ChatAddress) -> Platform:
-        """Return the platform of an address; raise `ChatError` if this gateway does not have the
-        platform.
-        """
+        """Return the platform of an address; raise `ChatError` if this gateway lacks it."""
         if address.platform not in self._platforms:
             raise errors.ChatError(f"{address} is on a platform that this gateway has not")
         return self._platforms[address.platform]

@@ -66,9 +66,7 @@ NO_SETTINGS: Final = GatewaySettings()
 
 
 def read_settings(path: Path) -> GatewaySettings:
-    """Return the settings of a file; raise `DefinitionError` if the file has an unknown setting or
-    an undefined personality.
-    """
+    """Return the settings of a file; raise `DefinitionError` for an unknown name in it."""
     try:
         found = msgspec.toml.decode(path.read_bytes(), type=GatewaySettings)
     except OSError as exc:

@@ -10,9 +10,7 @@ from orchestrator.products.schedule.job import Job
 
 
 def built_jobs(entries: Iterable[JobEntry], agents: Mapping[str, Agent[Any]]) -> tuple[Job, ...]:
-    """Return the jobs of a team file; raise `AgentFileError` if a job is invalid; the error names
-    its line.
-    """
+    """Return the jobs of a team file; raise `AgentFileError` with the line of an invalid one."""
     return tuple(_built(it, agents[it.agent]) for it in entries)
 
 

@@ -54,9 +54,7 @@ class Job:
         return JobId(self.name or self.agent.name)
 
     def spec(self, *, zone: str, now: float) -> JobSpec:
-        """Return the description of the job for the journal; raise `DefinitionError` if the job is
-        invalid.
-        """
+        """Return the description of the job for the journal, or raise `DefinitionError`."""
         if self.schedule.strip().lower().startswith("in "):
             raise DefinitionError(
                 f"job {self.id!r}: {self.schedule!r} would start again with every start of the"
@@ -143,9 +141,7 @@ def no_origin(job: JobId) -> DefinitionError:
 
 
 def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
-    """Return the job with the change of a person; raise `DefinitionError` if the change is not
-    possible.
-    """
+    """Return the job with the change of a person; raise `DefinitionError` if it is not possible."""
     zone = spec.zone if edit.zone is None else edit.zone
     goal = spec.goal if edit.goal is None else well_formed(edit.goal.strip())
     if not goal:

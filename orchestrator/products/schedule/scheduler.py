@@ -175,9 +175,7 @@ class Scheduler:
             yield from session.jobs.values()
 
     def find(self, job: str) -> JobRecord:
-        """Return a job by its name; raise `UnknownIdError` if no job has this name, or jobs of
-        several sessions have it.
-        """
+        """Return a job by its name; raise `UnknownIdError` unless exactly one job has it."""
         return find_job(self.jobs(), job)
 
     async def declare(self, jobs: Sequence[Job]) -> None:
@@ -261,9 +259,7 @@ class Scheduler:
             return self._begin(job, self._clock(), by_hand=True)
 
     def act(self, job: str, action: JobAction) -> str:
-        """Apply an action to a job, and return the run that it began, if any; raise
-        `UnknownIdError` if there is no such job.
-        """
+        """Apply an action to a job, and return the run that it began; raise `UnknownIdError`."""
         record = self.find(job)
         match action:
             case "run":
@@ -413,9 +409,7 @@ def require_jobs(
 
 
 def find_job(jobs: Iterable[JobRecord], name: str) -> JobRecord:
-    """Return the job with a name; raise `UnknownIdError` if no job has this name, or jobs of
-    several sessions have it.
-    """
+    """Return the job with a name; raise `UnknownIdError` unless exactly one job has it."""
     found = [it for it in jobs if name in {it.spec.id, full_name(it)}]
     # An agent may give its job the name of a program's job; the full name finds the latter.
     found = [it for it in found if full_name(it) == name] or found

@@ -109,9 +109,7 @@ class Targets:
         require_targets(job, targets, self._kinds, knows_all=self._knows_all)
 
     async def deliver(self, delivery: Delivery, targets: Iterable[str]) -> None:
-        """Deliver a reply to all targets that have not received it; raise `UndeliveredError` if
-        some targets failed.
-        """
+        """Deliver a reply to all targets that lack it; raise `UndeliveredError` if some fail."""
         await trio.lowlevel.checkpoint()
         failed: list[str] = []
         for target in targets:

@@ -356,9 +356,6 @@ class BackgroundRunner:
 
         A signal reaches only this machine, and a command on another one may still run there. That
         it cannot be seen is posted once, and `wait_ended_elsewhere` waits for its end.
-
-        Args:
-            last_host: the machine of the earlier process.
         """
         left = [
             process

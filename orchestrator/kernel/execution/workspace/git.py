@@ -88,13 +88,7 @@ class Git:
     def __init__(
         self, environ: Mapping[str, str], sandbox: ProgramSandbox, hold: int | None = None
     ) -> None:
-        """Run nothing yet.
-
-        Args:
-            environ: the variables of agents' commands.
-            sandbox: makes the sandbox of each call.
-            hold: a descriptor that stays open until git has ended, also if this process dies.
-        """
+        """Run nothing yet; `hold` stays open until git has ended, also if this process dies."""
         self._environ = {
             **{
                 key: value
@@ -122,10 +116,8 @@ class Git:
     async def on_worktree(self, path: Path, git_folder: Path, repository: Path) -> "GitOn":
         """Return git on the files of a worktree, without the filters of its settings.
 
-        Args:
-            path: the worktree.
-            git_folder: its folder in the repository; the file `.git` in it is not trusted.
-            repository: the git folder that all worktrees of the repository share.
+        `git_folder` is its folder in the repository: the file `.git` in the worktree is not
+        trusted.
         """
         at = ("-C", str(path), f"--git-dir={git_folder}", f"--work-tree={path}")
         # A worktree is in the state folder, which is hidden except for writable folders.
@@ -146,12 +138,7 @@ class Git:
     ) -> tuple[int, str, str]:
         """Return the exit code of git, its output, and its errors.
 
-        Args:
-            args: the command.
-            folders: the folders that it may write and see.
-            stdin: its input.
-            seconds: the longest time it may take.
-            settings: settings that override the repository's own.
+        It may write and see `folders`. Its settings override the repository's own.
         """
         own = [part for setting in _SETTINGS for part in ("-c", setting)]
         tag = new_tag()
@@ -233,15 +220,7 @@ class GitOn:
         stdin: str = "",
         seconds: float = GIT_SECONDS,
     ) -> str:
-        """Run git, and return its output.
-
-        Args:
-            args: the command.
-            write: the folders that it writes, besides the worktree's own.
-            protected: the paths in them that it does not write.
-            stdin: its input.
-            seconds: the longest time it may take.
-        """
+        """Run git, and return its output; it also writes `write`, but not `protected`."""
         folders = attrs.evolve(
             self.folders, write=(*self.folders.write, *write), protected=tuple(protected)
         )

@@ -232,9 +232,7 @@ class TaskWorkspaces:
         return [*map(self._registry.agent_of, _lineage(record)[:-1]), agent]
 
     def _allowed_by(self, record: TaskRecord, agent: Agent[Any]) -> "tuple[Sandbox, _Folder]":
-        """Return the sandbox that the agents of a task and of all tasks above it allow, and its
-        folder.
-        """
+        """Return the sandbox that all agents from the root to a task allow, and its folder."""
         allowed = Sandbox()
         folder = self._base_folder(record)
         owners = self._owners(record, agent)

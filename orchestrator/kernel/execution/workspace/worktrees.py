@@ -76,13 +76,7 @@ class Worktrees:
     """Opens and closes worktrees in one folder, for one process."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], sandbox: ProgramSandbox) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: where the worktrees are made.
-            environ: the variables of agents' commands.
-            sandbox: makes the sandboxes that git runs in.
-        """
+        """Open nothing yet; `sandbox` makes the sandboxes that git runs in."""
         self._folder = folder
         self._git = Git(environ, sandbox)
         self._locks: dict[Path, trio.Lock] = {}

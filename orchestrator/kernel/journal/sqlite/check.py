@@ -62,9 +62,7 @@ Check: TypeAlias = Callable[[Path, sqlite3.Connection], Iterator[Finding]]
 
 
 def check_journal(path: Path) -> Iterator[Finding]:
-    """Yield the findings of all checks, as the journal is at one moment; raise `JournalError` if
-    there is no such file.
-    """
+    """Yield the findings of all checks at one moment; raise `JournalError` without a file."""
     yield from _files(path)
     try:
         lock.require_one_name(path)

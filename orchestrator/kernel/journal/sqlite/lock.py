@@ -82,9 +82,7 @@ class WriterLock:
         self._is_closed = True
 
     def ensure_held(self) -> None:
-        """Take the lock again if its file was removed; raise `JournalInUseError` if another process
-        has taken it first.
-        """
+        """Take the lock again if its file was removed, or raise `JournalInUseError`."""
         with suppress(FileNotFoundError):
             if _is_at(self._descriptor, self._lock_path):
                 return

@@ -38,9 +38,7 @@ def require_own_tables(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def require_own_schema(path: Path, connection: sqlite3.Connection) -> None:
-    """Raise `JournalError` if a file has a view, trigger, index or table that is not ours, or lacks
-    one.
-    """
+    """Raise `JournalError` unless a file has just our tables, indexes, views and triggers."""
     expected = _own_schema() if schema.version_of(connection) else {}
     found = dict(_objects(connection))
     strange = [name for name, sql in found.items() if expected.get(name) != sql]

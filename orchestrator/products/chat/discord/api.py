@@ -184,9 +184,7 @@ class DiscordApi:
         await self._call("answer a press", route, objects.Created, token, json=body)
 
     async def download(self, url: str, *, most: int) -> bytes:
-        """Return a file of a message; raise `GoneError` if the file is not at Discord, is gone, or
-        has more than `most` bytes.
-        """
+        """Return a file of a message; raise `GoneError` if it is gone, too large, or elsewhere."""
         parts = urlsplit(url)
         if parts.hostname not in self._file_hosts:
             raise errors.GoneError("the file is not at one of Discord's hosts for files")

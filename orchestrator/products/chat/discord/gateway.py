@@ -142,9 +142,7 @@ class Gateway:
         """Whether the connection works, or worked until now."""
 
     async def run(self, handler: Handler) -> NoReturn:
-        """Give the events to a handler until this is cancelled; raise `RevokedError` if Discord
-        will never accept this bot.
-        """
+        """Give the events to a handler; raise `RevokedError` if Discord refuses this bot."""
         while True:
             try:
                 await self._listen(handler)

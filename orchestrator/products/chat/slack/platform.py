@@ -229,9 +229,7 @@ class SlackPlatform:
             )
 
     async def show_typing(self, address: ChatAddress) -> None:
-        """Show a status in a thread, which the next message removes; Slack has no status
-        elsewhere.
-        """
+        """Show a status in a thread, until the next message; Slack has no status elsewhere."""
         await trio.lowlevel.checkpoint()
         if not (address.thread and self._has_status):
             return

@@ -73,9 +73,7 @@ class SocketMode:
         """Set when the last envelope of a thread was heard."""
 
     async def run(self) -> None:
-        """Stay connected until this is cancelled; raise `SlackRefusedError` if Slack opens no
-        connection for this app.
-        """
+        """Stay connected; raise `SlackRefusedError` if Slack opens no connection for this app."""
         with raising_one_error():
             # Owns the connections.
             async with trio.open_nursery() as nursery:

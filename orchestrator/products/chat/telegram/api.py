@@ -105,9 +105,7 @@ class TelegramApi:
         raise _error(found)
 
     async def fetch(self, path: str, most: int) -> bytes:
-        """Return the content of a file; raise `GoneError` if the file is gone, or has more than
-        `most` bytes.
-        """
+        """Return a file; raise `GoneError` if it is gone, or has more than `most` bytes."""
         content = bytearray()
         try:
             async with self._client.stream(

@@ -21,9 +21,7 @@ WAIT_SECONDS: Final = 50
 
 
 async def find_bot(api: TelegramApi, troubles: Troubles) -> User:
-    """Return the bot's own account, and retry until Telegram answers; raise `RevokedError` if the
-    token is wrong.
-    """
+    """Return the bot's account when Telegram answers; raise `RevokedError` for a wrong token."""
     while True:
         try:
             found = await api.call("getMe", {})

@@ -126,9 +126,7 @@ class Database:
 
 @asynccontextmanager
 async def open_database(url: str, *, application: str) -> AsyncGenerator[Database]:
-    """Open the connection of a process for statements that can be repeated; raise `JournalError` if
-    no connection is to be had.
-    """
+    """Open a connection for statements that can be repeated; raise `JournalError` without one."""
     database = Database(url, application)
     await database.connect()
     try:

@@ -124,9 +124,7 @@ class PostgresLeftCommands:
 async def open_left_commands(
     url: str, *, journal: str, epoch: int
 ) -> AsyncGenerator[PostgresLeftCommands]:
-    """Open the table for the writer of a journal; raise `JournalError` if no connection is to be
-    had.
-    """
+    """Open the table for the writer of a journal; raise `JournalError` without a connection."""
     application = f"orchestrator: commands left by {journal}"
     async with (
         open_database(url, application=application) as database,

@@ -169,9 +169,7 @@ async def _wait_readable_or(connection: "Connection", changed: trio.Event) -> No
 
 @asynccontextmanager
 async def open_wakeups(url: str, *, application: str) -> AsyncGenerator[Wakeups]:
-    """Listen to a database, on one connection that is opened again after an outage; raise
-    `JournalError` if no connection is to be had.
-    """
+    """Listen on a connection that is opened again after outages, or raise `JournalError`."""
     wakeups = Wakeups(url, application)
     connection = await wakeups.open()
     with raising_one_error():

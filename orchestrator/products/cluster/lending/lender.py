@@ -250,9 +250,7 @@ class Lender:
             lent.break_off(Loss.NOT_BEGUN)
 
     def _hear(self, request: work.Request) -> Lent | None:
-        """Take in a message of an execution; return its call if the execution may begin once that
-        is durable.
-        """
+        """Take in a message; return its call if the execution may begin once that is durable."""
         question = wire.question_in(request.body)
         if question is None:
             self._hear_rubbish(request)

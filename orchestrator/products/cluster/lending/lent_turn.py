@@ -151,9 +151,7 @@ class LentTurn(Lent):
         self.given.update(map(CallId, question.begun))
 
     def pop_due(self) -> tuple[Request, list[wire.DueCall]] | None:
-        """Return once what its execution is to be told: the calls that are due, or that there is
-        none.
-        """
+        """Return once what its execution is to be told: the calls that are due, if any."""
         if self._asked is None:
             return None
         request, question = self._asked

@@ -72,9 +72,7 @@ class WriterMailbox(Protocol):
         ...
 
     def stop(self, worker: WorkerId, execution: ExecutionId) -> None:
-        """Tell a worker to stop an execution, with the next batch, until the execution is
-        forgotten.
-        """
+        """Tell a worker, with each batch, to stop an execution until it is forgotten."""
         ...
 
     def forget(self, execution: ExecutionId) -> None:

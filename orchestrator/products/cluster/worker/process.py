@@ -187,9 +187,7 @@ class Worker:
         return None
 
     async def _say(self, dispatch: Dispatch, execution: ExecutionId, end: wire.End) -> None:
-        """Tell how an execution has ended, until a writer has it in its journal or does not want
-        it.
-        """
+        """Tell how an execution has ended, until a writer has recorded or refused that."""
         body = wire.encoded(end)
         request = Request(dispatch.journal, self._id, execution, wire.END, body, stays=True)
         with trio.move_on_after(KEPT_SECONDS):

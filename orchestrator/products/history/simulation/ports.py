@@ -129,9 +129,7 @@ class SimulatedModels:
 
 
 class SimulatedTools:
-    """The tools of a simulation (`ToolPlace`): an agent's own tools do not run, delegation is
-    real.
-    """
+    """The tools of a simulation (`ToolPlace`): own tools do not run, delegation is real."""
 
     has_effects = False
     resumes_calls = False

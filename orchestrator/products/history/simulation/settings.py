@@ -19,9 +19,7 @@ THIS_MACHINE: Final = "local:"
 
 @attrs.frozen
 class Breadth:
-    """The number of tasks that an agent delegates, by its level; the last entry also holds for all
-    deeper levels.
-    """
+    """How many tasks an agent delegates, by its level; the last entry holds for deeper levels."""
 
     levels: tuple[tuple[int, int], ...]
     """The fewest and the most tasks of each level, from the root downwards."""

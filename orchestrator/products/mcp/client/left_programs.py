@@ -48,9 +48,7 @@ class ProgramLock:
             os.close(file)
 
     def make_start_folder(self) -> Path:
-        """Make the empty folder that a server starts in. No command of an agent sees it. Raise
-        `OSError` if it cannot be made.
-        """
+        """Make the empty folder that a server starts in, which no command of an agent sees."""
         make_private_folder(self._start_folders)
         return Path(os.path.realpath(mkdtemp(dir=self._start_folders)))
 

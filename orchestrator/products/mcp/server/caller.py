@@ -97,9 +97,7 @@ class Caller(Protocol):
         ...
 
     async def draw_tree(self, run: str, output_format: TreeFormat) -> str:
-        """Return the tree of a run of the caller in a format; raise `UnknownIdError` if the caller
-        has no such run.
-        """
+        """Return the tree of a run of the caller in a format, or raise `UnknownIdError`."""
         ...
 
     async def hold_run(self, run: str) -> HeldRun:
@@ -112,7 +110,5 @@ class Caller(Protocol):
         ...
 
     async def list_runs(self, after: str | None) -> RunPage:
-        """Return a page of the caller's runs; raise `UnknownIdError` if there is nothing to go on
-        after.
-        """
+        """Return a page of the caller's runs; raise `UnknownIdError` if the last one is unknown."""
         ...

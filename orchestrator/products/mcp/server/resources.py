@@ -40,9 +40,7 @@ class TreeAddress:
 
 
 def parse_uri(uri: str) -> TreeAddress:
-    """Return the tree and format of a resource's address; raise `UnknownIdError` if the address is
-    unknown.
-    """
+    """Return the tree and format of a resource's address; raise `UnknownIdError` for any other."""
     found = _URI.fullmatch(uri)
     if found is None or found["last"] not in FORMATS:
         known = ", ".join(f"run://RUN/{it}" for it in FORMATS)

@@ -51,9 +51,7 @@ comment on table orchestrator.letters is '1'
 
 
 def install(connection: "Connection", address: str) -> None:
-    """Create the tables if there are none, and check their version; blocking. Raise `JournalError`
-    if they are of another version.
-    """
+    """Create the tables if there are none; raise `JournalError` for another version; blocking."""
     found = connection.execute(_VERSION_SQL).fetchone()
     if found == (None,):
         with connection.transaction():

@@ -65,9 +65,7 @@ class StoredLogin(httpx2.Auth):
     async def async_auth_flow(  # noqa: ASYNC900, ASYNC911 (what httpx calls; it waits in between)
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Sign a request, and send it once more if its token had to be renewed; raise
-        `LoginRequiredError` if a person has to log in.
-        """
+        """Sign a request, also after a renewal; raise `LoginRequiredError` without a login."""
         await trio.lowlevel.checkpoint()
         is_home = _origin(request.url) == _origin(self._home)
         token = await self._token() if is_home else None
