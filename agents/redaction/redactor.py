@@ -44,6 +44,8 @@ _BEGINNING: Final = 4
 # Of English, and of ids, the rarest first. All else is taken for frequent.
 _RARE: Final = "qzjxkvwypgbmfculhdrsnioate"
 _NOT_RARE: Final = 1_000
+MOST_CLEAN: Final = 100
+"""How many short texts are known to contain no secret."""
 LONG_TEXT: Final = 8_192
 """The search of a longer text is worth a thread, and its result worth remembering."""
 REMEMBERED: Final = 20_000_000
@@ -303,6 +305,8 @@ class Redactor:
             self._index(self._given.union(*self._learned.values()))
 
     def _index(self, known: Iterable[str]) -> None:
+        self._clean: set[str] = set()
+        """Short texts that contain no secret."""
         values = {value for value in known if value.strip("*")}
         self.known = sorted(values)
         forms = {form for value in values for form in _forms(value)}
@@ -366,6 +370,20 @@ class Redactor:
         # It is kept with its result: no other value has its identity meanwhile.
         found = self._trees.pop(id(value), None)
         return None if found is None else cast("T", found[1])
+
+    def is_clean(self, text: str) -> bool:
+        """Return whether a short text certainly contains no secret.
+
+        Outcomes repeat the last answer, and many goals are the same: the last texts are known.
+        """
+        if text in self._clean:
+            return True
+        if len(text) > LONG_TEXT or self.may_hold_secret(msgspec.json.encode(text)):
+            return False
+        if len(self._clean) >= MOST_CLEAN:
+            self._clean.clear()
+        self._clean.add(text)
+        return True
 
     def may_hold_secret(self, body: bytes) -> bool:
         """Return whether an encoded fact may contain a secret, with false positives only.

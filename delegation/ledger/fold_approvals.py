@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orchestrator.agents import CallId
-from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
+from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked, Entry
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.delegation.ledger.records import NO_QUESTIONS, TaskRecord
 from orchestrator.delegation.ledger.task_state import RUNNING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
+def approval_asked(ledger: "Ledger", event: ApprovalAsked, entry: Entry) -> None:
     task = running_task(ledger, event)
     is_new = event.id not in ledger.open_questions
     require(is_new, event, "there is such an approval already", task)
@@ -35,7 +35,7 @@ def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
         tool=event.tool,
         subject=event.subject,
         details=event.details,
-        asked_at=at,
+        asked_at=entry.at,
         deadline=event.deadline,
         why=event.why,
     )
@@ -44,7 +44,7 @@ def approval_asked(ledger: "Ledger", event: ApprovalAsked, at: float) -> None:
     _refresh_status(ledger, task)
 
 
-def approval_answered(ledger: "Ledger", event: ApprovalAnswered) -> None:
+def approval_answered(ledger: "Ledger", event: ApprovalAnswered, _: Entry) -> None:
     task = unsettled_task(ledger, event)
     is_open = (
         event.id in ledger.open_questions and ledger.open_questions[event.id].task == event.task

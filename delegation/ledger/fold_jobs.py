@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orchestrator.delegation.errors import ImpossibleEventError
-from orchestrator.delegation.events import JobOccurred, JobPaused, JobRemoved, JobSet
+from orchestrator.delegation.events import Entry, JobOccurred, JobPaused, JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobRecord
 from orchestrator.delegation.ledger.records import SessionRecord
 from orchestrator.delegation.ledger.transitions import require
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def job_set(ledger: "Ledger", event: JobSet) -> None:
+def job_set(ledger: "Ledger", event: JobSet, _: Entry) -> None:
     require(event.session in ledger.sessions, event, "there is no such session")
     session = ledger.sessions[event.session]
     require(not session.closed, event, "it was closed for good")
@@ -27,19 +27,19 @@ def job_set(ledger: "Ledger", event: JobSet) -> None:
     refresh_scheduled(ledger, session)
 
 
-def job_paused(ledger: "Ledger", event: JobPaused) -> None:
+def job_paused(ledger: "Ledger", event: JobPaused, _: Entry) -> None:
     session, job = _known_job(ledger, event)
     require(job.paused is not event.paused, event, "it is so already")
     session.jobs[event.job] = replace(job, paused=event.paused, since=event.at)
 
 
-def job_removed(ledger: "Ledger", event: JobRemoved) -> None:
-    session, _ = _known_job(ledger, event)
+def job_removed(ledger: "Ledger", event: JobRemoved, _: Entry) -> None:
+    session, _job = _known_job(ledger, event)
     del session.jobs[event.job]
     refresh_scheduled(ledger, session)
 
 
-def job_occurred(ledger: "Ledger", event: JobOccurred) -> None:
+def job_occurred(ledger: "Ledger", event: JobOccurred, _: Entry) -> None:
     session, job = _known_job(ledger, event)
     is_later = event.by_hand or event.at > job.last_at
     require(is_later, event, f"{job.last_at} was the last time")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from orchestrator.agents import CallId
-from orchestrator.delegation.events import CallPlaced, TaskStarted, TurnResumed
+from orchestrator.delegation.events import CallPlaced, Entry, TaskStarted, TurnResumed
 from orchestrator.delegation.ledger.fold_approvals import drop_questions
 from orchestrator.delegation.ledger.records import NOTHING_PLACED, TaskRecord
 from orchestrator.delegation.ledger.transitions import require, running_task
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def call_placed(ledger: "Ledger", event: CallPlaced) -> None:
+def call_placed(ledger: "Ledger", event: CallPlaced, _: Entry) -> None:
     task = running_task(ledger, event)
     before = task.placed.get(event.call)
     is_next = before is None or before.attempt <= event.attempt

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orchestrator.delegation.events import (
+    Entry,
     NetworkRequested,
     ProcessEnded,
     ProcessMatched,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def process_started(ledger: "Ledger", event: ProcessStarted) -> None:
+def process_started(ledger: "Ledger", event: ProcessStarted, _: Entry) -> None:
     task = running_task(ledger, event)
     session = ledger.sessions[task.session]
     is_new = event.id not in session.processes
@@ -40,7 +41,7 @@ def process_started(ledger: "Ledger", event: ProcessStarted) -> None:
     refresh_session(ledger, session)
 
 
-def process_matched(ledger: "Ledger", event: ProcessMatched, seq: int) -> None:
+def process_matched(ledger: "Ledger", event: ProcessMatched, entry: Entry) -> None:
     session, process = _running_process(ledger, event)
     require(process.notify, event, "its task wants no notices")
     notice = ProcessNotice(
@@ -49,11 +50,11 @@ def process_matched(ledger: "Ledger", event: ProcessMatched, seq: int) -> None:
         output="\n".join(event.lines),
         left_out=event.left_out,
     )
-    _add_process_notice(session, ledger.tasks[event.task], seq, notice)
+    _add_process_notice(session, ledger.tasks[event.task], entry.seq, notice)
     refresh_session(ledger, session)
 
 
-def process_ended(ledger: "Ledger", event: ProcessEnded, seq: int) -> None:
+def process_ended(ledger: "Ledger", event: ProcessEnded, entry: Entry) -> None:
     session, process = _running_process(ledger, event)
     del session.processes[process.id]
     if process.notify:
@@ -64,11 +65,11 @@ def process_ended(ledger: "Ledger", event: ProcessEnded, seq: int) -> None:
             output=event.output,
             left_out=event.left_out,
         )
-        _add_process_notice(session, ledger.tasks[event.task], seq, notice)
+        _add_process_notice(session, ledger.tasks[event.task], entry.seq, notice)
     refresh_session(ledger, session)
 
 
-def process_unreachable(ledger: "Ledger", event: ProcessUnreachable, seq: int) -> None:
+def process_unreachable(ledger: "Ledger", event: ProcessUnreachable, entry: Entry) -> None:
     session, process = _running_process(ledger, event)
     is_news = not process.is_unreachable
     require(is_news, event, "it is known that it cannot be seen")
@@ -80,11 +81,11 @@ def process_unreachable(ledger: "Ledger", event: ProcessUnreachable, seq: int) -
             command=process.command,
             unknown=describe_unreachable(process.host, event.host),
         )
-        _add_process_notice(session, ledger.tasks[event.task], seq, notice)
+        _add_process_notice(session, ledger.tasks[event.task], entry.seq, notice)
     refresh_session(ledger, session)
 
 
-def workspace_opened(ledger: "Ledger", event: WorkspaceOpened) -> None:
+def workspace_opened(ledger: "Ledger", event: WorkspaceOpened, _: Entry) -> None:
     require(event.task in ledger.tasks, event, "there is no such task")
     session = ledger.sessions[ledger.tasks[event.task].session]
     is_first = not session.workspace_host
@@ -92,7 +93,7 @@ def workspace_opened(ledger: "Ledger", event: WorkspaceOpened) -> None:
     session.workspace_host = event.host
 
 
-def network_requested(ledger: "Ledger", event: NetworkRequested) -> None:
+def network_requested(ledger: "Ledger", event: NetworkRequested, _: Entry) -> None:
     """Check that the task exists: no other state depends on its request."""
     require(event.task in ledger.tasks, event, "there is no such task")
 

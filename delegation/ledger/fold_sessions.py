@@ -11,6 +11,7 @@ from orchestrator.delegation.events import (
     DeliveryFailed,
     DoorClosed,
     DoorOpened,
+    Entry,
     JournalOpened,
     KindChanged,
     MessageReceived,
@@ -85,7 +86,7 @@ def _known_session(ledger: "Ledger", event: SessionEvent) -> SessionRecord:
     return ledger.sessions[event.session]
 
 
-def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
+def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None:
     free = root_of(event.session) not in ledger.tasks
     require(free, event, "there is such a session or task already")
     root = TaskRecord(
@@ -105,29 +106,31 @@ def session_opened(ledger: "Ledger", event: SessionOpened, at: float) -> None:
     root.transcript = Transcript(
         earlier.message(index) for index, earlier in enumerate(event.history)
     )
-    session.tree.add(root.id, parent=None, agent=event.agent, path=root.path, mode=Mode.ROOT, at=at)
+    session.tree.add(
+        root.id, parent=None, agent=event.agent, path=root.path, mode=Mode.ROOT, at=entry.at
+    )
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
     ledger.all_sessions[event.session] = None
     grants = event.grants
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
-    root.accounts = session.accounts = accounts_under(ledger, root, grants, at)
+    root.accounts = session.accounts = accounts_under(ledger, root, grants, entry.at)
 
 
-def kind_changed(ledger: "Ledger", event: KindChanged) -> None:
+def kind_changed(ledger: "Ledger", event: KindChanged, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(session.kind is not event.kind, event, "it is of that kind already")
     session.kind = event.kind
 
 
-def metadata_changed(ledger: "Ledger", event: MetadataChanged) -> None:
+def metadata_changed(ledger: "Ledger", event: MetadataChanged, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(not session.deleted, event, "it was deleted")
     session.metadata = event.metadata
 
 
-def state_changed(ledger: "Ledger", event: StateChanged) -> None:
+def state_changed(ledger: "Ledger", event: StateChanged, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(not session.deleted, event, "it was deleted")
     fields = merge_changes(session.states.get(event.state, {}), event.changes)
@@ -135,7 +138,7 @@ def state_changed(ledger: "Ledger", event: StateChanged) -> None:
     session.decoded_states = NOTHING_DECODED
 
 
-def door_opened(ledger: "Ledger", event: DoorOpened) -> None:
+def door_opened(ledger: "Ledger", event: DoorOpened, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(session.door is None, event, "a door is open already")
     require(not session.closed, event, "it was closed for good")
@@ -147,14 +150,14 @@ def door_opened(ledger: "Ledger", event: DoorOpened) -> None:
     refresh_session(ledger, session)
 
 
-def door_closed(ledger: "Ledger", event: DoorClosed) -> None:
+def door_closed(ledger: "Ledger", event: DoorClosed, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(session.door is not None, event, "no door is open")
     session.door = None
     refresh_session(ledger, session)
 
 
-def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
+def session_closed(ledger: "Ledger", event: SessionClosed, _: Entry) -> None:
     session = _known_session(ledger, event)
     is_new = event.deleted and not session.deleted
     require(is_new or not session.closed, event, "it was closed already")
@@ -175,12 +178,12 @@ def session_closed(ledger: "Ledger", event: SessionClosed) -> None:
     refresh_session(ledger, session)
 
 
-def message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None:
+def message_received(ledger: "Ledger", event: MessageReceived, entry: Entry) -> None:
     session = _known_session(ledger, event)
     require(not session.closed, event, "it was closed for good")
-    message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{seq}"))
-    session.mail[seq] = message
-    session.envelopes[seq] = Envelope(
+    message = UserMessage(event.text, event.parts, id=event.id or MessageId(f"m_{entry.seq}"))
+    session.mail[entry.seq] = message
+    session.envelopes[entry.seq] = Envelope(
         event.context,
         event.grants,
         event.instructions,
@@ -192,14 +195,14 @@ def message_received(ledger: "Ledger", event: MessageReceived, seq: int) -> None
     refresh_session(ledger, session)
 
 
-def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
+def turn_started(ledger: "Ledger", event: TurnStarted, entry: Entry) -> None:
     session = _known_session(ledger, event)
     is_next = session.turn is None and event.turn == session.turns + 1
     require(is_next, event, f"turn {session.turns} is the last one so far")
     is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {*event.mail}
     require(is_there, event, f"the mail is {list(session.mail)}")
     async_delivery = all(session.envelopes[seq].async_delivery for seq in event.mail)
-    _read_mail(ledger, session, event, at)
+    _read_mail(ledger, session, event, entry.at)
     session.turns = event.turn
     session.turn = Turn(
         event.turn,
@@ -209,7 +212,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, at: float) -> None:
         async_delivery=async_delivery,
     )
     change_state(session, session.root, RUNNING)
-    session.tree.begin_turn(at)
+    session.tree.begin_turn(entry.at)
     refresh_wakeable(ledger, session)
 
 
@@ -242,7 +245,7 @@ def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at:
     root.context = contexts.get(False, contexts.get(True, root.context))
 
 
-def turn_resumed(ledger: "Ledger", event: TurnResumed) -> None:
+def turn_resumed(ledger: "Ledger", event: TurnResumed, _: Entry) -> None:
     session = _known_session(ledger, event)
     turn, root = session.turn, session.root
     if turn is not None and turn.number == event.turn and root.is_running:
@@ -276,7 +279,7 @@ def _unread_consumed(session: SessionRecord) -> None:
     session.consumed.clear()
 
 
-def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
+def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
     session = _known_session(ledger, event)
     turn, root = session.turn, session.root
     if turn is None or turn.number != event.turn:
@@ -309,7 +312,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, at: float) -> None:
             session.id, event.turn, turn.read, event.outcome, root.context
         )
     change_state(session, root, IDLE)
-    session.tree.end_turn(at, event.outcome.error)
+    session.tree.end_turn(entry.at, event.outcome.error)
     refresh_wakeable(ledger, session)
 
 
@@ -318,18 +321,18 @@ def _require_joined_ended(session: SessionRecord, event: TurnResumed | TurnEnded
     require(not joined, event, "tasks joined to it have not ended", session.root)
 
 
-def reply_delivered(ledger: "Ledger", event: ReplyDelivered) -> None:
+def reply_delivered(ledger: "Ledger", event: ReplyDelivered, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(event.turn in session.undelivered, event, "it has no such reply to deliver")
     del session.undelivered[event.turn]
 
 
-def delivery_failed(ledger: "Ledger", event: DeliveryFailed) -> None:
+def delivery_failed(ledger: "Ledger", event: DeliveryFailed, _: Entry) -> None:
     session = _known_session(ledger, event)
     require(event.turn in session.undelivered, event, "it has no such reply to deliver")
 
 
-def reply_part_delivered(ledger: "Ledger", event: ReplyPartDelivered) -> None:
+def reply_part_delivered(ledger: "Ledger", event: ReplyPartDelivered, _: Entry) -> None:
     session = _known_session(ledger, event)
     reply = session.undelivered.get(event.turn)
     if reply is None or event.part in reply.parts:
@@ -338,7 +341,7 @@ def reply_part_delivered(ledger: "Ledger", event: ReplyPartDelivered) -> None:
     session.undelivered[event.turn] = replace(reply, parts=parts)
 
 
-def journal_opened(ledger: "Ledger", event: JournalOpened) -> None:
+def journal_opened(ledger: "Ledger", event: JournalOpened, _: Entry) -> None:
     ledger.host = event.host
     ledger.startable.clear()
     ledger.joinable.clear()

@@ -1,12 +1,12 @@
 """The fold of a task's facts: from its request to its outcome."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from orchestrator.agents import AssistantMessage, Message, MessageId, UserMessage
+from orchestrator.agents import AssistantMessage, Message, MessageId, Transcript, UserMessage
 from orchestrator.delegation import notices
 from orchestrator.delegation.errors import ImpossibleEventError
 from orchestrator.delegation.events import (
@@ -58,6 +58,7 @@ from orchestrator.delegation.ledger.task_state import (
 from orchestrator.delegation.ledger.transitions import (
     change_state,
     refresh_session,
+    refusal,
     require,
     require_transition,
     running_task,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
 
-def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
+def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None:
     request = event.request
     parent = ledger.tasks.get(request.parent)
     if parent is None or not parent.is_running:
@@ -103,7 +104,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
         agent=request.agent,
         path=task.path,
         mode=event.mode,
-        at=at,
+        at=entry.at,
         goal=request.goal,
         label=request.label,
         reason=event.reason,
@@ -113,7 +114,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, at: float) -> None:
     if event.mode is Mode.DETACHED:
         session.unsettled_detached[request.id] = task
     if parent.accounts or request.grants or request.budget is not None:
-        open_accounts(ledger, task, parent, request, at)
+        open_accounts(ledger, task, parent, request, entry.at)
     if request.needs:
         _set_dependencies(ledger, session, task, request)
         if task.pending_dependencies:
@@ -157,30 +158,27 @@ def _make_due(
     ledger: "Ledger", session: SessionRecord, task: TaskRecord, request: TaskRequest
 ) -> None:
     """Queue a task that has all that it depends on."""
-    text = _first_message(ledger, request)
-    message = _user_message(text, request.id)
-    task.transcript = task.transcript.followed_by(*_handed_messages(request), message)
+    # The conversation that a task is handed, and its first message.
+    messages: list[Message] = [
+        earlier.message(number) for number, earlier in enumerate(request.handed or ())
+    ]
+    text = notices.first_message(
+        request, _results_of_dependencies(ledger, request) if request.needs else ()
+    )
+    messages.append(_user_message(text, request.id))
+    task.transcript = Transcript(messages)
     queue_for_slot(ledger, session, task)
 
 
-def _handed_messages(request: TaskRequest) -> Iterator[Message]:
-    """Yield the conversation that a task is handed."""
-    if isinstance(request.handed, msgspec.UnsetType):
-        return
-    for number, earlier in enumerate(request.handed):
-        yield earlier.message(number)
-
-
-def _first_message(ledger: "Ledger", request: TaskRequest) -> str:
-    if not request.needs:
-        return notices.first_message(request)
+def _results_of_dependencies(ledger: "Ledger", request: TaskRequest) -> list[tuple[str, str]]:
+    """Return the names and outputs of the tasks that a task depends on."""
     dependencies: list[tuple[str, str]] = []
     for id_ in dict.fromkeys(request.needs):
         dependency = ledger.tasks[id_]
         assert dependency.outcome is not None, "a dependency has succeeded"
         name = dependency.label or dependency.path
         dependencies.append((name, dependency.outcome.output))
-    return notices.first_message(request, dependencies)
+    return dependencies
 
 
 def _user_message(text: str, about: TaskId | int) -> UserMessage:
@@ -211,6 +209,13 @@ def _mark_ready(ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRe
             ledger.joinable[task.id] = task
 
 
+def _drop_due(ledger: "Ledger", task: TaskRecord) -> None:
+    """Remove a task that starts or ends from the indexes of due work."""
+    for due in (ledger.joinable, ledger.startable, ledger.unstartable):
+        if task.id in due:
+            del due[task.id]
+
+
 def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
     """Queue the joined children of a task that goes on after a crash."""
     for child in parent.children.unsettled.values():
@@ -219,9 +224,10 @@ def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
             queue_for_slot(ledger, ledger.sessions[parent.session], child)
 
 
-def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
+def task_started(ledger: "Ledger", event: TaskStarted, entry: Entry) -> None:
     task = unsettled_task(ledger, event)
-    require(not task.is_root, event, "a root takes turns instead", task)
+    if task.is_root:
+        raise refusal(event, "a root takes turns instead", task)
     if event.afresh and task.is_running:
         begin_anew(ledger, task, event, start=task.first_step)
         update_state(ledger.sessions[task.session], task, RUNNING)
@@ -237,42 +243,43 @@ def task_started(ledger: "Ledger", event: TaskStarted, at: float) -> None:
         require(is_clear, event, "tasks of its first beginning have not ended", task)
         drop_questions(ledger, task)
         task.rewind(task.first_step)
-    task.drop_incomplete(task.first_step)
+    if len(task.history) > 2:
+        # It was ready or has run before.
+        task.drop_incomplete(task.first_step)
     if not has_slot:
         # The fact was written under other rules.
         session.slots.take(task)
-    session.tree.start(event.task, at)
+    session.tree.start(event.task, entry.at)
     change_state(session, task, RUNNING)
-    ledger.startable.pop(event.task, None)
-    ledger.joinable.pop(event.task, None)
+    _drop_due(ledger, task)
     if task.children.unsettled:
         requeue_joined_children(ledger, task)
 
 
-def model_called(ledger: "Ledger", event: ModelCalled) -> None:
+def model_called(ledger: "Ledger", event: ModelCalled, _: Entry) -> None:
     running_task(ledger, event).reserved = event.reserved
 
 
-def model_answered(ledger: "Ledger", event: ModelAnswered) -> None:
+def model_answered(ledger: "Ledger", event: ModelAnswered, _: Entry) -> None:
     task = running_task(ledger, event)
     task.reserved = None
     if event.left_out:
         _note(task, Incident(len(task.transcript), left_out=event.left_out))
     task.transcript = task.transcript.followed_by(event.message)
-    if isinstance(event.instructions, str):
+    if event.instructions is not msgspec.UNSET:
         task.made_instructions = event.instructions
     if not event.copied:
         book(ledger, task, event.message.usage, charged=event.charged)
 
 
-def model_failed(ledger: "Ledger", event: ModelFailed, seq: int) -> None:
+def model_failed(ledger: "Ledger", event: ModelFailed, entry: Entry) -> None:
     task = running_task(ledger, event)
     task.reserved = None
     if event.reason is ModelFailure.ATTEMPT:
         _note(task, Incident(len(task.transcript), event.error, event.then))
     if event.text:
         said = AssistantMessage(
-            event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{seq}")
+            event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{entry.seq}")
         )
         task.transcript = task.transcript.followed_by(said)
     book(ledger, task, event.usage, charged=event.charged)
@@ -284,7 +291,7 @@ def _note(task: TaskRecord, incident: Incident) -> None:
     task.incidents.append(incident)
 
 
-def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
+def tool_answered(ledger: "Ledger", event: ToolAnswered, _: Entry) -> None:
     task = running_task(ledger, event)
     if event.mail:
         session = ledger.sessions[task.session]
@@ -303,7 +310,7 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered) -> None:
     task.transcript = task.transcript.followed_by(event.message)
 
 
-def steered(ledger: "Ledger", event: Steered) -> None:
+def steered(ledger: "Ledger", event: Steered, _: Entry) -> None:
     task = unsettled_task(ledger, event)
     is_reachable = not isinstance(task.state, Idle)
     require(is_reachable, event, "an idle session gets mail instead", task)
@@ -314,7 +321,7 @@ def steered(ledger: "Ledger", event: Steered) -> None:
     task.unseen_steering = (*task.unseen_steering, event.id)
 
 
-def steering_seen(ledger: "Ledger", event: SteeringSeen) -> None:
+def steering_seen(ledger: "Ledger", event: SteeringSeen, _: Entry) -> None:
     task = running_task(ledger, event)
     unseen, seen_now = set(task.unseen_steering), set(event.ids)
     is_unseen = unseen >= seen_now and len(seen_now) == len(event.ids)
@@ -337,14 +344,14 @@ def _is_answer(message: Message) -> int:
     return isinstance(message, AssistantMessage)
 
 
-def quiet_changed(ledger: "Ledger", event: QuietChanged) -> None:
+def quiet_changed(ledger: "Ledger", event: QuietChanged, _: Entry) -> None:
     task = running_task(ledger, event)
     require(not task.is_root, event, "a session is not watched", task)
     session = ledger.sessions[task.session]
     update_state(session, task, QUIET if event.quiet else RUNNING)
 
 
-def starts_paused(ledger: "Ledger", event: StartsPaused) -> None:
+def starts_paused(ledger: "Ledger", event: StartsPaused, _: Entry) -> None:
     task = unsettled_task(ledger, event)
     session = ledger.sessions[task.session]
     is_paused = task.id in session.slots.paused
@@ -355,7 +362,7 @@ def starts_paused(ledger: "Ledger", event: StartsPaused) -> None:
         _mark_ready(ledger, session, session.slots.unpause(task))
 
 
-def cancel_requested(ledger: "Ledger", event: CancelRequested) -> None:
+def cancel_requested(ledger: "Ledger", event: CancelRequested, _: Entry) -> None:
     task = unsettled_task(ledger, event)
     is_under_way = not task.is_root or task.is_running
     require(is_under_way, event, "its session runs no turn", task)
@@ -366,12 +373,12 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     task = unsettled_task(ledger, event)
     if task.parent is None or task.request is None:
         raise ImpossibleEventError(event, "a root ends its turns, and goes on")
-    require(not task.children.unsettled, event, "tasks below it have not ended", task)
+    if task.children.unsettled:
+        raise refusal(event, "tasks below it have not ended", task)
     session = ledger.sessions[task.session]
     if task.reserved is not None:
         charge_open_call(session, task)
     admitted = session.slots.leave(task)
-    session.slots.paused.pop(task.id, None)
     change_state(session, task, Ended(event.outcome))
     session.tree.end(event.task, entry.at, event.outcome.error)
     # The journal has the transcript; a task that has ended needs it no more.
@@ -380,16 +387,14 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     task.children = NO_CHILDREN
     task.placed = NOTHING_PLACED
     del task.parent.children.unsettled[event.task]
-    ledger.startable.pop(event.task, None)
-    ledger.joinable.pop(event.task, None)
-    ledger.unstartable.pop(event.task, None)
+    _drop_due(ledger, task)
     if task.questions:
         drop_questions(ledger, task)
-    _mark_ready(ledger, session, admitted)
-    if task.dependents:
-        for dependent in task.dependents:
-            _resolve_dependency(ledger, session, dependent, task.id, event)
-        task.dependents = ()
+    if admitted:
+        _mark_ready(ledger, session, admitted)
+    for dependent in task.dependents:
+        _resolve_dependency(ledger, session, dependent, task.id, event)
+    task.dependents = ()
     if task.mode is Mode.DETACHED:
         del session.unsettled_detached[event.task]
         if not session.closed:

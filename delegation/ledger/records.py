@@ -119,13 +119,17 @@ class TaskRecord:
         "context",
         "dependents",
         "depth",
+        "has_slot",
         "history",
         "id",
         "incidents",
         "instructions",
+        "is_interrupted",
         "is_root",
+        "is_running",
         "made_instructions",
         "mode",
+        "outcome",
         "parent",
         "path",
         "placed",
@@ -165,6 +169,14 @@ class TaskRecord:
         self.incidents = NO_INCIDENTS
         """What its transcript does not say of its model calls, oldest first."""
         self.state: TaskState = IDLE if parent is None else QUEUED
+        self.outcome: Outcome | None = None
+        """How it ended; never set for a root."""
+        self.is_running = False
+        """An agent works on it now."""
+        self.is_interrupted = False
+        """Its process is gone, and it has not been queued again."""
+        self.has_slot = False
+        """It runs or may start; a root needs no slot."""
         self.history: tuple[TaskState, ...] = (self.state,)
         """Its states so far, oldest first, without changes of their data; of a root those of
         its turn."""
@@ -196,6 +208,15 @@ class TaskRecord:
         self.placed: Mapping[CallId, CallPlaced] = NOTHING_PLACED
         """Where the calls without a result wait or run that are lent to workers, and the turn, by
         its first call."""
+
+    def set_state(self, state: TaskState) -> None:
+        """Write a state, and the answers about it that every fact asks for."""
+        kind = type(state)
+        self.state = state
+        self.outcome = state.outcome if isinstance(state, Ended) else None
+        self.is_running = kind is Running
+        self.is_interrupted = kind is Interrupted
+        self.has_slot = not self.is_root and (kind is Running or kind is Ready)
 
     def rewind(self, length: int) -> None:
         """Begin anew where the transcript had this length."""
@@ -259,30 +280,9 @@ class TaskRecord:
         return None if self.request is None else self.request.output_schema
 
     @property
-    def outcome(self) -> Outcome | None:
-        """How it ended; never set for a root."""
-        state = self.state
-        return state.outcome if isinstance(state, Ended) else None
-
-    @property
-    def is_running(self) -> bool:
-        """An agent works on it now."""
-        return isinstance(self.state, Running)
-
-    @property
     def has_begun(self) -> bool:
         """An agent has worked on it, in this process or in one before."""
         return any(isinstance(state, Running) for state in self.history)
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Its process is gone, and it has not been queued again."""
-        return isinstance(self.state, Interrupted)
-
-    @property
-    def has_slot(self) -> bool:
-        """It runs or may start; a root needs no slot."""
-        return self.parent is not None and isinstance(self.state, (Running, Ready))
 
     @property
     def pending_dependencies(self) -> frozenset[TaskId]:

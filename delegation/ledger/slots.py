@@ -9,7 +9,7 @@ Below a paused task no new task gets a slot. One that had begun before a crash g
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import Mode, TaskId
@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 Queue: TypeAlias = "dict[TaskId, TaskRecord]"
 QueueKey: TypeAlias = tuple[TaskId, Mode]
 
+_NO_LIMITS: Final = (None, None, None)
+
 
 class Slots:
     """Counts the slots of a tree, and queues its tasks."""
 
-    __slots__ = ("_eligible", "_queues", "_rules", "detached", "in_use", "paused", "queued")
+    __slots__ = (
+        "_eligible",
+        "_is_unlimited",
+        "_queues",
+        "_rules",
+        "detached",
+        "in_use",
+        "paused",
+        "queued",
+    )
 
     def __init__(self, rules: Rules, paused: "dict[TaskId, TaskRecord] | None" = None) -> None:
         self._rules = rules
+        self._is_unlimited = (rules.live_tasks, rules.live_children, rules.detached) == _NO_LIMITS
         self.paused = {} if paused is None else paused
         """The tasks below which no new task starts."""
         self.in_use = 0
@@ -103,7 +115,9 @@ class Slots:
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Queue a task that is due, and return the tasks that got a slot by that."""
-        if not self._queues and self.free(_parent(task), task.mode):
+        if not self._queues and (
+            (self._is_unlimited and not self.paused) or self.free(_parent(task), task.mode)
+        ):
             self.take(task)
             return (task,)
         key = _key(task)
@@ -117,18 +131,21 @@ class Slots:
 
     def leave(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Take back the slot of a task that ends, and return the tasks that got one by that."""
+        if self.paused:
+            self.paused.pop(task.id, None)
         if not task.has_slot:
             self._dequeue(task)
             return ()
         parent = _parent(task)
-        parent.children.slots_used -= 1
+        children = parent.children
+        children.slots_used -= 1
         if task.mode is Mode.DETACHED:
             self.detached -= 1
             self.in_use -= 1
         else:
-            parent.children.joined_slots_used -= 1
+            children.joined_slots_used -= 1
             # The last one gives the slot back to its parent.
-            if not _can_lend(parent):
+            if children.joined_slots_used or not parent.has_slot:
                 self.in_use -= 1
         if not self._queues:
             return ()
@@ -139,14 +156,15 @@ class Slots:
         if self._queues:
             self._dequeue(task)
         parent = _parent(task)
-        parent.children.slots_used += 1
+        children = parent.children
+        children.slots_used += 1
         if task.mode is Mode.DETACHED:
             self.detached += 1
             self.in_use += 1
             return
-        if not _can_lend(parent):
+        if children.joined_slots_used or not parent.has_slot:
             self.in_use += 1
-        parent.children.joined_slots_used += 1
+        children.joined_slots_used += 1
 
     def is_waiting(self, task: "TaskRecord") -> bool:
         return task.id in self._queues.get(_key(task), ())

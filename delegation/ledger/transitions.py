@@ -42,7 +42,12 @@ if TYPE_CHECKING:
 def require(condition: bool, event: Event, otherwise: str, task: TaskRecord | None = None) -> None:
     """Refuse a fact that contradicts those before it."""
     if not condition:
-        raise ImpossibleEventError(event, otherwise, _history(task))
+        raise refusal(event, otherwise, task)
+
+
+def refusal(event: Event, otherwise: str, task: TaskRecord | None) -> ImpossibleEventError:
+    """Return the error about a fact that contradicts those before it."""
+    return ImpossibleEventError(event, otherwise, _history(task))
 
 
 def require_transition(task: TaskRecord, to: type[TaskState], event: Event) -> None:
@@ -62,7 +67,7 @@ def unsettled_task(ledger: "Ledger", event: TaskEvent) -> TaskRecord:
     task = ledger.tasks.get(event.task)
     if task is None:
         raise ImpossibleEventError(event, "there is no such task")
-    if isinstance(task.state, Ended):
+    if task.outcome is not None:
         problem = "the task has ended already"
         raise ImpossibleEventError(event, problem, _history(task))
     return task
@@ -81,8 +86,9 @@ def running_task(
     | ProcessStarted,
 ) -> TaskRecord:
     """Return the task of a fact, which must be running."""
-    task = unsettled_task(ledger, event)
-    if not isinstance(task.state, Running):
+    task = ledger.tasks.get(event.task)
+    if task is None or not task.is_running:
+        task = unsettled_task(ledger, event)
         raise ImpossibleEventError(event, "the task does not run", _history(task))
     return task
 
@@ -92,7 +98,7 @@ def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> 
     assert type(state) in TRANSITIONS[type(task.state)], "facts are checked before"
     # For a session it is the history of its turn: a change costs the same in its last turn.
     task.history = (state,) if state is IDLE else (*task.history, state)
-    task.state = state
+    task.set_state(state)
     # Most are of new tasks, which are shown as queued until they run.
     if state is not READY:
         session.tree.set_status(task.id, status_of(session, task))
@@ -100,7 +106,7 @@ def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> 
 
 def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:
     """Change the data of a task's state, or what else its status depends on."""
-    task.state = state
+    task.set_state(state)
     session.tree.set_status(task.id, status_of(session, task))
 
 

@@ -114,11 +114,11 @@ class _Restoration:
         more = it.more
         if more is None:
             assert it.outcome is not None, "it has ended, as most tasks have"
-            task.state = Ended(it.outcome)
+            task.set_state(Ended(it.outcome))
             task.history = (*self._history(it.history[:-1]), task.state)
         else:
             ended: TaskState = IDLE if it.outcome is None else Ended(it.outcome)
-            task.state = state_of_code(it.state, more.dependencies, ended)
+            task.set_state(state_of_code(it.state, more.dependencies, ended))
             task.history = tuple(
                 state_of_code(code, more.history_dependencies.get(index, ()), ended)
                 for index, code in enumerate(it.history)

@@ -33,6 +33,8 @@ class TaskNode(msgspec.Struct, gc=False):
     total: Usage = NOTHING_USED
     """Its own model calls and all calls below it, when the tree returned this node."""
     error: str = ""
+    level: int = 0
+    """How many tasks are above it; no export shows it."""
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it ran, or has run until now; nothing without a start or an end."""
@@ -41,4 +43,6 @@ class TaskNode(msgspec.Struct, gc=False):
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that graphs and exports show, by name, `micro_usd` among them."""
-        return msgspec.structs.asdict(self) | {"micro_usd": self.usage.micro_usd}
+        shown = msgspec.structs.asdict(self) | {"micro_usd": self.usage.micro_usd}
+        del shown["level"]
+        return shown

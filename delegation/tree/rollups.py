@@ -23,10 +23,6 @@ _RUNNING: Final = tuple(STATUS_INDEX[status] for status in ACTIVE)
 _FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
 
 
-def sum_usage(used: Usage, more: Usage) -> Usage:
-    return more if used is NOTHING_USED else used + more
-
-
 class UsageTotals:
     """Writes the `total` of nodes: their own usage and that of all below them."""
 
@@ -34,38 +30,34 @@ class UsageTotals:
         self._nodes = nodes
         self._pending: dict[int, dict[TaskId, Usage]] = {}
         """By level: the usage in the total of a task that is missing in that of its parent."""
-        self._deepest = 0
+        self.deepest = 0
         """The deepest level with pending usage."""
 
     def add(self, task: TaskId, usage: Usage) -> None:
         """Add usage to the total of a task, and later to the totals of all above it."""
         node = self._nodes[task]
-        node.total = sum_usage(node.total, usage)
-        level = _level(node)
-        pending = self._pending.setdefault(level, {})
-        pending[task] = sum_usage(pending.get(task, NOTHING_USED), usage)
-        self._deepest = max(self._deepest, level)
+        node.total = usage if node.total is NOTHING_USED else node.total + usage
+        level = node.level
+        if not level:
+            return  # no task is above the root
+        if level not in self._pending:
+            self._pending[level] = {}
+        pending = self._pending[level]
+        pending[task] = pending[task] + usage if task in pending else usage
+        self.deepest = max(self.deepest, level)
 
-    def refresh(self, node: TaskNode | None = None) -> None:
-        """Bring the totals of a node's level and of all below it up to date, or all totals.
+    def refresh(self, level: int = 0) -> None:
+        """Bring the totals of a level and of all below it up to date, by default all totals.
 
         Usage climbs only when it is read: to climb to the root with every model answer would cost
         the depth of the tree each time.
         """
-        if not self._deepest:
-            return
-        level = 0 if node is None else _level(node)
-        while self._deepest > level:
-            for task, usage in self._pending.pop(self._deepest, {}).items():
+        while self.deepest > level:
+            for task, usage in self._pending.pop(self.deepest, {}).items():
                 parent = self._nodes[task].parent
-                if parent is not None:
-                    self.add(parent, usage)
-            self._deepest -= 1
-
-
-def _level(node: TaskNode) -> int:
-    # The path of a task names all above it.
-    return node.path.count("/")
+                assert parent is not None, "the usage of a root is not pending"
+                self.add(parent, usage)
+            self.deepest -= 1
 
 
 def urgency(tally: Tally) -> int:

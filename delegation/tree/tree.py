@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Ending, Mode, Reason, Status, TaskId
 from orchestrator.delegation.tree import rows as tree_rows
-from orchestrator.delegation.tree.node import TaskNode
-from orchestrator.delegation.tree.rollups import Rollups, Subtree, UsageTotals, sum_usage
+from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
+from orchestrator.delegation.tree.rollups import Rollups, Subtree, UsageTotals
 from orchestrator.delegation.tree.tally import STATUSES, Tally
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Tree:
     def __getitem__(self, task: TaskId) -> TaskNode:
         """Return the node of a task; only to be read."""
         node = self._nodes[task]
-        self._totals.refresh(node)
+        if self._totals.deepest > node.level:
+            self._totals.refresh(node.level)
         return node
 
     def nodes(self) -> Mapping[TaskId, TaskNode]:
@@ -333,6 +334,7 @@ class Tree:
             status=Status.QUEUED,
             reason="" if reason is None else reason,
             requested=at,
+            level=0 if parent is None else self._nodes[parent].level + 1,
         )
         if needs:
             self._needs[task] = tuple(needs)
@@ -351,6 +353,8 @@ class Tree:
         if needs:
             self._needs[task] = needs
         parent = node.parent
+        if parent is not None:
+            node.level = self._nodes[parent].level + 1
         if parent is not None and to_come is not None and self._nodes[parent].ended is None:
             self._to_come[parent] = to_come
 
@@ -379,7 +383,8 @@ class Tree:
         """Note when a task ended, and its error."""
         node = self._nodes[task]
         node.ended, node.error = at, error
-        self._to_come.pop(task, None)
+        if self._to_come:
+            self._to_come.pop(task, None)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
@@ -401,7 +406,7 @@ class Tree:
     def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
-        node.usage = sum_usage(node.usage, usage)
+        node.usage = usage if node.usage is NOTHING_USED else node.usage + usage
         self._totals.add(task, usage)
         if self._rollups is not None:
             self._rollups.changed[task] = None

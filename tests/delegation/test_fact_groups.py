@@ -19,6 +19,7 @@ from orchestrator.delegation.events import (
     TaskRequested,
     TurnFact,
 )
+from orchestrator.delegation.ledger.fold import FOLDS
 
 GROUPS = (
     *(DoorFact, TurnFact, JobFact, StepFact, AttemptFact),
@@ -29,6 +30,11 @@ GROUPS = (
 def test_each_fact_is_in_one_group() -> None:
     grouped = Counter(kind for group in GROUPS for kind in get_args(group))
     assert grouped == Counter(set(get_args(Event)) - {JournalOpened, TaskRequested})
+
+
+def test_each_fact_has_a_fold_of_its_own() -> None:
+    assert set(FOLDS) == set(get_args(Event))
+    assert len(set(FOLDS.values())) == len(FOLDS)
 
 
 def test_facts_name_their_sessions_and_tasks() -> None:

@@ -137,7 +137,7 @@ class SlotModel:
 
     def force(self, task: TaskRecord) -> None:
         self.slots.take(task)
-        task.state = READY
+        task.set_state(READY)
         self.drop(task)
         self.running.add(task.id)
 
@@ -152,7 +152,7 @@ class SlotModel:
         self.note_whose_turn_it_is()
         for task in tasks:
             key = key_of(task)
-            task.state = READY
+            task.set_state(READY)
             assert self.waiting[key][0] == task.id, "in the order they came"
             assert not self.must_wait(task), "a slot is free for it"
             if not self.could_borrow(task):

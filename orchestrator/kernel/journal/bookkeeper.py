@@ -24,7 +24,7 @@ from orchestrator.kernel.journal.session_cache import SessionCache
 from orchestrator.kernel.journal.subscriptions import FactSubscribers
 from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
 
-PAID: Final = (ModelAnswered, ModelFailed)
+PAID: Final = frozenset[type[Event]]({ModelAnswered, ModelFailed})
 """The facts that cost money: until they are durable, a crash makes them cost it again."""
 
 
@@ -125,7 +125,7 @@ class Bookkeeper:
             entry,
             encoded,
             self.cache.note_fact(entry, len(encoded.body)),
-            urgent=isinstance(event, PAID),
+            urgent=type(event) in PAID,
         )
         self.subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)

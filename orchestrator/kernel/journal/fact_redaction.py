@@ -6,7 +6,7 @@ them contains a short secret.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import attrs
@@ -15,7 +15,7 @@ import msgspec
 from orchestrator.agents import AssistantMessage, Part, ReasoningBlock
 from orchestrator.agents.logprobs import spelled_texts
 from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
-from orchestrator.delegation import Encoded, Outcome, encode, events
+from orchestrator.delegation import Encoded, encode, events
 
 T = TypeVar("T")
 EventT = TypeVar("EventT", bound=events.Event)
@@ -58,16 +58,20 @@ class FactRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._clean_answer = ""
-        """The last answer of a model without a secret: outcomes mostly repeat it."""
 
     def encode(self, event: EventT) -> tuple[EventT, Encoded]:
         """Return a fact as it may be written down, and its bytes."""
         encoded = encode(event)
-        if type(event) in WITHOUT_TEXT or (
-            isinstance(event, events.TaskSettled) and self._repeats_clean_answer(event.outcome)
-        ):
+        kind = type(event)
+        if kind in WITHOUT_TEXT:
             return event, encoded
+        texts = ONLY_TEXTS[kind](event) if kind in ONLY_TEXTS else None
+        if texts is not None:
+            for text in texts:
+                if text and not self._redactor.is_clean(text):
+                    break
+            else:
+                return event, encoded
         # Files are base64 in the JSON, so a search misses what is in them.
         parts = _parts_of(event)
         has_files = bool(parts) and any(part.data for part in parts)
@@ -76,8 +80,6 @@ class FactRedactor:
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
         if not (has_files or has_tokens or is_long or self._redactor.may_hold_secret(encoded.body)):
-            if isinstance(event, events.ModelAnswered):
-                self._clean_answer = event.message.text
             return event, encoded
         redacted = without_secrets(event, self._redactor)
         if redacted is event:
@@ -87,12 +89,34 @@ class FactRedactor:
             return event, encoded
         return redacted, encoded_again
 
-    def _repeats_clean_answer(self, outcome: Outcome) -> bool:
-        """Return whether an outcome has no text but the answer that was searched just before.
 
-        The search is the dearest part of posting a fact.
-        """
-        return outcome == Outcome(outcome.ending, self._clean_answer)
+def _texts_of_request(event: events.TaskRequested) -> tuple[str, ...] | None:
+    request = event.request
+    has_more = request.output_schema or request.handed or request.grants or request.budget
+    return None if has_more else (request.goal, request.context, request.label)
+
+
+def _texts_of_answer(event: events.ModelAnswered) -> tuple[str, ...] | None:
+    message = event.message
+    if message.calls or message.reasoning or message.logprobs:
+        return None
+    has_more = event.settings or event.instructions
+    return None if has_more else (message.text, message.model)
+
+
+def _texts_of_outcome(event: events.TaskSettled) -> tuple[str, ...] | None:
+    outcome = event.outcome
+    has_more = outcome.schema_errors or outcome.recorded_traceback
+    return None if has_more else (outcome.output, outcome.error, outcome.note)
+
+
+ONLY_TEXTS: Final[Mapping[type[object], Callable[[Any], tuple[str, ...] | None]]] = {
+    events.TaskRequested: _texts_of_request,
+    events.ModelAnswered: _texts_of_answer,
+    events.TaskSettled: _texts_of_outcome,
+}
+"""The texts of the facts that every task has; None if there are more than the usual ones. They are
+searched instead of the whole JSON, which is several times as long."""
 
 
 def _parts_of(event: object) -> tuple[Part, ...]:

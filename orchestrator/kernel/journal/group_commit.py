@@ -65,9 +65,10 @@ class GroupCommit(Generic[RowT]):
 
     def append_unnumbered(self, row: RowT) -> None:
         """Take a row without a number: it shares the commit of those just before it."""
+        if not self._pending:
+            self._appended.set()
         self._pending.append(row)
         self._rows.appended += 1
-        self._appended.set()
 
     async def wait_durable(self, seq: int) -> None:
         """Wait until the row of this number is durable."""

@@ -96,16 +96,12 @@ class SessionCache:
             entry: the fact.
             size: its stored length in bytes.
         """
-        session = self._ledger.sessions.get(entry.session)
+        id_ = entry.session
+        session = self._ledger.sessions.get(id_)
         if session is not None:
-            self._bytes[entry.session] = self._bytes.get(entry.session, 0) + size
-        if (
-            session is not None
-            and session.turn is not None
-            and entry.session in self.active
-            and self._opened is None
-        ):
-            return NO_CHANGES  # most facts: the session is known to be active
+            self._bytes[id_] = self._bytes[id_] + size if id_ in self._bytes else size
+            if session.turn is not None and self._opened is None and id_ in self.active:
+                return NO_CHANGES  # most facts: the session is known to be active
         changed: dict[SessionId, str | None] = {}
         if self._opened is not None:
             # It got no message in the same step, so it has nothing to do yet.

@@ -57,6 +57,8 @@ class FactSubscribers:
         finally:
             for kind in kinds:
                 self._to_kind[kind].remove(receive)
+                if not self._to_kind[kind]:
+                    del self._to_kind[kind]
 
     def notify(self, entry: Entry, encoded: Encoded) -> None:
         """Call the subscribers to a fact."""
