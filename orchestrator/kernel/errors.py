@@ -54,6 +54,10 @@ class JournalInUseError(JournalError):
         """That process, as people may know it: `process 4711`."""
 
 
+class JournalAwayError(JournalError):
+    """The store of the journal does not answer now, and may soon."""
+
+
 class UnknownIdError(OrchestratorError):
     """There is no such run, session or task."""
 

@@ -6,6 +6,7 @@
 from orchestrator.kernel.errors import (
     ClosedError,
     EndedError,
+    JournalAwayError,
     JournalError,
     JournalInUseError,
     LoginError,

@@ -68,5 +68,5 @@ from orchestrator.kernel.journal.stored_entries import (
     require_whole,
     verify_active,
 )
-from orchestrator.kernel.journal.tenure import Tenure
+from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 from orchestrator.kernel.journal.write_queue import WriteQueue

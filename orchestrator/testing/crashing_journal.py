@@ -41,6 +41,7 @@ class CrashingJournal:
         self.identity = journal.identity
         self.file = journal.file
         self.tenure = journal.tenure
+        self.lease = journal.lease
         self.database = journal.database
 
     def append(

@@ -124,11 +124,11 @@ class Cluster:
         self._journal = journal
         self.oracle = oracle
 
-    async def start(self, **environ: str) -> "Client":
-        """Start another server, and return a client of it."""
+    async def start(self, *, journal: str = "", **environ: str) -> "Client":
+        """Start another server, and return a client of it; `journal` is its own way there."""
         server = ClusterServer(
             self._folder,
-            self._journal,
+            journal or self._journal,
             {
                 "ORCHESTRATOR_API_KEY": TOKEN,
                 "ORACLE": str(self.oracle.port),

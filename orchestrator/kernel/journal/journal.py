@@ -20,7 +20,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
-from orchestrator.kernel.journal.tenure import Tenure
+from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
 MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -68,6 +68,11 @@ class Journal(Protocol):
     @property
     def tenure(self) -> Tenure | None:
         """The right to write it, which work is lent under; None where no worker can reach it."""
+        ...
+
+    @property
+    def lease(self) -> JournalLease | None:
+        """The time until others may take it over; None where a lock keeps them out."""
         ...
 
     @property

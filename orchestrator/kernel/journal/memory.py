@@ -23,7 +23,7 @@ from orchestrator.kernel.journal.journal import JournalContents, Pruned, fold_en
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.reader import EntriesReader, JournalReader
 from orchestrator.kernel.journal.store import Finding, Level, Writer
-from orchestrator.kernel.journal.tenure import Tenure
+from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
 
 class MemoryJournal:
@@ -34,6 +34,7 @@ class MemoryJournal:
     clock_offset = 0.0
     file = None
     tenure: Tenure | None = None
+    lease: JournalLease | None = None
     database: str | None = None
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:

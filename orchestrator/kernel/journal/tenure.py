@@ -1,5 +1,8 @@
 """The right of one process to write a journal, until another takes the journal over."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 import msgspec
 
 
@@ -11,3 +14,28 @@ class Tenure(msgspec.Struct, frozen=True, gc=False):
 
     journal: str
     epoch: int
+
+
+class JournalLease(Protocol):
+    """The time for which no other process may take a journal over, by the writer's own clock."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the last confirmed renewal is younger than the lease.
+
+        If not, another process may write the journal, and the ledger here may be out of date.
+        """
+        ...
+
+    async def confirm(self) -> None:
+        """Ask the store whether this process still writes the journal.
+
+        Raises:
+            JournalInUseError: another process has taken it over.
+            JournalAwayError: the store does not answer.
+        """
+        ...
+
+    def on_silent(self, receive: Callable[[], None]) -> None:
+        """Call a function now and then while the store leaves a statement unanswered."""
+        ...

@@ -27,7 +27,7 @@ from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES, decoded
 
 if TYPE_CHECKING:
-    from orchestrator.products.server.served_journal import ServedJournal
+    from orchestrator.products.server.served_journal import ServedJournal, TrackedRequest
     from orchestrator.products.server.state import ServerState
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ class ApiCall:
         self.message: RpcMessage | None = None
         """The message in the body, if the body is JSON-RPC."""
         self._journal: ServedJournal | None = None
+        self._tracked: TrackedRequest | None = None
 
     @property
     def journal(self) -> "ServedJournal":
@@ -89,11 +90,18 @@ class ApiCall:
         """Whether another server of ours has checked the request and forwarded it."""
         return bool(self.request.scope["state"].get("is_forwarded"))
 
-    def set_journal(self, journal: "ServedJournal") -> None:
-        """Set the journal of the request's subject."""
+    def set_journal(self, journal: "ServedJournal", tracked: "TrackedRequest") -> None:
+        """Set the journal of the request's subject, which tracks the request."""
         self._journal = journal
+        self._tracked = tracked
         self._audit.set_journal(journal.audit)
-        self.request.scope["state"].update(shutdown=journal.shutdown, journal=journal)
+        state = self.request.scope["state"]
+        state.update(shutdown=journal.shutdown, journal=journal, tracked=tracked)
+
+    def note_run_awaited(self) -> None:
+        """Note that the request waits for a run, which may last longer than an outage."""
+        if self._tracked is not None:
+            self._tracked.waits_for_run = True
 
     @property
     def access(self) -> Access:
@@ -176,6 +184,8 @@ class ApiCall:
 
     def record(self, target: str) -> None:
         """Record that the request is carried out on `target`, in the commit of its first fact."""
+        if self._tracked is not None:
+            self._tracked.accepted = self.journal.read.last_seq + 1
         self._audit.accept(target)
 
     def event_of_pruning(self) -> AuditEvent:

@@ -1,6 +1,7 @@
 """The ASGI application of one route: it checks a request, handles it, and counts it."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,7 @@ from starlette.types import Scope as RequestScope
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
-from orchestrator.ports.errors import ClosedError, OrchestratorError
+from orchestrator.ports.errors import ClosedError, JournalError, OrchestratorError
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import RequestAudit, peer_of
 from orchestrator.products.server.cluster.forwarded_header import MOVED
@@ -27,10 +28,13 @@ from orchestrator.products.server.transport.request_body import read_body
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 if TYPE_CHECKING:
+    from orchestrator.products.server.served_journal import ServedJournal
     from orchestrator.products.server.state import ServerState
 
 MOVE_SECONDS: Final = 30
 """The most seconds that a request waits for a journal that is handed over, while its tasks end."""
+UNKNOWN: Final = 404
+"""The status of an answer about an unknown id."""
 
 
 class OpenAnswer(Response):
@@ -51,7 +55,6 @@ class Endpoint:
     async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
         metrics = self.server.metrics
         begun = trio.current_time()
-        status: int | None = None
         access: Access | None = scope["state"].get("access")
         audit = RequestAudit(
             self.server.audit,
@@ -62,43 +65,95 @@ class Endpoint:
         scope["state"]["audit"] = audit
 
         def count(sent: int) -> None:
-            nonlocal status
-            status = sent
             metrics.count_answer(self.operation, sent, trio.current_time() - begun)
             audit.note_answer(sent, "/".join(scope["path_params"].values()))
 
-        async def send_counted(message: Message) -> None:
-            # The status is known only now: a stream may fail before it begins.
-            if message["type"] == "http.response.start":
-                count(message["status"])
-                if audit.is_recorded:
-                    # Not earlier: until the head is sent, a stream does not own its turn.
-                    await audit.wait_recorded()
-            await send(message)
-
-        is_answered = False
+        request = Request(scope, receive, send)
+        answer = _Answer(request, audit, count, send)
         try:
             with ExitStack() as tracked:
                 with metrics.track_request():
-                    request = Request(scope, receive, send)
                     response = await _handle(self.server, self.operation, request, tracked)
                 is_stream = response.media_type == SSE_MEDIA_TYPE
                 # A stream checks its key itself, as long as it lasts.
                 if not is_stream and not _is_allowed_still(self.operation, request):
                     response = await _withheld(response)
-                with metrics.track_stream() if is_stream else nullcontext():
-                    await response(scope, receive, send_counted)
-                is_answered = True
-            if status is None and not is_answered:
-                # The journal has ended under the request.
-                await errors.journal_moved().response()(scope, receive, send_counted)
+                with answer.withheld, metrics.track_stream() if is_stream else nullcontext():
+                    await response(scope, receive, answer.send_checked)
+                    answer.is_complete = True
+            if not (answer.is_complete or answer.has_begun):
+                # The journal was lost, or fell silent, under the request.
+                refusal = answer.refusal or scope["state"]["tracked"].refusal
+                error = refusal or errors.journal_moved()
+                await error.response()(scope, receive, answer.send)
         except trio.Cancelled:
-            if status is None:
+            if not answer.has_begun:
                 count(errors.CLIENT_CLOSED_REQUEST)
+                answer.has_begun = True
             raise
         finally:
-            if status is None:
+            if not answer.has_begun:
                 count(500)
+
+
+class _Answer:
+    """The answer to a request, which is checked and counted when it begins."""
+
+    def __init__(
+        self, request: Request, audit: RequestAudit, count: Callable[[int], None], send: Send
+    ) -> None:
+        self._request = request
+        self._audit = audit
+        self._count = count
+        self._send = send
+        self.has_begun = False
+        self.is_complete = False
+        self.withheld = trio.CancelScope()
+        """Cancels an answer that is refused."""
+        self.refusal: errors.HttpError | None = None
+        """The error that replaces it."""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            self._count(message["status"])
+        await self._send(message)
+
+    async def send_checked(self, message: Message) -> None:
+        # The status is known only now: a stream may fail before it begins.
+        if message["type"] == "http.response.start":
+            # Not earlier: until the head is sent, a stream does not own its turn.
+            await self._check(message["status"])
+            await trio.lowlevel.checkpoint_if_cancelled()
+        await self.send(message)
+
+    async def _check(self, status: int) -> None:  # noqa: ASYNC910 (sending checkpoints)
+        """Refuse the answer if its audit cannot be durable, or if its contents may be old.
+
+        They are not if this server was the writer of the journal when it made the answer. An id
+        that is unknown here may be known to another writer, so the database confirms that.
+        """
+        state = self._request.scope["state"]
+        journal: ServedJournal | None = state.get("journal")
+        try:
+            if self._audit.is_recorded:
+                await self._audit.wait_recorded()
+            if journal is not None:
+                await journal.require_current(asks=status == UNKNOWN)
+                state["tracked"].has_begun = True
+        except OrchestratorError as exc:
+            is_stopping = journal is not None and journal.is_stopping
+            self.refusal = _http_error(exc, journal, is_stopping=is_stopping)
+            self.withheld.cancel(reason="the answer is refused")
+
+
+def _http_error(
+    exc: Exception, journal: "ServedJournal | None", *, is_stopping: bool
+) -> errors.HttpError:
+    """Translate an error; a journal that this server lets go, or lost, goes on elsewhere."""
+    if isinstance(exc, JournalError) and journal is not None and journal.is_moving:
+        return errors.journal_moved()
+    return errors.to_http_error(exc, is_stopping=is_stopping)
 
 
 async def _handle(
@@ -127,7 +182,8 @@ async def _handle(
         return _refusal(call, exc)
     except (OrchestratorError, DelegationError, DefinitionError) as exc:
         is_stopping = server.is_stopping if call is None else call.is_stopping
-        return _refusal(call, errors.to_http_error(exc, is_stopping=is_stopping))
+        journal = request.scope["state"].get("journal")
+        return _refusal(call, _http_error(exc, journal, is_stopping=is_stopping))
 
 
 async def _read_message(call: ApiCall) -> None:
@@ -154,8 +210,7 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
         if isinstance(home, Response):
             return home
         if home is not None:
-            call.set_journal(home)
-            tracked.enter_context(home.track_request())
+            call.set_journal(home, tracked.enter_context(home.track_request()))
         try:
             response = await call.operation.handle(call)
         except ClosedError:

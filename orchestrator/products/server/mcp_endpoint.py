@@ -165,6 +165,7 @@ class _SdkResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
         state[CALLER] = self._caller
+        self._call.note_run_awaited()
         access: Access = state["access"]
         has_begun = False
 

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.ports.journals import JournalLease
 from orchestrator.ports.reads import ReadApi
 from orchestrator.ports.sessions import Orchestrator, RequestDoor
 from orchestrator.products.schedule.ports import Scheduler
@@ -20,10 +21,25 @@ from orchestrator.products.server.keys.owners import Owners
 from orchestrator.products.server.live.live_text import LiveText
 from orchestrator.products.server.past_runs import PastRuns
 from orchestrator.products.server.run_summaries import RunSummaries
-from orchestrator.products.server.transport.errors import SOON, HttpError
+from orchestrator.products.server.transport.errors import SOON, HttpError, journal_away
 
 ONLY: Final = "journal"
 """The name of the only journal of a server."""
+
+
+@attrs.define(eq=False)
+class TrackedRequest:
+    """A request that a journal handles."""
+
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    has_begun: bool = False
+    """Whether its answer has begun."""
+    waits_for_run: bool = False
+    """Whether it waits for the end of a run, and not only for the journal."""
+    accepted: int | None = None
+    """The number of the fact by which it takes effect."""
+    refusal: HttpError | None = None
+    """The answer instead of its own, if it was cancelled."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -48,7 +64,9 @@ class ServedJournal:
     """Whether another server takes over this journal soon: no run begins in it."""
     released: trio.Event = attrs.field(factory=trio.Event)
     """Set when this server no longer holds the journal."""
-    _requests: set[trio.CancelScope] = attrs.field(factory=set[trio.CancelScope])
+    lease: JournalLease | None = None
+    """The time until other servers may take the journal over; None if none can."""
+    _requests: set[TrackedRequest] = attrs.field(factory=set[TrackedRequest])
     _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     @property
@@ -60,17 +78,56 @@ class ServedJournal:
         """Whether its orchestrator begins no more runs."""
         return self.read.is_stopping
 
+    def set_lease(self, lease: JournalLease | None) -> None:
+        """Serve the journal under a lease: requests do not wait while its database is silent."""
+        self.lease = lease
+        if lease is not None:
+            lease.on_silent(self._refuse_waiting)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other server can have taken this journal over."""
+        return self.lease is None or self.lease.is_current
+
+    async def require_current(self, *, asks: bool) -> None:
+        """Raise unless this server was the writer when it read the journal for an answer.
+
+        Args:
+            asks: ask the database in any case, and not only when the lease may have ended.
+
+        Raises:
+            JournalInUseError: another server writes the journal.
+            JournalAwayError: the database does not answer.
+        """
+        if self.lease is not None and (asks or not self.lease.is_current):
+            await self.lease.confirm()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+
     @contextmanager
-    def track_request(self) -> Generator[trio.CancelScope]:
+    def track_request(self) -> Generator[TrackedRequest]:
         """Let the end of this journal cancel a request, as long as the block lasts."""
-        with trio.CancelScope() as scope:
-            self._requests.add(scope)
+        request = TrackedRequest()
+        with request.scope:
+            self._requests.add(request)
             try:
-                yield scope
+                yield request
             finally:
-                self._requests.remove(scope)
+                self._requests.remove(request)
                 if not self._requests:
                     self._ended.unpark_all()
+
+    def _refuse_waiting(self) -> None:
+        """Refuse the requests that wait for a database that does not answer.
+
+        A request that waits for a run goes on: the run continues when the database is back.
+        """
+        durable = self.read.durable_seq
+        for it in self._requests:
+            is_accepted = it.accepted is not None and it.accepted <= durable
+            if not (it.has_begun or (it.waits_for_run and is_accepted)):
+                it.refusal = journal_away()
+                it.scope.cancel(reason="the database does not answer")
 
     async def wait_idle(self) -> None:
         """Wait until no request is under way."""
@@ -80,26 +137,29 @@ class ServedJournal:
 
     def end_requests(self) -> None:
         """Cancel the requests under way: the journal answers no more."""
-        for scope in self._requests:
-            scope.cancel(reason="the server no longer holds the journal")
+        for it in self._requests:
+            it.scope.cancel(reason="the server no longer holds the journal")
 
 
 class HeldJournals:
-    """The journals that a server holds now, in the order it took them."""
+    """The journals that a server holds now, in the order it took them.
+
+    A journal whose lease may have ended is not among them until the lease is renewed.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, ServedJournal] = {}
 
     def __iter__(self) -> Iterator[ServedJournal]:
-        return iter(list(self._held.values()))
+        return iter([it for it in self._held.values() if it.is_current])
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(list(iter(self)))
 
     @property
     def first_or_none(self) -> ServedJournal | None:
         """The journal that was taken first; None if there is none now."""
-        return next(iter(self._held.values()), None)
+        return next(iter(self), None)
 
     @property
     def first(self) -> ServedJournal:
@@ -110,12 +170,17 @@ class HeldJournals:
         return journal
 
     def get(self, name: str) -> ServedJournal | None:
-        return self._held.get(name)
+        journal = self._held.get(name)
+        return journal if journal is not None and journal.is_current else None
+
+    def has_lapsed(self, name: str) -> bool:
+        """Return whether the lease of a held journal may have ended."""
+        return name in self._held and not self._held[name].is_current
 
     def of_session(self, session: SessionId) -> ServedJournal | None:
         """Return the journal of a session."""
         for journal in self._held.values():
-            if session in journal.read.session_ids:
+            if session in journal.read.session_ids and journal.is_current:
                 return journal
         return None
 

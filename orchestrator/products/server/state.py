@@ -112,6 +112,8 @@ class ServerState:
     """Asks the other servers about the sessions in their memory; None if there are no others."""
     placement: Placement | None = None
     """The homes of new sessions; None opens them in the first journal."""
+    is_in_touch: Callable[[], bool] = lambda: True
+    """Returns whether the database of the journals has answered lately."""
     survives_journals: bool = False
     """Whether the server goes on when one of its journals fails."""
     is_draining: bool = False

@@ -91,6 +91,7 @@ class SQLiteJournal:
     open_left_commands = None
     clock_offset = 0.0
     tenure = None
+    lease = None
     database = None
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock) -> None:

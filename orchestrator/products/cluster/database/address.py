@@ -5,6 +5,8 @@ It is a secret: what shows it to people shows `shown_address` instead.
 
 import math
 import platform
+import time
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
@@ -16,6 +18,13 @@ OWN_PARAMETERS: Final = ("journal", "lease", "cluster")
 LEASE_SECONDS: Final = 15.0
 SHORTEST_LEASE: Final = 0.2
 LONGEST_NAME: Final = 100
+
+
+def _clock() -> float:
+    """Return a time that goes on while the machine sleeps, where the system has one."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 @attrs.frozen(kw_only=True)
@@ -32,6 +41,8 @@ class DatabaseAddress:
     """The name of the cluster that the database must belong to; empty if any will do."""
     host: str = attrs.field(factory=platform.node)
     """The name of this machine, by which others know what this process writes."""
+    clock: Callable[[], float] = attrs.field(default=_clock, eq=False, repr=False)
+    """Measures leases here: monotonic, and readable in any thread."""
 
 
 def parse_address(address: str, *, host: str = "") -> DatabaseAddress:

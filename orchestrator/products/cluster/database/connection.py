@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.ports.errors import JournalError
+from orchestrator.ports.errors import JournalAwayError, JournalError
 from orchestrator.products.cluster.database.address import parse_address
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def connected(url: str, where: str) -> "Generator[Connection]":
         try:
             yield connection
         except psycopg.Error as exc:
+            if connection.closed:
+                raise UnreachableError(url, problem_of(url, exc)) from exc
             raise JournalError(where, problem_of(url, exc)) from exc
 
 
@@ -96,7 +98,7 @@ def _accepts_connections(settings: Mapping[str, object]) -> bool:
     return bool(PGconn.ping(conninfo.encode()) == Ping.OK)
 
 
-class UnreachableError(JournalError):
+class UnreachableError(JournalAwayError):
     """No connection to the database is to be had now."""
 
     def __init__(self, url: str, problem: str, *, lasting: bool = False) -> None:

@@ -26,6 +26,8 @@ ResultT = TypeVar("ResultT")
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
+"""How long a client may wait for the database."""
 
 
 class Database:
@@ -43,6 +45,8 @@ class Database:
         """Of the statements under way: closing does not wait for a database that is away."""
         self.connected_at = trio.current_time()
         """When the present connection was opened, or the last one was lost, by trio's clock."""
+        self.answered_at = trio.current_time()
+        """When the last statement began that the database has answered."""
 
     @property
     def address(self) -> str:
@@ -67,6 +71,18 @@ class Database:
                     pause = min(2 * pause, LONGEST_PAUSE)
         raise JournalError(self.address, "its connection is closed")
 
+    async def ask(self, work: "Callable[[Connection], ResultT]") -> ResultT:
+        """Run statements as `run` does, for a client: the database has a few seconds to answer.
+
+        Raises:
+            JournalAwayError: it has not answered.
+            JournalError: the database refuses the statement, or us.
+        """
+        # A statement that is cancelled goes on for a moment.
+        with trio.move_on_after(ANSWER_SECONDS - CANCEL_SECONDS):
+            return await self.run(work)
+        raise UnreachableError(self._url, f"it has not answered for {ANSWER_SECONDS:.0f} seconds")
+
     async def connect(self) -> None:
         """Open the connection now; raise `JournalError` if it cannot be opened."""
         async with self._turn:
@@ -74,21 +90,40 @@ class Database:
 
     async def _connected(self) -> "Connection":
         if self._connection is None:
-            # Not abandoned: a connection would stay open. libpq gives up by itself.
-            self._connection = await trio.to_thread.run_sync(
-                lambda: connect(self._url, application=self._application), limiter=self._thread
-            )
+            self._connection = await self._open()
             self.connected_at = trio.current_time()
         else:
             await trio.lowlevel.checkpoint()
         return self._connection
 
+    async def _open(self) -> "Connection":
+        """Open a connection; a caller that is cancelled does not wait for it."""
+        opened: list[Connection] = []
+        is_abandoned = False
+
+        def open_() -> "Connection":
+            opened.append(connect(self._url, application=self._application))
+            if is_abandoned:
+                opened[0].close()
+            return opened[0]
+
+        try:
+            return await trio.to_thread.run_sync(
+                open_, limiter=self._thread, abandon_on_cancel=True
+            )
+        except trio.Cancelled:
+            is_abandoned = True
+            for it in opened:
+                it.close()
+            raise
+
     async def _try(self, work: "Callable[[Connection], ResultT]") -> ResultT:
         import psycopg
 
         connection = await self._connected()
+        begun = trio.current_time()
         try:
-            return await self._in_thread(connection, work)
+            result = await self._in_thread(connection, work)
         except psycopg.Error as exc:
             problem = problem_of(self._url, exc)
             if connection.closed:
@@ -98,6 +133,8 @@ class Database:
             if exc.sqlstate in {"40001", "40P01"}:  # others were in the way
                 raise UnreachableError(self._url, problem) from None
             raise JournalError(self.address, problem) from exc
+        self.answered_at = begun
+        return result
 
     async def _in_thread(
         self, connection: "Connection", work: "Callable[[Connection], ResultT]"

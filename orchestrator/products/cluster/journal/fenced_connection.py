@@ -17,6 +17,7 @@ from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import UnreachableError, connect, problem_of
 from orchestrator.products.cluster.database.statements import shut
 from orchestrator.products.cluster.journal.lease import Lease, in_use
+from orchestrator.products.cluster.journal.lease_watch import LeaseWatch
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,9 +72,15 @@ class FencedConnection:
     """Makes changes in a thread of trio, one at a time."""
 
     def __init__(
-        self, address: DatabaseAddress, where: str, connection: "Connection", lease: Lease
+        self,
+        address: DatabaseAddress,
+        where: str,
+        connection: "Connection",
+        lease: Lease,
+        watch: LeaseWatch,
     ) -> None:
         self._address = address
+        self._watch = watch
         self._where = where
         self._connection = connection
         self.lease = lease
@@ -82,6 +89,8 @@ class FencedConnection:
         """The answer to the last change was lost: its number says whether it has happened."""
         self._happened: Callable[[], None] = lambda: None
         """What follows from the last change."""
+        self._sent = watch.clock()
+        """The time before the first attempt at the last change."""
 
     def execute(
         self, statement: LiteralString, changed: Sequence[str], values: Sequence[Any]
@@ -150,9 +159,11 @@ class FencedConnection:
 
         assert not self._is_unproved, "`settle` comes first"
         self._happened = happened
+        self._sent = self._watch.clock()
         pause = 0.0
         while True:
             connection = self._connected()
+            sent = self._watch.clock()
             try:
                 result = attempt(connection)
             except psycopg.Error as exc:
@@ -160,9 +171,9 @@ class FencedConnection:
                 self._is_unproved = True
             except _HappenedError as exc:
                 # The lost statement was still under way when its number was read.
-                return self._count(exc.result)
+                return self._count(exc.result, self._sent)
             else:
-                return self._count(result)
+                return self._count(result, sent)
             if pause:
                 # Connecting works and writing does not: the database is read-only for a while.
                 trio.from_thread.run(trio.sleep, pause)
@@ -180,6 +191,7 @@ class FencedConnection:
 
         while self._is_unproved:
             connection = self._connected()
+            sent = self._watch.clock()
             try:
                 taken = connection.execute(_TAKE_NUMBER, self._fence()).fetchone()
                 if taken != (1,):
@@ -189,17 +201,19 @@ class FencedConnection:
             except _HappenedError as exc:
                 if exc.result == VOID:
                     self._happened = lambda: None
-                self._count(exc.result)
+                self._count(exc.result, self._sent)
             else:
                 self._happened = lambda: None
-                self._count(VOID)
+                self._count(VOID, sent)
 
     def _fence(self) -> tuple[str, str, str, str]:
         lease = self.lease
         epoch, number = str(lease.epoch), str(self._commits)
         return str(self._address.lease), str(lease.journal), epoch, number
 
-    def _count(self, result: int) -> int:
+    def _count(self, result: int, sent: float) -> int:
+        """Count a change that has happened, and that was sent at this time or later."""
+        self._watch.renew(sent)
         self._commits += 1
         self._is_unproved = False
         self._happened()
@@ -211,7 +225,7 @@ class FencedConnection:
         if epoch != self.lease.epoch:
             raise self.read(lambda it: in_use(it, self._name, self._where))
         if commits == self._commits + 1:
-            return self._count(result)
+            return self._count(result, self._sent)
         self._require_unchanged(commits)
         return None
 

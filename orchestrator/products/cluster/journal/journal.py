@@ -20,8 +20,10 @@ from orchestrator.products.cluster.database.database import Database, open_datab
 from orchestrator.products.cluster.database.left_commands import open_left_commands
 from orchestrator.products.cluster.database.statements import run_statements
 from orchestrator.products.cluster.journal import fenced_connection, prune
-from orchestrator.products.cluster.journal.acquisition import open_lease
+from orchestrator.products.cluster.journal.acquisition import OpenedLease, open_lease
 from orchestrator.products.cluster.journal.entries import EntryWriter
+from orchestrator.products.cluster.journal.lease import in_use
+from orchestrator.products.cluster.journal.lease_watch import LeaseWatch
 from orchestrator.products.cluster.journal.reader import PostgresReader, one_moment, read_row
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ _SNAPSHOT: Final[LiteralString] = (
     + fenced_connection.IS_MINE
 )
 
+_EPOCH: Final[LiteralString] = "SELECT epoch FROM orchestrator.journals WHERE journal = %s"
+
 
 class PostgresJournal:
     """An open journal. `open_postgres_journal` makes it."""
@@ -63,26 +67,40 @@ class PostgresJournal:
         self,
         address: DatabaseAddress,
         where: str,
-        connection: fenced_connection.FencedConnection,
+        opened: OpenedLease,
         reading: Database,
-        clock_offset: float,
+        sent: float,
     ) -> None:
+        """Write a journal that was just taken.
+
+        Args:
+            address: names the journal.
+            where: the journal in errors.
+            opened: the right to write it.
+            reading: a connection beside the commits.
+            sent: the time before it was taken, by the clock of the address.
+        """
         self._where = where
         self.name = address.journal
-        self.epoch = connection.lease.epoch
+        self.epoch = opened.lease.epoch
         self.tenure = journals.Tenure(self.name, self.epoch)
         self.identity = where
-        self.clock_offset = clock_offset
+        self.clock_offset = opened.clock_offset
         self.database = address.url
         """The address of the database, with its password."""
         self.open_left_commands = partial(
             open_left_commands, address.url, journal=self.name, epoch=self.epoch
         )
         self._lease_seconds = address.lease
-        self._journal = connection.lease.journal
-        self._connection = connection
+        self._journal = opened.lease.journal
+        self.lease: LeaseWatch = LeaseWatch(
+            seconds=address.lease, clock=address.clock, sent=sent, confirm=self._confirm
+        )
+        self._connection = fenced_connection.FencedConnection(
+            address, where, opened.connection, opened.lease, self.lease
+        )
         self._reading = reading
-        self._writer = EntryWriter(connection)
+        self._writer = EntryWriter(self._connection)
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
         self.queue = journals.WriteQueue(self._commit, in_thread=self._run)
@@ -222,11 +240,13 @@ class PostgresJournal:
             self._connection.settle()
             return work()
 
-        return await run_statements(settle_and_work, break_off=self._connection.hang_up)
+        with self.lease.waiting():
+            return await run_statements(settle_and_work, break_off=self._connection.hang_up)
 
     async def _find(self, read: "Callable[..., ResultT]", *values: float) -> ResultT:
         """Read something beside the commits."""
-        return await self._reading.run(lambda it: read(it, self._journal, *values))
+        with self.lease.waiting():
+            return await self._reading.run(lambda it: read(it, self._journal, *values))
 
     async def _read(self, read: Callable[[PostgresReader], ResultT]) -> ResultT:
         def look(connection: "Connection") -> ResultT:
@@ -235,7 +255,16 @@ class PostgresJournal:
                 assert row is not None, "this process has opened it"
                 return read(PostgresReader(self._where, connection, row))
 
-        return await self._reading.run(look)
+        with self.lease.waiting():
+            return await self._reading.run(look)
+
+    async def _confirm(self) -> None:
+        def require_mine(connection: "Connection") -> None:
+            found = connection.execute(_EPOCH, (self._journal,)).fetchone()
+            if found != (self.epoch,):
+                raise in_use(connection, self.name, self._where)
+
+        await self._reading.ask(require_mine)
 
     def _commit(
         self, facts: Sequence[journals.FactRow], audited: Sequence[journals.AuditedEvent]
@@ -255,6 +284,11 @@ class PostgresJournal:
         """Write snapshots that no commit has taken."""
         async with self.group.turn:
             await self._run(lambda: self._write_snapshots(snapshots))
+
+    async def release(self) -> None:
+        """Let others take the journal at once, if the database answers."""
+        connection = self._connection
+        await run_statements(connection.release, break_off=connection.hang_up)
 
     async def renew_forever(self, scope: trio.CancelScope) -> None:
         """Renew the lease, until the scope is cancelled; commits do so, too. Raise
@@ -284,19 +318,17 @@ async def open_postgres_journal(
     """
     async with open_database(address.url, application="orchestrator reader") as reading:
         # Last: what takes long is done, and the lease runs.
+        sent = address.clock()
         opened = await open_lease(address, where, served_at)
-        connection = fenced_connection.FencedConnection(
-            address, where, opened.connection, opened.lease
-        )
-        journal = PostgresJournal(address, where, connection, reading, opened.clock_offset)
+        journal = PostgresJournal(address, where, opened, reading, sent)
         try:
             async with journal.queue.running(
                 where,
                 medium="database",
                 write_snapshots=journal.write_snapshots,
-                beside=[journal.renew_forever],
+                beside=[journal.renew_forever, journal.lease.watch_forever],
             ):
                 yield journal
         finally:
             with trio.move_on_after(RELEASE_SECONDS, shield=True):
-                await run_statements(connection.release, break_off=connection.hang_up)
+                await journal.release()

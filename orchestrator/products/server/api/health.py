@@ -22,7 +22,7 @@ class Readiness(msgspec.Struct):
     """Whether the server accepts work."""
 
     status: str
-    """`ok`, `stopping`, `no journal`, or `agents cannot run`."""
+    """`ok`, `stopping`, `no journal`, `no database`, or `agents cannot run`."""
     agents: Mapping[str, str]
     """The reasons why agents cannot run, by their names."""
 
@@ -41,7 +41,11 @@ async def health(call: ApiCall) -> Response:
     None,
     Answer("The server accepts work", Readiness),
     other_answers=(
-        Answer("It is stopping, has no journal, or an agent cannot run", Readiness, status=503),
+        Answer(
+            "It is stopping, has no journal or no database, or an agent cannot run",
+            Readiness,
+            status=503,
+        ),
     ),
     is_public=True,
 )
@@ -54,6 +58,8 @@ async def ready(call: ApiCall) -> Response:
     if call.server.placement is None and not len(call.server.journals):
         # A server without a shard passes all requests on; this one has nowhere to begin a run.
         return json_response(Readiness("no journal", problems), 503, retry_after="1")
+    if not call.server.is_in_touch():
+        return json_response(Readiness("no database", problems), 503, retry_after="1")
     if problems:
         return json_response(Readiness("agents cannot run", problems), 503)
     return json_response(Readiness("ok", problems))

@@ -203,6 +203,7 @@ async def _directory(
             report=cluster.report,
         )
         state.placement = Placement(shards)
+        state.is_in_touch = keeper.is_in_touch
         state.home_of = ClusterRouter(state.journals, keeper, proxy, state.placement).home_of
         state.peers = Peers(proxy, keeper.addresses)
         with raising_one_error():

@@ -14,7 +14,7 @@ import trio
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import ApprovalAsked, SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.ports.errors import JournalError, JournalInUseError
+from orchestrator.ports.errors import JournalAwayError, JournalError, JournalInUseError
 from orchestrator.ports.journals import Journals, JournalStore, Writer
 from orchestrator.ports.reads import ID_PATTERN
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
@@ -159,6 +159,8 @@ def locate(journals: Journals, subject: Subject) -> str | None:
                     with journals.store(name).open_reader(verify=False) as reader:
                         if reader.naming(subject.id, kind=ApprovalAsked.__name__):
                             return name
+                except JournalAwayError:
+                    raise
                 except JournalError as exc:
                     _LOG.warning("%s; its approvals are not searched", exc)
             return None

@@ -131,6 +131,7 @@ class JournalHolder:
                 serve_journal(self._state, orchestrator, self._push, name=held.name) as served,
             ):
                 name = held.name
+                served.set_lease(held.journal.lease)
                 with served.audit.lifetime(self._address):
                     if not len(self._tenures):
                         self._state.unusable_agents = unusable_agents(

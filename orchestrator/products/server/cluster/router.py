@@ -160,7 +160,7 @@ class ClusterRouter:
                 return answer
             left = until - trio.current_time()
             if left <= 0:
-                raise no_writer(name)
+                raise journal_moved() if self._journals.has_lapsed(name) else no_writer(name)
             with trio.move_on_after(left):
                 await self._directory.wait_changed()
 

@@ -6,15 +6,16 @@ its own facts.
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
-import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.ports.errors import JournalError
+from orchestrator.ports.errors import JournalAwayError, JournalError
 from orchestrator.ports.journals import Journals, JournalStore, fold_entries
 from orchestrator.ports.reads import FoundSession
+from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.keys.key import DEFAULT, Key
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class SessionListing:
 
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
+        self._readers = StoreReaders()
         self._unreadable: set[str] = set()
         """The journals and sessions that could not be read, each reported once."""
 
@@ -47,18 +49,18 @@ class SessionListing:
 
     async def is_only(self, journal: str) -> bool:
         """Return whether this is the only journal."""
-        return await trio.to_thread.run_sync(self._journals.names) == [journal]
+        return await self._readers.read(self._journals.names) == [journal]
 
     async def others(self, held: Collection[str]) -> list[JournalStore]:
         """Return the journals that this server does not hold."""
-        names = await trio.to_thread.run_sync(self._journals.names)
+        names = await self._readers.read(self._journals.names)
         return [self._journals.store(name) for name in names if name not in held]
 
     async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
         """Return the sessions that a key sees, newest first; an admin gets only `most`."""
         if key.is_admin:
-            return await trio.to_thread.run_sync(self._newest_of_all, most)
-        return await trio.to_thread.run_sync(self._newest, key)
+            return await self._readers.read(partial(self._newest_of_all, most))
+        return await self._readers.read(partial(self._newest, key))
 
     def _newest_of_all(self, most: int | None) -> list[Listed]:
         all_ = self._journals.sessions(newest=most)
@@ -80,17 +82,21 @@ class SessionListing:
                         for number, it in enumerate(reader.dated_sessions())
                         if key.may_see(owners.get(it.id, DEFAULT))
                     ]
+            except JournalAwayError:
+                raise  # a list without these sessions would be wrong
             except JournalError as exc:
                 self._pass_over(name, exc)
         return sorted(found, reverse=True)
 
     async def show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
         """Return the body of a session of another process; None if it cannot be read."""
-        return await trio.to_thread.run_sync(self._show, listed, show)
+        return await self._readers.read(partial(self._show, listed, show))
 
     def _show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
         try:
             found = self.read(listed.journal, listed.id)
+        except JournalAwayError:
+            raise
         except JournalError as exc:
             self._pass_over(listed.id, exc)
             return None
@@ -98,7 +104,7 @@ class SessionListing:
 
     async def find(self, session: SessionId, key: Key) -> FoundSession | None:
         """Return a session in any journal, if it exists and the key sees it."""
-        return await trio.to_thread.run_sync(self._find, session, key)
+        return await self._readers.read(partial(self._find, session, key))
 
     def _find(self, session: SessionId, key: Key) -> FoundSession | None:
         journal = self._journals.find(session)

@@ -6,6 +6,7 @@ shard of a dead server is free when its lease ends, and the others look at it at
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
@@ -32,6 +33,7 @@ from orchestrator.products.cluster.ports import (
 from orchestrator.products.server.cluster.folder import locate, owner_of
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
 from orchestrator.products.server.cluster.proxy import Proxy, may_reach
+from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.request_subject import Subject, SubjectKind
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class ShardKeeper:
         self._refused: set[str] = set()
         """The shards that could not be opened, each reported once."""
         self._openers = trio.CapacityLimiter(AT_ONCE)
+        self._readers = StoreReaders()
         self._tell_others = trio.Event()
         holder.on_released(lambda _: self._tell_others.set())
 
@@ -185,6 +188,10 @@ class ShardKeeper:
             else:
                 self._refused.discard(name)
 
+    def is_in_touch(self) -> bool:
+        """Return whether the database has answered a statement of the last half of a lease."""
+        return trio.current_time() - self._database.answered_at <= self._lease / 2
+
     # The directory of `ClusterRouter`.
 
     async def locate(self, subject: Subject) -> str | None:
@@ -192,16 +199,16 @@ class ShardKeeper:
             await trio.lowlevel.checkpoint()
             return None
         if subject.kind is SubjectKind.SESSION:
-            return await self._database.run(lambda it: find_journal(it, subject.id))
-        return await trio.to_thread.run_sync(locate, self._journals, subject)
+            return await self._database.ask(lambda it: find_journal(it, subject.id))
+        return await self._readers.read(partial(locate, self._journals, subject))
 
     async def owner(self, journal: str, subject: Subject) -> str | None:
-        return await trio.to_thread.run_sync(owner_of, self._journals, journal, subject)
+        return await self._readers.read(partial(owner_of, self._journals, journal, subject))
 
     async def writer(self, journal: str) -> Writer | None:
         await trio.lowlevel.checkpoint()
         if not is_shard(journal):
-            other = await trio.to_thread.run_sync(self._journals.store(journal).writer)
+            other = await self._readers.read(self._journals.store(journal).writer)
             return None if other is None else self._with_network(other)
         found = self._view.writers.get(journal)
         me = (self._address, self._host)

@@ -102,6 +102,7 @@ async def wait_for_answers(
     call: ApiCall, sessions: Sequence[SessionRecord], wait: Callable[[], Awaitable[object]]
 ) -> Response | None:
     """Wait for all answers, or raise; return a response only if the client disconnects."""
+    call.note_run_awaited()
     if not await wait_unless_disconnected(call.request, wait):
         return Response(status_code=CLIENT_CLOSED_REQUEST, headers=run_header(sessions[0]))
     for session in sessions:

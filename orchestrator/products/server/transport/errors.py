@@ -92,6 +92,17 @@ def journal_moved(header: str | None = None) -> HttpError:
     )
 
 
+def journal_away() -> HttpError:
+    """Return the error of a request that waited too long for the database of its journal."""
+    return HttpError(
+        503,
+        "the database of this server does not answer, so the request may or may not take effect:"
+        " send it again, with the same Idempotency-Key",
+        code="journal_away",
+        headers=SOON,
+    )
+
+
 def key_ended() -> HttpError:
     """Return the error of a request whose key ended while it was under way."""
     return HttpError(
@@ -111,8 +122,9 @@ def to_http_error(exc: Exception, *, is_stopping: bool) -> HttpError:
             return server_stopping(str(exc))
         case _ if type(exc) in _CONFLICTS:
             return HttpError(409, str(exc), code=_CONFLICTS[type(exc)])
-        case errors.JournalInUseError():
-            return journal_moved()
+        case errors.JournalInUseError() | errors.JournalAwayError():
+            is_away = isinstance(exc, errors.JournalAwayError)
+            return journal_away() if is_away else journal_moved()
         case errors.JournalError():
             # Without the path: clients must not learn about the owner's machine.
             message = f"the journal of this server failed: {exc.problem}"
