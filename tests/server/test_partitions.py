@@ -107,25 +107,23 @@ async def test_requests_do_not_wait_long_for_a_silent_database(parted: Parted) -
     ready = await parted.cut.http.get("/ready")
     assert (ready.status_code, ready.json()["status"]) == (503, "no database")
     assert ready.headers["retry-after"]
-    body = {"model": "quick", "input": ""}
     answers: dict[str, httpx2.Response] = {}
 
-    async def ask(method: str, path: str) -> None:
-        content = {"json": body} if method == "POST" else {}
-        answers[path] = await parted.cut.http.request(method, path, **content)
+    async def ask(method: str, path: str, body: object = None) -> None:
+        answers[f"{method} {path}"] = await parted.cut.http.request(method, path, json=body)
 
     with trio.fail_after(2 * ANSWER_SECONDS + SLACK):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask, "POST", "/v1/runs")
+            nursery.start_soon(ask, "POST", "/v1/runs", {"model": "quick", "input": ""})
+            said = [{"role": "user", "content": "hello"}]
+            chat = {"model": "quick", "messages": said}
+            nursery.start_soon(ask, "POST", "/v1/chat/completions", chat)
             nursery.start_soon(ask, "GET", "/v1/runs")
             nursery.start_soon(ask, "GET", f"/v1/runs/{run}")
             nursery.start_soon(ask, "GET", "/v1/runs/r_0123456789abcdef")
             nursery.start_soon(ask, "GET", "/v1/tasks/t_0123456789abcdef")
-            nursery.start_soon(ask, "POST", "/v1/chat/completions")
-    for path, answer in answers.items():
-        if path != "/v1/chat/completions":
-            assert answer.status_code == 503, (path, answer.text)
-            assert answer.headers["retry-after"]
+    assert {it: answer.status_code for it, answer in answers.items()} == dict.fromkeys(answers, 503)
+    assert all(it.headers["retry-after"] for it in answers.values())
     parted.proxy.open()
     await wait_for(parted.cut, "/ready")
 
