@@ -4,28 +4,41 @@ Groups that grow by a level with every nested nursery end in a RecursionError in
 Python 3.11, at some 330 levels. So each nursery unwraps its own group, which is still flat.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from typing import Final
 
 import trio
 
 
-@contextmanager
-def raising_one_error() -> Generator[None]:
+class _RaisingOneError:
+    """The context manager of `raising_one_error`, which has no state."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if not isinstance(error, BaseExceptionGroup):
+            return
+        one = _one_error(error)
+        context = one.__context__
+        try:
+            raise one
+        finally:
+            # Raising it here made the group the context of its own member.
+            one.__context__ = context
+
+
+_RAISING_ONE_ERROR: Final = _RaisingOneError()
+
+
+def raising_one_error() -> AbstractContextManager[None, None]:
     """Turn the group that one nursery raises into its first error, or its cancellation.
 
     The other errors of the group become notes of the one that is raised.
     """
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error = _one_error(group)
-        context = error.__context__
-        try:
-            raise error
-        finally:
-            # Raising it here made the group the context of its own member.
-            error.__context__ = context
+    return _RAISING_ONE_ERROR
 
 
 def _one_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -151,6 +151,11 @@ class TurnSteps:
             # Steering stands behind an answer that is to be repaired.
         return None
 
+    def final_result(self, calls: Sequence[ToolCall]) -> str | None:
+        """Return the result of calls if it is the final answer; None if the model is to go on."""
+        tool = self._tools.get(calls[0].name)
+        return None if tool is None or tool.gives_answer is None else self.final_answer()
+
     def _as_final(
         self, answer: AssistantMessage, results: Mapping[CallId, ToolMessage]
     ) -> str | None:
@@ -292,7 +297,7 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
         isinstance(answer, AssistantMessage)
         and isinstance(given.text, str)
         and isinstance(given.logprobs, tuple)
-        and (not given.calls or all(isinstance(it, ToolCall) for it in given.calls))
+        and (not given.calls or all([isinstance(it, ToolCall) for it in given.calls]))  # noqa: C419
         and (not given.logprobs or all(isinstance(it, TokenLogprob) for it in given.logprobs))
         and answer.usage.is_whole
     ):

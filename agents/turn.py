@@ -170,7 +170,7 @@ async def _answer(  # noqa: C901, PLR0912 (a feature that the agent does not use
                 await steps.run_calls([call for call in answer.calls if call not in for_caller])
                 return recorded.text
             await steps.run_calls(answer.calls)
-            final = steps.final_answer()
+            final = steps.final_result(answer.calls)
         else:
             final = recorded.text
         if final is not None and not (

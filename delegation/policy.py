@@ -53,7 +53,11 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Decision:
     mode = Mode.DETACHED if isinstance(owner, Detach) else Mode.JOINED
     return (
         _refused_by_rules(parent, ledger)
-        or _refused_by_budget(requests, parent, ledger)
+        or (
+            _refused_by_budget(requests, parent, ledger)
+            if parent.accounts or request.grants
+            else None
+        )
         or _refused_by_queue(requests, parent, mode, ledger)
         or owner
     )

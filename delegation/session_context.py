@@ -61,6 +61,7 @@ _SHORT: Final[Mapping[str, str]] = {
 }
 _KNOWN: Final = frozenset(SessionVars.__annotations__)
 _NEVER_SET: Final[Mapping[str, object]] = {}
+NO_STRINGS: Final[Mapping[str, str]] = {}
 
 # One variable for all: to bind is one `set`, to restore one `reset`. The mapping is replaced and
 # never changed, since contexts share it. A key that is missing was never set.
@@ -109,8 +110,10 @@ def is_session_bound(session_id: str, strings: Mapping[str, str], *, async_deliv
 
 def session_strings() -> Mapping[str, str]:
     """Return the strings that are set and not empty, by the names that `bind_session` takes."""
-    bound = _bound.get().items()
-    return {name: value for name, value in bound if isinstance(value, str) and value}
+    bound = _bound.get()
+    if not bound:
+        return NO_STRINGS
+    return {name: value for name, value in bound.items() if isinstance(value, str) and value}
 
 
 def session_environ() -> Mapping[str, str]:

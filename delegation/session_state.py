@@ -4,7 +4,7 @@ The ledger knows no type of a product. It has the fields of each state by the na
 `SessionRecord.state` makes the struct of them when it is asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -35,8 +35,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The name of the state. No other class has the same."""
 
 
-def store_states(states: Iterable[SessionState]) -> StoredStates:
+def store_states(states: Collection[SessionState]) -> StoredStates:
     """Return states as a fact has them, without those that have their default values."""
+    if not states:
+        return NO_STATES
     return {it.NAME: fields for it in states if (fields := as_json(it))}
 
 

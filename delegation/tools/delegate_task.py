@@ -86,10 +86,13 @@ def delegate_tool(
         is_repeated = call_key(call.id, 0) in parent.children.by_call
         most = math.inf if is_repeated else rules.children_per_call
         assignments = _assignments(arguments, most, default)
+        is_ordered = False
         for assignment in assignments:
             if assignment.agent not in names or assignment.output_schema is not None:
                 _require_known(assignment, names)
-        _require_order(assignments)
+            is_ordered = is_ordered or bool(assignment.depends_on)
+        if is_ordered:
+            _require_order(assignments)
         is_handoff = isinstance(arguments, DelegateOrHandOff) and arguments.handoff
         if is_handoff:
             _require_handoff(arguments, assignments[0], agent, parent)
@@ -200,20 +203,21 @@ def _about(agent: Agent[Any]) -> str:
 def _assignments(arguments: DelegateTask, most: float, default: str) -> Sequence[Assignment]:
     if arguments.tasks and arguments.goal:
         raise ToolError("give either one goal or a list of tasks, not both")
-    # The arguments beside `tasks` are the defaults of each task.
-    assignments = [
-        msgspec.structs.replace(
-            task,
-            context=task.context or arguments.context,
-            agent=task.agent or arguments.agent or default,
-            output_schema=arguments.output_schema
-            if task.output_schema is None
-            else task.output_schema,
+    assignments: list[Assignment] = []
+    for task in arguments.tasks or (Assignment(arguments.goal, label=arguments.label),):
+        if not task.goal.strip():
+            raise ToolError("say what to achieve: every task needs a goal")
+        # The arguments beside `tasks` are the defaults of each task.
+        assignments.append(
+            msgspec.structs.replace(
+                task,
+                context=task.context or arguments.context,
+                agent=task.agent or arguments.agent or default,
+                output_schema=arguments.output_schema
+                if task.output_schema is None
+                else task.output_schema,
+            )
         )
-        for task in arguments.tasks or (Assignment(arguments.goal, label=arguments.label),)
-    ]
-    if not all([it.goal.strip() for it in assignments]):  # noqa: C419 (twice as fast)
-        raise ToolError("say what to achieve: every task needs a goal")
     if len(assignments) > most:
         raise ToolError(
             f"one call may ask for {most} tasks at most, and this one asks"
@@ -259,8 +263,6 @@ def _require_handoff(
 
 def _require_order(assignments: Sequence[Assignment]) -> None:
     """Raise `ToolError` if tasks depend on each other in a cycle, or on an unknown label."""
-    if not any([it.depends_on for it in assignments]):  # noqa: C419 (twice as fast)
-        return
     labels = [assignment.label for assignment in assignments]
     for needed in {need for each in assignments for need in each.depends_on}:
         if labels.count(needed) != 1:

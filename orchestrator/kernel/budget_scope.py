@@ -7,7 +7,7 @@ be a second budget of the same size, so that is refused.
 import inspect
 import secrets
 from collections.abc import Callable, Generator, Hashable, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -37,7 +37,6 @@ class _Shared:
 
 
 _SHARED: Final[ContextVar[tuple[_Shared, ...]]] = ContextVar("budgets", default=())
-_UNCHANGED: Final = nullcontext()
 
 
 def _new_name(_: Budget) -> str:
@@ -83,7 +82,10 @@ def budget(**amounts: Any) -> Generator[None]:
 
 
 def is_charged_to(accounts: Iterable[Account]) -> bool:
-    """Return whether these accounts pay for work that starts here already, as a child inherits."""
+    """Return whether these accounts pay for work that starts here already, as a child inherits.
+
+    Then a budget of the program stays the same object, which remembers its journal.
+    """
     shared = _SHARED.get()
     if not (accounts or shared):
         return True
@@ -92,10 +94,7 @@ def is_charged_to(accounts: Iterable[Account]) -> bool:
 
 def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContextManager[None]:
     """Charge the work that a task starts to the budgets that pay for the task, in their journal."""
-    shared = [account for account in accounts if account.is_shared]
-    # A budget of the program remembers its journal: it stays the same object.
-    if is_charged_to(shared):
-        return _UNCHANGED
+    shared = (account for account in accounts if account.is_shared)
     return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in shared))
 
 
@@ -127,7 +126,8 @@ def current_grants(journal: Hashable) -> tuple[Grant, ...]:
     """Return the budgets around the caller for work in a journal, the outermost first; raise
     `SharedBudgetError` if another journal has the account of one.
     """
-    return tuple([it.granted_in(journal) for it in _SHARED.get()])
+    shared = _SHARED.get()
+    return tuple([it.granted_in(journal) for it in shared]) if shared else ()
 
 
 def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:

@@ -93,7 +93,7 @@ def open_inbound_session(
     """Open a session for a request, and post its message; a webhook may get its replies."""
     session = open_new_session(
         sessions,
-        with_client_tools(request.agent, request.tools),
+        with_client_tools(request.agent, request.tools) if request.tools else request.agent,
         id_,
         kind=request.kind,
         history=request.history,
@@ -128,6 +128,11 @@ def is_large(request: InboundRequest) -> bool:
     """Return whether the search of a request for secrets is worth a thread."""
     if len(request.history) > MANY_PIECES:
         return True
+    message = request.message
+    if message is not None and not (
+        message.parts or request.history or request.metadata or request.states
+    ):
+        return len(message.text) + len(request.instructions) > LONG_TEXT
     texts = chain(texts_of(request), _texts_kept(request))
     return sum(map(len, texts)) > LONG_TEXT or any(
         _are_large(it.parts) for it in _messages_of(request)

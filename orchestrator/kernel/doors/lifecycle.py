@@ -12,7 +12,7 @@ The agent of a session is registered before its first fact, and stays registered
 session has a door, a turn or an unfinished task (`release_agents`). No door unregisters it.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ def open_new_session(
     kind: SessionKind = SessionKind.PROGRAM,
     history: tuple[events.EarlierMessage, ...] = (),
     metadata: Mapping[str, str] = NO_STRINGS,
-    states: Iterable[SessionState] = (),
+    states: Collection[SessionState] = (),
     owner: str = "",
     attended: bool = False,
     deps: object = None,

@@ -3,6 +3,7 @@
 The caller waits inside the call. Nothing can be delivered afterwards, so every task is joined.
 """
 
+from collections.abc import Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
@@ -16,7 +17,7 @@ from orchestrator.kernel.doors.lifecycle import require_files_here
 from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
 from orchestrator.kernel.execution.outcomes import TaskEnd
 from orchestrator.kernel.history import History
-from orchestrator.kernel.pipelines.current_run import outside_pipeline
+from orchestrator.kernel.pipelines.current_run import is_in_pipeline, outside_pipeline
 from orchestrator.kernel.sessions import Sessions
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -185,7 +186,12 @@ def _why_not_interrupted(session: SessionRecord) -> str:
     return "is under way: the process that runs it has not died"
 
 
-async def take_only_turn(sessions: Sessions, session: SessionRecord) -> TaskEnd:
+def take_only_turn(sessions: Sessions, session: SessionRecord) -> Coroutine[Any, Any, TaskEnd]:
     """Run the turn of a one-shot session until it ends. Cancelling this cancels its tree."""
+    turn = sessions.turns.take(session)
+    return _hide_pipeline(turn) if is_in_pipeline() else turn
+
+
+async def _hide_pipeline(turn: Coroutine[Any, Any, TaskEnd]) -> TaskEnd:
     with outside_pipeline():
-        return await sessions.turns.take(session)
+        return await turn

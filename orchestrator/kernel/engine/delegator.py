@@ -161,34 +161,38 @@ class OrchestratorDelegator:
         background: bool | None,
         handoff: bool,
     ) -> list[TaskRequest]:
-        children = caller.children.by_call
-        calls = [call_key(call, index) for index in range(len(assignments))]
-        ids = [children.get(key) or self._new_task_id(caller.id, key) for key in calls]
-        labels = {it.label: id_ for it, id_ in zip(assignments, ids, strict=True)}
+        known = caller.children.by_call
         delegates = agent.plan.delegates
         grants = grants_beyond(caller.accounts, self._book.journal_identity)
-        return [
-            TaskRequest(
-                id=id_,
-                parent=caller.id,
-                origin=origin,
-                call=key,
-                agent=assignment.agent or agent.name,
-                goal=assignment.goal,
-                context=assignment.context,
-                label=assignment.label,
-                background=background,
-                copy=not assignment.agent,
-                output_schema=assignment.output_schema,
-                needs=tuple([labels[label] for label in assignment.depends_on])
-                if assignment.depends_on
-                else (),
-                budget=delegates.get(assignment.agent, agent).budget,
-                grants=grants,
-                handed=conversation(caller.transcript) if handoff else UNSET,
+        handed = conversation(caller.transcript) if handoff else UNSET
+        calls = [call_key(call, index) for index in range(len(assignments))]
+        ids = [known.get(key) or self._new_task_id(caller.id, key) for key in calls]
+        requests: list[TaskRequest] = []
+        for id_, key, assignment in zip(ids, calls, assignments, strict=True):
+            needs: tuple[TaskId, ...] = ()
+            if assignment.depends_on:
+                labels = [it.label for it in assignments]
+                needs = tuple(ids[labels.index(label)] for label in assignment.depends_on)
+            requests.append(
+                TaskRequest(
+                    id=id_,
+                    parent=caller.id,
+                    origin=origin,
+                    call=key,
+                    agent=assignment.agent or agent.name,
+                    goal=assignment.goal,
+                    context=assignment.context,
+                    label=assignment.label,
+                    background=background,
+                    copy=not assignment.agent,
+                    output_schema=assignment.output_schema,
+                    needs=needs,
+                    budget=delegates.get(assignment.agent, agent).budget,
+                    grants=grants,
+                    handed=handed,
+                )
             )
-            for id_, key, assignment in zip(ids, calls, assignments, strict=True)
-        ]
+        return requests
 
     def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:
         """Run a joined task as soon as it has a slot, until it is settled.

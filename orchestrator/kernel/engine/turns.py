@@ -1,5 +1,8 @@
 """The turns of sessions: started or resumed, and taken one at a time for each session."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
@@ -72,18 +75,18 @@ class Turns:
 
     async def take(self, session: SessionRecord) -> TaskEnd:
         """Take the started turn, and return its durable end."""
-        end = await self._run(session)
+        end = await self._turn_of(session)
         # An outcome that a crash could still undo is not returned.
         await self._book.wait_durable()
         return end
 
     async def take_and_deliver(self, session: SessionRecord) -> None:
         """Take the started turn, and deliver its reply."""
-        await self._run(session)
+        await self._turn_of(session)
         await self._deliveries.deliver(session)
 
-    async def _run(self, session: SessionRecord) -> TaskEnd:
+    def _turn_of(self, session: SessionRecord) -> Coroutine[Any, Any, TaskEnd]:
         turn = session.turn
         assert turn is not None, "a turn is posted before it is taken"
         origin = Origin(session=session.id, turn=turn.number, capability=turn.promises)
-        return await self._runner.run(session.root, origin, self._delegator)
+        return self._runner.run(session.root, origin, self._delegator)

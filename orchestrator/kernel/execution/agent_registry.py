@@ -5,6 +5,7 @@ A task's agent is found from its session's agent downwards, so two trees may use
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.approval import ApprovalRule
@@ -53,6 +54,8 @@ class AgentRegistry:
         """The agents of running tasks: the search from a child upwards ends here."""
         self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and their copies that cannot delegate."""
+        self._checked: WeakValueDictionary[int, Agent[Any]] = WeakValueDictionary()
+        """The agents that can run here without deps, by their identity."""
         self.has_rules = False
         """An agent has approval rules."""
 
@@ -89,6 +92,9 @@ class AgentRegistry:
 
         It also checks the places of their tools, their servers, and their dependencies.
         """
+        if deps is None and self._checked.get(id(agent)) is agent:
+            return
+        has_deps = False
         for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
             if self._require_places is not None:
@@ -97,7 +103,10 @@ class AgentRegistry:
                 self._require_servers(reachable)
             if self._requires_deps and reachable.deps is not None:
                 _require_deps(reachable, deps)
+                has_deps = True
             self.has_rules |= bool(reachable.approve)
+        if not has_deps:
+            self._checked[id(agent)] = agent
 
     def agent_of(self, task: TaskRecord) -> Agent[Any]:
         if (agent := self.running.get(task.id)) is not None:

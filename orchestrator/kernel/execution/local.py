@@ -52,20 +52,25 @@ class LocalExecutor:
         task = order.task
         delivers = order.origin.capability is not DeliveryCapability.NONE
         # Most children inherit the variables and the budgets of their parent.
-        if is_session_bound(task.session, task.context, async_delivery=delivers) and is_charged_to(
-            task.accounts
-        ):
+        if not is_charged_to(task.accounts):
+            return self._take_charged_turn(order, host)
+        if not is_session_bound(task.session, task.context, async_delivery=delivers):
+            return self._take_bound_turn(order, host)
+        if order.agent.plan.needs_machine:
             return self._take_turn(order, host)
-        return self._take_turn_bound(order, host, delivers)
+        return self._answer(order, host, self._place)
 
-    async def _take_turn_bound(self, order: WorkOrder, host: TaskHost, delivers: bool) -> str:
-        """Take a turn with the variables of its session, charged to its budgets."""
+    async def _take_charged_turn(self, order: WorkOrder, host: TaskHost) -> str:
+        """Take a turn that is charged to the budgets of its task."""
+        with charge_to(order.task.accounts, self._journal):
+            return await self._take_bound_turn(order, host)
+
+    async def _take_bound_turn(self, order: WorkOrder, host: TaskHost) -> str:
+        """Take a turn with the variables of its session."""
         task = order.task
         variables = {**task.context, "session_id": task.session}
-        with (
-            charge_to(task.accounts, self._journal),
-            bind_session(**variables, async_delivery=delivers),
-        ):
+        delivers = order.origin.capability is not DeliveryCapability.NONE
+        with bind_session(**variables, async_delivery=delivers):
             return await self._take_turn(order, host)
 
     def _take_turn(self, order: WorkOrder, host: TaskHost) -> Awaitable[str]:

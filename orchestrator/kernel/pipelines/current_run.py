@@ -34,6 +34,11 @@ def outside_pipeline() -> Generator[None]:
         _CURRENT_RUN.reset(token)
 
 
+def is_in_pipeline() -> bool:
+    """Return whether the program of a pipeline runs here."""
+    return _CURRENT_RUN.get() is not None
+
+
 def current_pipeline_run(verb: str) -> "PipelineRun":
     """Return the pipeline that runs here."""
     run = _CURRENT_RUN.get()
