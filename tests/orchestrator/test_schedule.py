@@ -20,7 +20,7 @@ from orchestrator.delegation.events import (
 from orchestrator.delegation.events.jobs import JobId
 from orchestrator.delegation.session_context import get_session_env
 from orchestrator.kernel.doors.kept import KeptDoor
-from orchestrator.products.schedule.local_zone import local_zone
+from orchestrator.products.schedule.scheduler import local_zone
 from orchestrator.schedule import Job, JobEdit, open_schedule
 from orchestrator.testing import FailingModel, GatedModel, Harness
 from tests.orchestrator.schedule_kit import (

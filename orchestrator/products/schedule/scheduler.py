@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, NoReturn, assert_never
 
 import trio
@@ -35,7 +36,7 @@ from orchestrator.delegation import (
     events,
 )
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
-from orchestrator.delegation.schedule import Due, due, times_of
+from orchestrator.delegation.schedule import Due, ScheduleError, due, times_of, zone_of
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports.errors import UnknownIdError
@@ -62,7 +63,6 @@ from orchestrator.products.schedule.job import (
 )
 from orchestrator.products.schedule.job_replies import JobReplies
 from orchestrator.products.schedule.job_run import run_request
-from orchestrator.products.schedule.local_zone import local_zone
 from orchestrator.products.schedule.targets import (
     FILE,
     NO_TARGETS,
@@ -71,6 +71,26 @@ from orchestrator.products.schedule.targets import (
     require_targets,
     write_file,
 )
+
+LINK: Final = Path("/etc/localtime")
+FOLDER: Final = "zoneinfo/"
+
+
+def local_zone(environ: Mapping[str, str], link: Path = LINK) -> str:
+    """Return the zone in the variable TZ, else the zone of the machine, else UTC."""
+    named = environ.get("TZ", "").removeprefix(":")
+    try:
+        _, _, linked = str(link.resolve()).rpartition(FOLDER)
+    except OSError:
+        linked = ""
+    for name in (named, linked):
+        try:
+            zone_of(name)
+        except ScheduleError:
+            continue
+        return name
+    return "UTC"
+
 
 LONGEST_SLEEP: Final = 3600.0
 _JOB_FACTS: Final = (events.JobSet, events.JobPaused, events.JobRemoved)

@@ -4,8 +4,9 @@ Whether a client can poll is read from the very request, never from an earlier o
 only made to a session that can be reached later. A task is answered when it is durable.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, TypeAlias
 
 import attrs
 import trio
@@ -13,12 +14,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from orchestrator.agents import UserMessage, raising_one_error, well_formed
-from orchestrator.delegation import Outcome, SessionRecord
+from orchestrator.delegation import Outcome, SessionId, SessionRecord, TaskId
+from orchestrator.delegation.events import TaskRequested, TaskSettled
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
+from orchestrator.ports.reads import FactQueue, ReadApi
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.mcp.server.caller import Caller, RefusedError
-from orchestrator.products.mcp.server.progress import Report, open_progress
 from orchestrator.products.mcp.server.results import (
     Json,
     as_object,
@@ -30,6 +32,63 @@ from orchestrator.products.mcp.server.results import (
     task_of,
 )
 from orchestrator.products.mcp.server.tools import AgentTool, TaskMode
+
+Report: TypeAlias = Callable[[float, str], Awaitable[None]]
+"""Sends a number, which grows, and a line of text to the client."""
+LONGEST_GOAL: Final = 200
+
+
+class CallProgress:
+    """Reports the delegations of one run to the client that waits for it."""
+
+    def __init__(self, read: ReadApi, facts: FactQueue, report: Report) -> None:
+        self._read = read
+        self._facts = facts
+        self._report = report
+        self._idle = trio.CancelScope()
+        self._has_ended = False
+        self._count = 0
+
+    def end(self) -> None:
+        """Note that the run has ended: its facts so far are the rest."""
+        self._has_ended = True
+        self._idle.cancel(reason="the run has ended")
+
+    async def report_all(self) -> None:
+        """Report what becomes durable, until the run has ended and all is told."""
+        while not self._has_ended:
+            with self._idle:
+                await self._facts.wait()
+            # Not cancelled by the end: what is told in the middle of it would be told twice.
+            self._idle = trio.CancelScope()
+            await self._report_posted()
+        await self._report_posted()
+
+    async def _report_posted(self) -> None:
+        until = self._read.last_seq
+        await self._read.wait_durable()
+        for entry, _ in self._facts.take(until=until):
+            match entry.event:
+                case TaskRequested(request):
+                    goal = " ".join(request.goal.split())[:LONGEST_GOAL]
+                    await self._tell(request.id, f"begins: {goal}")
+                case TaskSettled(task, outcome):
+                    await self._tell(task, str(outcome.ending))
+                case _:
+                    pass
+
+    async def _tell(self, task: TaskId, text: str) -> None:
+        self._count += 1
+        record = self._read.records.tasks[task]
+        await self._report(self._count, f"{record.path} {text}")
+
+
+@contextmanager
+def open_progress(read: ReadApi, session: SessionId, report: Report) -> Generator[CallProgress]:
+    """Report the delegations of a run, as long as the block lasts."""
+    with read.queue(session=session) as facts:
+        yield CallProgress(read, facts, report)
+
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension of clients that poll for the answer of a call."""
