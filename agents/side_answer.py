@@ -28,17 +28,10 @@ async def side_answer(
     deps: object = None,
     tell: Callable[[ModelEvent], None],
 ) -> str:
-    """Return the answer of an agent to a transcript.
+    """Return the answer of an agent to a transcript, whose last message is the question.
 
-    Args:
-        agent: its instructions, settings and hooks hold.
-        transcript: the messages; the last one is the question. It has no open calls.
-        model: answers for the agent; the call is paid for inside it.
-        extra_instructions: added to the agent's own.
-        made_instructions: the result of its instruction function; None calls the function.
-        path: the path of its task in the tree.
-        deps: the dependencies that the program has given to the run.
-        tell: receives the events of the model.
+    The transcript has no open calls. The call is paid for inside the model. Without
+    `made_instructions`, the agent's instruction function is called.
     """
     goals = (it.text for it in transcript if isinstance(it, UserMessage))
     context = TaskContext(agent=agent.name, goal=next(goals, ""), path=path, deps=deps)

@@ -127,10 +127,8 @@ class SessionJobs(Protocol):
 def job_tool(agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs]) -> Tool:
     """Return the tool for one session of an agent.
 
-    Args:
-        agent: the agent.
-        prefix: makes the ids of calls those of this session and no other.
-        find: returns the jobs of the session, or raises a `ToolError`: none begin here.
+    `prefix` makes the ids of calls those of this session. `find` returns the jobs of the session,
+    or raises a `ToolError`: none begin here.
     """
 
     async def run(call: ToolCall) -> str:

@@ -184,10 +184,7 @@ def _sentence(path: str, outcome: Outcome) -> str:
 def explain(failure: OrchestratorError, outcome: Outcome, error: BaseException | None) -> None:
     """Chain a failure to the error that ended the task, or to its recorded traceback.
 
-    Args:
-        failure: the error for the program.
-        outcome: the outcome of the task.
-        error: the error that its agent raised in this process; None after a restart.
+    `error` is the error that its agent raised in this process; None after a restart.
     """
     if error is not None:
         failure.__cause__ = error

@@ -106,10 +106,7 @@ def foreign_link(path: Path) -> Path | None:
 class PrivateFile:
     """A file with many readers and one writer at a time, who replaces it as a whole.
 
-    Args:
-        path: its path; its folder is made when it is first changed.
-        error: makes the error to raise from a sentence for people.
-        most_bytes: its largest size.
+    Its folder is made when it is first changed. `error` makes the error to raise from a sentence.
     """
 
     def __init__(

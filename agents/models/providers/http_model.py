@@ -41,17 +41,10 @@ class HttpModel(ABC):
         service: Provider | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Ask a model.
+        """Ask a model by its name at the provider, with a key, or with headers from `credentials`.
 
-        Args:
-            model: its name at the provider.
-            key: the key, if it is part of a header.
-            base_url: where the server is; by default where the service itself is.
-            silence: for how many seconds a connection may be silent.
-            limits: how much the server may send for one answer.
-            provider: what comes before the colon in the name of the model.
-            service: where the server departs from the protocol; by default as OpenAI, Anthropic.
-            credentials: makes headers for each request, instead of a key.
+        A connection may be silent for `silence` seconds. `service` says where the server departs
+        from the protocol.
         """
         self.name = f"{provider or self.provider}:{model}"
         self._model = model

@@ -90,13 +90,10 @@ class _Target:
 
 
 class NetworkProxy:
-    """Serves the requests of one command.
+    """Serves the requests of one command, and calls `on_request` with each when it is over.
 
-    Args:
-        allowed: the hosts that it may reach.
-        on_request: called with each request when it is over, also when it was refused.
-        password: what a client has to send with the user `sandbox`; needed where others than the
-            command can reach the listener.
+    A client sends the password with the user `sandbox`; it is needed where others than the command
+    can reach the listener.
     """
 
     def __init__(

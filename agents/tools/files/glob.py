@@ -20,11 +20,9 @@ class Glob:
     """A pattern of paths."""
 
     def __init__(self, pattern: str, *, hidden: bool) -> None:
-        """Parse a pattern.
+        """Parse names with `*`, `?` and `[...]`, and `**` for any number of folders.
 
-        Args:
-            pattern: names with `*`, `?` and `[...]` in them, and `**` for any number of folders.
-            hidden: let wildcards match names that begin with a dot.
+        With `hidden`, wildcards match names that begin with a dot.
         """
         if "{" in pattern:
             raise ToolError(

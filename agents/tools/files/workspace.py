@@ -60,15 +60,10 @@ class Workspace:
     def find(
         self, path: str, *, writes: bool = False, make_folders: bool = False
     ) -> Generator["DirEntry"]:
-        """Resolve a path up to its last name, which need not exist.
+        """Resolve a path of a model up to its last name, which need not exist.
 
-        Args:
-            path: as the model wrote it.
-            writes: the caller writes it: it must not be of version control.
-            make_folders: create missing folders on the way.
-
-        Raises:
-            ToolError: it leads out of the workspace, or nowhere, or to what the call must not use.
+        A path that is written must not be of version control. Raise `ToolError` if the path leads
+        out of the workspace, or nowhere, or to what the call must not use.
         """
         with os_errors_as_tool_errors(path):
             _require_valid_path(path)

@@ -74,21 +74,11 @@ async def open_command(
     """Run a command in a shell, and end all of it with the block.
 
     The shell is `/bin/bash` if there is one, because models write bash, else `/bin/sh`. It has a
-    session of its own and no terminal. Stdout and stderr are one output.
-
-    Args:
-        command: a line of shell.
-        cwd: the folder it starts in.
-        environ: the whole environment but the tag, which is added.
-        sandbox: what it may touch.
-        tag: from `new_tag()`: it identifies descendants wherever they went.
-        output: stores the output.
-        stdin: whether it can be written to; otherwise stdin is empty.
-        on_line: called with each line, without its end and cut after 4096 characters.
-        grace: the seconds between TERM and KILL.
-
-    Raises:
-        ToolError: it cannot be started.
+    session of its own and no terminal. Stdout and stderr are one output; stdin is empty unless
+    `stdin` is true. `environ` is the whole environment but the tag, which identifies descendants
+    wherever they went. `on_line` is called with each line, without its end and cut after 4096
+    characters. There are `grace` seconds between TERM and KILL. Raise `ToolError` if it cannot be
+    started.
     """
     if os.name != "posix":
         raise ToolError("commands can only be run on Linux and macOS, and this is neither")
@@ -125,19 +115,9 @@ async def open_program(
 ) -> AsyncGenerator["RunningCommand"]:
     """Run a program that is talked to by its stdin and stdout, and end all of it with the block.
 
-    Both streams belong to the caller (`RunningCommand.streams`).
-
-    Args:
-        argv: the program and its arguments. No shell reads them.
-        cwd: the folder it starts in.
-        environ: the whole environment but the tag, which is added.
-        sandbox: what it may touch; None is all that the user may.
-        tag: from `new_tag()`: it identifies descendants wherever they went.
-        errors: stores what it writes to its stderr.
-        grace: the seconds between TERM and KILL.
-
-    Raises:
-        ToolError: it cannot be started.
+    Both streams belong to the caller (`RunningCommand.streams`). No shell reads `argv`. `environ`
+    is the whole environment but the tag. Without a sandbox it may touch all that the user may.
+    There are `grace` seconds between TERM and KILL. Raise `ToolError` if it cannot be started.
     """
     if os.name != "posix":
         raise ToolError("programs can only be run on Linux and macOS, and this is neither")

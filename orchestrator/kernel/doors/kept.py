@@ -93,15 +93,10 @@ class KeptDoor:
         *,
         kinds: Mapping[SessionKind, Push] = NO_KINDS,
     ) -> None:
-        """Serve agents.
+        """Serve agents by their names; the nursery owns the sessions that outlive their request.
 
-        Args:
-            sessions: the sessions of the orchestrator.
-            agents: the agents, by their names.
-            nursery: owns the sessions that outlive their request.
-            pushes: send the replies of sessions to a webhook, by the owner of the session.
-            restore: adds the tools of its client to the agent of an unfinished session.
-            kinds: send the replies of sessions of some kinds, by the kind.
+        `pushes` send replies by the owner of a session, `kinds` by its kind. `restore` adds the
+        tools of its client to the agent of an unfinished session.
         """
         self._sessions = sessions
         self._agents = agents
@@ -225,17 +220,10 @@ class KeptDoor:
     ) -> None:
         """Continue a run whose process died, like a run that outlives its request.
 
-        The next process continues it by itself, and people can be asked for approvals.
-
-        Args:
-            session: the run.
-            agent: its agent in its present definition, from `agent_for`.
-            kind: its kind from now on, if no request had opened it.
-            paused: the seconds of the interruption, which its budgets do not count.
-
-        Raises:
-            NotInterruptedError: it has ended, still runs, or is a conversation.
-            SessionOpenError: its workspace is on another machine.
+        The next process continues it by itself, and people can be asked for approvals. `kind` is
+        its kind from now on, if no request had opened it. Budgets do not count the `paused`
+        seconds. Raise `NotInterruptedError` if it has ended, still runs, or is a conversation, and
+        `SessionOpenError` if its workspace is on another machine.
         """
         sessions = self._sessions
         sessions.facts.require_running()

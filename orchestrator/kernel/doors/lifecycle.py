@@ -46,21 +46,9 @@ def open_new_session(
 ) -> SessionRecord:
     """Register an agent, and open a session with it. Connect a door or start a turn at once.
 
-    Args:
-        sessions: the sessions of the orchestrator.
-        agent: the agent that takes the session's turns.
-        id_: the session's id, if the caller has chosen it.
-        kind: the request, schedule or program that opens it.
-        history: the messages of a conversation that took place elsewhere.
-        metadata: the notes that the client keeps with it.
-        states: the states that products keep in it.
-        owner: the owner of the session; "" is the operator.
-        attended: a person answers approval questions, whatever the door can deliver.
-        deps: the values that the program gives to the tools and instructions of the tree.
-
-    Raises:
-        ClosedError: the orchestrator is stopping.
-        SharedBudgetError: a budget around this is kept in another journal.
+    `history` took place elsewhere. The owner "" is the operator. `attended`: a person answers
+    approval questions, whatever the door can deliver. Raise `ClosedError` if the orchestrator is
+    stopping, and `SharedBudgetError` if a budget around this is kept in another journal.
     """
     sessions.facts.require_running()
     id_ = sessions.new_session_id() if id_ is None else id_

@@ -143,14 +143,9 @@ class Reservations:
     ) -> None:
         """Book a call without an answer, or without one that can be recorded.
 
-        Args:
-            task: the task that made the call.
-            reason: why there is no answer.
-            error: the reason as a sentence for people.
-            usage: the known usage.
-            text: the text of the model so far.
-            charged: the usage that budgets are charged with, if it may be larger.
-            then: the model that is called instead, if it is another one.
+        `usage` is the known usage; budgets are charged with `charged`, if it may be larger. `text`
+        is the text of the model so far, and `then` the model that is called instead, if it is
+        another one.
         """
         if not self._book.closed:
             said = self._as_recorded(text)

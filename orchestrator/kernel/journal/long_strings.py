@@ -47,14 +47,8 @@ def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
 def restore_long_strings(body: bytes, find: Callable[[str], bytes], *, limit: int) -> bytes:
     """Return the JSON of a fact with its long strings back in place.
 
-    Args:
-        body: the JSON with references.
-        find: returns the string of a digest.
-        limit: how many bytes the strings may come to. A string costs nothing to refer to again,
-            so a small file may ask for any number of bytes.
-
-    Raises:
-        UnreadableFactError: they come to more.
+    A string costs nothing to refer to again, so a small file may ask for any number of bytes: raise
+    `UnreadableFactError` if they come to more than `limit`.
     """
     found: dict[str, bytes] = {}
     left = limit

@@ -191,14 +191,9 @@ class PipelineRun:
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
-        Args:
-            agent: the agent of the child.
-            value: its input.
-            held_since: since when the limit of a fan-out has held it back, if one has.
-            to_come: how many more the fan-out asks for after it, if one by one.
-
-        Raises:
-            TaskFailedError: the rules, or a budget, do not allow it.
+        `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
+        more it asks for, if one by one. Raise `TaskFailedError` if the rules, or a budget, do not
+        allow it.
         """
         # Before the request: afterwards the caller must get the child.
         await trio.lowlevel.checkpoint()

@@ -45,12 +45,8 @@ def read_agents(
 ) -> BuiltTeam:
     """Return the agents of files, and the keys that have no meaning here.
 
-    Args:
-        path: the folder or the file.
-        tools: functions of this program that files may name.
-        model: the model of agents that name none.
-        services: the service names of models; None if they are not known yet, since a program can
-            name more of them when it opens an orchestrator.
+    `services` are the service names of models; None if they are not known yet, since a program can
+    name more of them when it opens an orchestrator.
     """
     if not path.exists():
         raise AgentFileError(path, 0, "there is no such file or folder")

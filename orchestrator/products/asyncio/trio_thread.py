@@ -126,14 +126,9 @@ class TrioThread(Generic[HeldT]):
         function: Callable[[], Awaitable[ValueT]],
         on_untaken: Callable[[ValueT], object] | None = None,
     ) -> ValueT:
-        """Run a trio coroutine function, and return its result.
+        """Run a trio coroutine function, and return its result; raise `ClosedError` at the end.
 
-        Args:
-            function: the function to run.
-            on_untaken: called with the result if the caller is cancelled as the result arrives.
-
-        Raises:
-            ClosedError: the thread ends, or has ended.
+        `on_untaken` is called with the result if the caller is cancelled as the result arrives.
         """
         call = self.start(function)
         try:

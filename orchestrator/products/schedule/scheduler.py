@@ -113,15 +113,9 @@ class Scheduler:
     ) -> None:
         """Create a scheduler; `run_forever` begins the runs of jobs.
 
-        Args:
-            sessions: the sessions of the orchestrator.
-            agents: the agents, by their names.
-            targets: the kinds of targets, besides files and the session that set the job.
-            clock: returns the time of day, which may be set.
-            environ: the environment, which may name the time zone.
-            charge: charges runs to their payers.
-            inherit: returns the states that a run inherits from the session of its job.
-            knows_targets: whether the process that begins the jobs has no other targets.
+        `targets` are kinds besides files and the session that set the job; `knows_targets` if the
+        process that begins the jobs has no others. The clock may be set. `charge` charges runs to
+        their payers. `inherit` returns the states that a run inherits from the session of its job.
         """
         self._facts = sessions.facts
         self._read = sessions.read
@@ -146,11 +140,8 @@ class Scheduler:
     async def open(self, door: KeptDoor, jobs: Sequence[Job] | None) -> AsyncGenerator[None]:
         """Begin the jobs of the journal while the block lasts; resume the door's runs in it.
 
-        Args:
-            door: opens the sessions of runs, and pushes the replies of the kind `JOB_RUN` to
-                `deliver`. It also has the conversations that set jobs.
-            jobs: the jobs of the program. None leaves declared jobs unchanged; the jobs that
-                agents have set begin all the same.
+        The door opens the sessions of runs, and pushes the replies of the kind `JOB_RUN` to
+        `deliver`. It also has the conversations that set jobs. None leaves declared jobs unchanged.
         """
         self._given_door = door
         self._replies.use_door(door)

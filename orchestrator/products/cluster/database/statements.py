@@ -29,11 +29,8 @@ async def run_statements(
 ) -> ResultT:
     """Run statements in a thread, and return their result.
 
-    Args:
-        work: executes them; blocking.
-        break_off: breaks their connection off, so that they fail. It is called again until they
-            have ended: they may have connected again meanwhile.
-        limiter: of threads.
+    `break_off` breaks their connection off, so that they fail. It is called again until they have
+    ended: they may have connected again meanwhile.
     """
     ended = trio.Event()
 

@@ -97,10 +97,8 @@ class FencedConnection:
     ) -> None:
         """Execute one statement that begins with the fence.
 
-        Args:
-            statement: `FENCE`, what else changes in the row of the journal, `FENCED`, and more.
-            changed: the values of what else changes in that row.
-            values: those of the rest of it.
+        The statement is `FENCE`, the other changes in the row of the journal with the values
+        `changed`, `FENCED`, and more.
         """
 
         def attempt(connection: "Connection") -> int:
@@ -117,10 +115,8 @@ class FencedConnection:
     ) -> int:
         """Make a change of several statements in one transaction, and return its result.
 
-        Args:
-            change: executes them.
-            happened: is called once the change is known to have happened: before the next one,
-                also if the caller is cancelled in an outage.
+        `happened` is called once the change is known to have happened: before the next one, also if
+        the caller is cancelled in an outage.
         """
         lease = self.lease
 

@@ -46,15 +46,8 @@ class TurnCall:
     ) -> None:
         """Begin with a call that was given to no execution.
 
-        Args:
-            tool: what is called.
-            call: how it is called.
-            key: its name.
-            lacks_secret: its secret is not recorded: an execution that has begun it ends it, and no
-                other one may begin it.
-
-        Raises:
-            ToolError: its arguments are too long for a worker.
+        A call that `lacks_secret` is ended by the execution that has begun it, and no other one may
+        begin it. Raise `ToolError` if its arguments are too long for a worker.
         """
         lent_call.require_small(tool, call)
         self.lacks_secret = lacks_secret

@@ -48,19 +48,10 @@ def copy_run(
 ) -> CopiedRun:
     """Return the facts of a run that a new run begins with.
 
-    Args:
-        keep: `facts_before` a task for a fork, `facts_without` its end for a retry.
-        entries: the entries of the run, and no entries of sessions.
-        agent: the current definition of the run's agent.
-        session: the run, if it is in memory.
-        task: the id or the path of the task.
-        run: the id of the run.
-        most: the most facts that a run may have: the copy blocks all other work.
-
-    Raises:
-        UnknownIdError: there is no such run or task.
-        ReplayError: the run has not ended, is too large, belongs to another agent, or lost a task
-            in a crash; or the task cannot be retried.
+    `keep` is `facts_before` a task for a fork, `facts_without` its end for a retry. The entries are
+    of the run alone. A run has at most `most` facts: the copy blocks all other work. Raise
+    `UnknownIdError` if there is no such run or task, and `ReplayError` if the run has not ended, is
+    too large, belongs to another agent, or lost a task in a crash; or the task cannot be retried.
     """
     if len(entries) > most:
         raise ReplayError(

@@ -63,12 +63,7 @@ class CopiedRun:
     ) -> SessionRecord:
         """Post the copy as a new session, without a checkpoint, so that no task starts early.
 
-        Args:
-            sessions: the sessions of the orchestrator.
-            agent: the current definition of the run's agent.
-            id_: the id of the new session.
-            deps: the object that the program gives to the tools and instructions of the tree.
-            kept_open: how the session outlives the call; None: like the old session.
+        `kept_open` is how the session outlives the call; None: like the old session.
         """
         sessions.registry.require_models(agent, deps)
         _SessionCopy(sessions, self, id_).post(agent, kept_open)

@@ -52,17 +52,10 @@ class Authorization(OAuthClientProvider):
         scope: str = "",
         client_metadata_url: str | None = None,
     ) -> None:
-        """Ask nothing yet.
+        """Ask nothing yet; `scope` adds to the scopes that the server names.
 
-        Args:
-            url: the address of the server.
-            login: what is known of it.
-            redirect_url: where the browser is sent when the person has agreed.
-            show_link: shows a person where to log in.
-            wait_for_code: waits for the browser.
-            scope: what to ask for besides what the server names.
-            client_metadata_url: where the authorization server reads who we are, instead of having
-                us registered.
+        The authorization server reads who we are at `client_metadata_url`, instead of having us
+        registered.
         """
         known = login or Login(url=address_of(url))
         self._known = known
