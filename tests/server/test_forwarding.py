@@ -195,10 +195,14 @@ async def test_forwarded_clients_are_not_counted_as_one_peer() -> None:
             for _ in range(2):
                 await stream.send_all(forwarded)
                 assert (await read_answer(stream)).status == 200
-        for status in (200, 200, 429):
-            stream = await kept.enter_async_context(connected(served.url))
-            await stream.send_all(f"{request}\r\n".encode())
-            assert (await read_answer(stream)).status == status
+        direct = [await kept.enter_async_context(connected(served.url)) for _ in range(2)]
+        for stream in direct:
+            await stream.send_all(request.encode())  # without its end: it is not idle
+        refused = await kept.enter_async_context(connected(served.url))
+        assert (await read_answer(refused)).status == 429
+        for stream in direct:
+            await stream.send_all(b"\r\n")
+            assert (await read_answer(stream)).status == 200
 
 
 @pytest.mark.realtime

@@ -72,6 +72,8 @@ async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
         before = trio.lowlevel.current_statistics().tasks_living
         yield opened
         assert (await exchanged(opened.url, GOOD)).status == 200
+        # The server would keep its connection for longer than the test may take.
+        await opened.http.aclose()
         with trio.fail_after(20):
             await opened.server.connections.wait_empty()
         after = trio.lowlevel.current_statistics().tasks_living

@@ -1,6 +1,8 @@
 """What a connection makes of requests that hostile clients do not send, and others rarely."""
 
 import logging
+import os
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,19 +14,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.products.server.transport.connections import Connections
-from orchestrator.products.server.transport.http11 import IDLE_SECONDS, MOST_UNREAD
+from orchestrator.products.server.transport.http11 import HEAD_SECONDS, MOST_UNREAD
 from orchestrator.products.server.transport.listener import Listening, bind
 from tests.server.raw_http import connected, read_answer, read_answers, until_closed
 
 pytestmark = pytest.mark.realtime
 
+KEEP_ALIVE = HEAD_SECONDS + 3
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: it\r\n\r\n"
 
 
 @asynccontextmanager
-async def answering(app: Callable[[Any, Any, Any], Awaitable[None]]) -> AsyncGenerator[str]:
+async def answering(
+    app: Callable[[Any, Any, Any], Awaitable[None]], *, per_peer: int | None = None
+) -> AsyncGenerator[str]:
     """Serve an application as long as the block lasts."""
-    connections = Connections(app, logging.getLogger(__name__))
+    connections = Connections(
+        app, logging.getLogger(__name__), per_peer=per_peer, keep_alive=KEEP_ALIVE
+    )
     shutdown = trio.Event()
     with bind(Listening(port=0)) as listener:
         async with trio.open_nursery() as nursery:
@@ -148,5 +155,61 @@ async def test_a_client_that_is_silent_is_disconnected(mock_clock: trio.testing.
         await stream.send_all(GET)
         assert (await read_answer(stream)).status == 200
         await trio.testing.wait_all_tasks_blocked(0.01)
-        mock_clock.jump(IDLE_SECONDS + 1)
+        mock_clock.jump(KEEP_ALIVE - 1)
+        await stream.send_all(GET)
+        assert (await read_answer(stream)).status == 200
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(KEEP_ALIVE + 1)
         assert await stream.receive_some() == b""
+
+
+@pytest.mark.parametrize("first", [b"", GET])
+async def test_a_head_that_comes_byte_by_byte_is_given_up(
+    mock_clock: trio.testing.MockClock, first: bytes
+) -> None:
+    mock_clock.rate = 1
+    async with answering(echo) as url, connected(url) as stream:
+        if first:
+            await stream.send_all(first)
+            await read_answer(stream)
+        for byte in (b"G", b"E", b"T"):
+            await stream.send_all(byte)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(HEAD_SECONDS * 0.4)
+
+        assert await stream.receive_some() == b""
+
+
+@pytest.mark.parametrize("first", [b"", GET])
+async def test_a_request_that_came_while_the_process_was_stopped_is_answered(
+    mock_clock: trio.testing.MockClock, first: bytes
+) -> None:
+    mock_clock.rate = 1
+    async with answering(echo) as url, connected(url) as stream:
+        if first:
+            await stream.send_all(first)
+            await read_answer(stream)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        # Both in one step of the event loop, as after SIGCONT.
+        with socket.socket(fileno=os.dup(stream.socket.fileno())) as raw:
+            raw.sendall(GET)
+            mock_clock.jump(KEEP_ALIVE + 1)
+
+        assert (await read_answer(stream)).status == 200
+
+
+async def test_an_idle_connection_makes_room_for_another() -> None:
+    async with answering(echo, per_peer=2) as url:
+        async with connected(url) as busy, connected(url) as idle:
+            await idle.send_all(GET)
+            await read_answer(idle)
+            await busy.send_all(b"GET / HTTP/1.1\r\n")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            async with connected(url) as another:
+                await another.send_all(GET)
+
+                assert (await read_answer(another)).status == 200
+            assert await idle.receive_some() == b""
+            await busy.send_all(b"Host: it\r\n\r\n")
+
+            assert (await read_answer(busy)).status == 200

@@ -66,6 +66,9 @@ class ConnectionOptions:
     connections_per_peer: int | None = None
     """The most connections of one address; by default 100, and half of all for this machine. Behind
     a proxy every client has the address of the proxy."""
+    keep_alive: float = 75
+    """The most seconds between two requests on a connection. Behind a proxy, give more than its
+    own."""
 
 
 @Parameter(name="*")
@@ -161,6 +164,10 @@ class ServeOptions:
                 raise CommandError(f"{option} is {number}; it must be 1 or more")
         if not 0 <= self.listen.port < 2**16:
             raise CommandError(f"--port is {self.listen.port}; it must be 0 to 65535")
+        if not 0 < self.connections.keep_alive < math.inf:
+            raise CommandError(
+                f"--keep-alive is {self.connections.keep_alive}; it must be more than 0 seconds"
+            )
         if not 0 <= self.grace < math.inf:
             raise CommandError(f"--grace is {self.grace}; it must be 0 or more")
         if self.workspace is not None and not self.workspace.is_dir():

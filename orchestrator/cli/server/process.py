@@ -89,6 +89,7 @@ def prepare_server(
         key=options.connections.tls_key,
         is_insecure=options.connections.insecure,
         connections_per_peer=options.connections.connections_per_peer,
+        keep_alive=options.connections.keep_alive,
     )
     require_usable(listening)
     journal = options.journal

@@ -105,6 +105,7 @@ async def serve_connections(
         log,
         certificate=certificate,
         per_peer=listening.connections_per_peer,
+        keep_alive=listening.keep_alive,
         count_refusal=state.metrics.count_refusal,
         now=state.keys.now,
     )

@@ -18,7 +18,12 @@ import trio
 from starlette.types import ASGIApp
 
 from orchestrator.agents import raising_one_error
-from orchestrator.products.server.transport.http11 import BROKEN, Dates, HttpConnection
+from orchestrator.products.server.transport.http11 import (
+    BROKEN,
+    KEEP_ALIVE_SECONDS,
+    Dates,
+    HttpConnection,
+)
 from orchestrator.products.server.transport.peers import CountedConnection, PeerConnections, peer_of
 from orchestrator.products.server.transport.tls import Certificate
 
@@ -46,6 +51,7 @@ class Connections:
         *,
         certificate: Certificate | None = None,
         per_peer: int | None = None,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
         count_refusal: Callable[[int], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -55,8 +61,10 @@ class Connections:
         self._dates = Dates(now)
         self._count_refusal = count_refusal
         self._certificate = certificate
+        self._keep_alive = keep_alive
         self._open: set[socket.socket] = set()
-        self._answering: set[HttpConnection] = set()
+        self._answering: dict[HttpConnection, CountedConnection] = {}
+        """The oldest first."""
         self._is_ending = False
         self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -115,6 +123,8 @@ class Connections:
         ) as listener:
             try:
                 while True:
+                    if not self._slots.value:
+                        self._end_idle()
                     await self._slots.acquire()
                     is_served = False
                     try:
@@ -152,12 +162,23 @@ class Connections:
             accepted.close()  # the client has already disconnected
             return False
         counted = self._peers.open(peer)
+        if counted is None and self._end_idle(peer):
+            counted = self._peers.open(peer)
         if counted is None:
             self._refuse(accepted)
             return False
         self._open.add(accepted)
         connections.start_soon(self._serve_connection, accepted, counted)
         return True
+
+    def _end_idle(self, peer: str | None = None) -> bool:
+        """End an idle connection, of a peer or of any; return whether there is one."""
+        for connection, counted in self._answering.items():
+            if peer in {None, counted.peer} and connection.is_idle:
+                connection.end_when_idle()
+                counted.release()
+                return True
+        return False
 
     async def _serve_connection(self, accepted: socket.socket, counted: CountedConnection) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -191,12 +212,17 @@ class Connections:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 await stream.do_handshake()
         connection = HttpConnection(
-            self._app, accepted, stream, self._dates, {"connection": counted}
+            self._app,
+            accepted,
+            stream,
+            self._dates,
+            {"connection": counted},
+            keep_alive=self._keep_alive,
         )
         if self._is_ending:
             connection.end_when_idle()
-        self._answering.add(connection)
+        self._answering[connection] = counted
         try:
             await connection.run()
         finally:
-            self._answering.remove(connection)
+            del self._answering[connection]

@@ -4,7 +4,6 @@ One task reads from the client while another runs the application. So a disconne
 request, at no cost. An incomplete response is the last one of its connection.
 """
 
-import math
 import re
 import socket
 from collections.abc import Callable, Generator, Mapping
@@ -24,8 +23,13 @@ LONGEST_HEAD: Final = 16_384
 """The most bytes of the method, the target and the headers of a request."""
 MOST_UNREAD: Final = 65_536
 """The most bytes to read ahead of the application."""
-IDLE_SECONDS: Final = 5
-"""The most seconds until the head of the next request is complete."""
+HEAD_SECONDS: Final = 5
+"""The most seconds until the head of a request is complete, from its first byte on."""
+KEEP_ALIVE_SECONDS: Final = 75
+"""The most seconds between two requests. Many clients keep a connection for 5 or 60 seconds: a
+server that closed it at the same moment would lose their request."""
+LOOK_SECONDS: Final = 0.1
+"""The seconds to read the bytes that are in a socket when the time of a client is over."""
 LAST_SECONDS: Final = 1
 """The seconds of reading and dropping input, so that the client can read its answer."""
 VERSIONS: Final = frozenset({b"1.0", b"1.1"})
@@ -98,8 +102,11 @@ class HttpConnection:
         stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
         dates: Dates,
         state: Mapping[str, Any],
+        *,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         """Prepare to answer requests; `run` answers them. Each request gets a copy of `state`."""
+        self._keep_alive = keep_alive
         is_plain = isinstance(stream, trio.SocketStream)
         self._app = app
         self._socket = accepted
@@ -126,6 +133,8 @@ class HttpConnection:
         """Whether a request has been read."""
         self._is_idle = False
         """Whether it waits for the next request."""
+        self._has_begun = False
+        """Whether bytes of that request have come."""
         self._is_ending = False
         """Whether it closes when it is idle."""
         self._is_closing = False
@@ -133,7 +142,7 @@ class HttpConnection:
         self._is_broken = False
         """Whether the connection can no longer send."""
         self._waiting = trio.CancelScope()
-        """Cancelled when the client takes too long for a request, or the server stops waiting."""
+        """The wait for a request: too long, or until the server stops waiting."""
 
     async def run(self) -> None:
         """Answer requests until the client disconnects, or is silent for too long."""
@@ -142,9 +151,8 @@ class HttpConnection:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_forever)
                 try:
-                    with self._waiting:
-                        while await self._answer_next():
-                            pass
+                    while await self._answer_next():
+                        pass
                 finally:
                     # The client can read its answer, even if the application raised.
                     await self._close()  # noqa: ASYNC102 (if cancelled, it closes at once)
@@ -153,8 +161,13 @@ class HttpConnection:
     def end_when_idle(self) -> None:
         """Close when there is no request; the first one may be on its way, and is answered."""
         self._is_ending = True
-        if self._is_idle and self._is_used and not self._has_unread():
-            self._waiting.cancel(reason="the server shuts down")
+        if self.is_idle:
+            self._waiting.cancel(reason="the server ends idle connections")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the client has its answer, and has sent no other request."""
+        return self._is_idle and self._is_used and not self._has_unread()
 
     def _has_unread(self) -> bool:
         """Return whether there is unread input of the client."""
@@ -175,6 +188,10 @@ class HttpConnection:
             except BROKEN:
                 received = b""
             if not self._is_closing:
+                if self._is_idle and not self._has_begun:
+                    self._has_begun = True
+                    latest = trio.current_time() + HEAD_SECONDS
+                    self._waiting.deadline = min(self._waiting.deadline, latest)
                 self._unread += len(received)
                 self.parser.receive_data(received)
             if not received:
@@ -220,12 +237,19 @@ class HttpConnection:
 
     async def _next_request(self) -> h11.Request | None:
         """Wait for the head of a request; return None if no more will come."""
-        self._is_idle = True
-        if self._is_ending and self._is_used and not self._has_unread():
+        self._is_idle, self._has_begun = True, False
+        if self._is_ending and self.is_idle:
             return None  # noqa: ASYNC910 (the connection closes)
-        self._waiting.deadline = trio.current_time() + IDLE_SECONDS
-        event = await self.next_event()
-        self._waiting.deadline = math.inf
+        event: Any = None
+        seconds = self._keep_alive if self._is_used else HEAD_SECONDS
+        # A second, short time: the whole process may have been stopped, and bytes that came
+        # meanwhile are in the socket.
+        for more in (seconds, LOOK_SECONDS):
+            self._waiting = trio.CancelScope(deadline=trio.current_time() + more)
+            with self._waiting:
+                event = await self.next_event()
+            if event is not None or self._is_ending:
+                break
         self._is_idle, self._is_used = False, True
         return event if isinstance(event, h11.Request) else None
 

@@ -8,6 +8,7 @@ import attrs
 
 from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.transport.api_key import is_loopback
+from orchestrator.products.server.transport.http11 import KEEP_ALIVE_SECONDS
 from orchestrator.products.server.transport.sse import WRITE_SECONDS
 from orchestrator.products.server.transport.tls import load_context
 
@@ -29,6 +30,8 @@ class Listening:
     """Whether other machines may connect without TLS, because a proxy in front speaks TLS."""
     connections_per_peer: int | None = None
     """The most connections of one address; None allows 100, and this machine half of all."""
+    keep_alive: float = KEEP_ALIVE_SECONDS
+    """The most seconds between two requests on a connection."""
 
 
 def bind(listening: Listening) -> socket.socket:

@@ -38,11 +38,12 @@ class CountedConnection:
 
     def __init__(self, counts: Counter[str], peer: str) -> None:
         self._counts = counts
-        self._peer: str | None = peer
+        self.peer: str | None = peer
+        """None when it no longer counts."""
 
     def release(self) -> None:
         """Stop counting it: it is closed, or another server has counted it for its client."""
-        peer, self._peer = self._peer, None
+        peer, self.peer = self.peer, None
         if peer is None:
             return
         self._counts[peer] -= 1
