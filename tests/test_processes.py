@@ -78,7 +78,7 @@ LISTED: Final = {
         "trio.run_process",
     ): "gcloud of the person, which needs their login; its arguments are fixed",
     (
-        "orchestrator/cli/console_browser.py",
+        "orchestrator/cli/server/process.py",
         "open_browser",
         "webbrowser.open",
     ): "the browser of the person, with the address of our console",

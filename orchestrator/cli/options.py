@@ -82,6 +82,37 @@ BudgetOption = Annotated[
 
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
+JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
+
+AgentFile = Annotated[
+    str,
+    Parameter(help="The file that defines the agent: FILE, or FILE:NAME if it defines several."),
+]
+
+AnyAgentFile = Annotated[
+    str,
+    Parameter(
+        help="The file that defines the agent: a Python file, a folder of agents (*.md), or a"
+        " team.yaml; or FILE:NAME, if it defines several."
+    ),
+]
+
+TeamFile = Annotated[
+    str,
+    Parameter(
+        help="The file that defines the agents: a Python file, a folder of agents (*.md), or a"
+        " team.yaml; FILE:NAME for one agent."
+    ),
+]
+
+RunArgument = Annotated[
+    str | None, Parameter(help="The id of the run, or its start; by default the newest run.")
+]
+
+RunOfPath = Annotated[
+    str | None, Parameter(help="The run to look for a path in; by default the newest.")
+]
+
 
 def journals_of(option: str | None) -> Journals:
     """Return the journals of `--journal`, or the user's own."""

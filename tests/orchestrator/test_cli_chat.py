@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.chat.word_wrap import WrappedStream, wrap_line
+from orchestrator.cli.chat.terminal_chat import WrappedStream, wrap_line
 from tests.orchestrator.terminals import UP, terminal
 
 TEAM = """

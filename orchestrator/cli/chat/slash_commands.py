@@ -1,4 +1,4 @@
-"""The commands of a chat: a line that begins with a slash."""
+"""The commands of a chat, a line that begins with a slash, and its approval questions."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,18 +9,75 @@ import trio
 from rich.text import Text
 
 from orchestrator.agents import Agent, DefinitionError, Usage
-from orchestrator.cli.chat.approval_prompts import ApprovalPrompts
 from orchestrator.cli.commands.report import report_run
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import journals_of, with_model
-from orchestrator.cli.terminal.approvals import ANSWER_WORDS
-from orchestrator.cli.terminal.console import Terminal, print_dim
+from orchestrator.cli.terminal import approvals
+from orchestrator.cli.terminal.console import Terminal, print_dim, print_hint
 from orchestrator.cli.terminal.style import format_money, format_tokens
 from orchestrator.cli.terminal.tree_table import print_tree
 from orchestrator.delegation import Mode, TaskId, Tree, one_line
-from orchestrator.delegation.events.approvals import ApprovalVerdict
-from orchestrator.ports.errors import OrchestratorError
+from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.ports.errors import OrchestratorError, UnknownIdError
 from orchestrator.ports.sessions import Orchestrator, Session
+
+
+class ApprovalPrompts:
+    """The questions of one session, one at a time: an answer fits the shown question."""
+
+    def __init__(self, orchestrator: Orchestrator, session: Session, console: Terminal) -> None:
+        self._orchestrator = orchestrator
+        self._session = session
+        self._console = console
+        self._shown: ApprovalQuestion | None = None
+
+    async def show_all(self) -> None:
+        """Show each question when the one before it is closed, until the session closes."""
+        async for question in self._session.questions:
+            self._console.print()
+            approvals.show_question(question, self._console, slash="/")
+            self._shown = question
+            await approvals.wait_question_closed(self._orchestrator, question)
+            self._shown = None
+
+    def is_answer(self, line: str) -> bool:
+        """Return whether a line without a slash answers the shown question."""
+        return self._shown is not None and line.strip().lower() in approvals.ANSWER_WORDS
+
+    async def answer(self, verdict: ApprovalVerdict, reason: str) -> None:
+        """Answer the shown question."""
+        await trio.lowlevel.checkpoint()
+        if self._shown is None:
+            print_hint(self._console, "Nothing waits for an approval.")
+        else:
+            await self._answer(self._shown, verdict, reason)
+
+    async def deny_what_turns_wait_for(self) -> None:
+        """Deny each question that a turn waits for, until cancelled: the user has left."""
+        seen = 0
+        while True:
+            for question in self._session.open_questions:
+                if self._is_in_turn(question):
+                    await self._answer(question, *approvals.UNATTENDED_DENIAL)
+            seen = await self._orchestrator.wait_changed(after=seen)
+
+    def _is_in_turn(self, question: ApprovalQuestion) -> bool:
+        """Return whether the turn waits for the answer; a detached task can wait longer."""
+        tree = self._session.tree
+        node = tree[question.task]
+        while node.mode == Mode.JOINED and node.parent is not None:
+            node = tree[node.parent]
+        return node.mode == Mode.ROOT
+
+    async def _answer(
+        self, question: ApprovalQuestion, verdict: ApprovalVerdict, reason: str
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            await self._session.answer(question.id, verdict, reason=reason, by="the user")
+        except UnknownIdError:
+            print_hint(self._console, approvals.TOO_LATE)
+
 
 HELP: Final = {
     "/help": "show this",
@@ -73,7 +130,10 @@ class SlashCommands:
             "approve": self._approve,
             "deny": partial(self._answer, ApprovalVerdict.DENY),
             "report": self._report,
-            **{word: partial(self._answer, verdict) for word, verdict in ANSWER_WORDS.items()},
+            **{
+                word: partial(self._answer, verdict)
+                for word, verdict in approvals.ANSWER_WORDS.items()
+            },
         }
 
     @property

@@ -6,12 +6,12 @@ The user may type at any time. The next turn reads messages sent during a turn.
 from typing import Final
 
 import trio
+from rich.cells import cell_len
 from rich.text import Text
 
 from orchestrator.agents import raising_one_error
 from orchestrator.cli.chat.line_editor import Key, LineEditor
 from orchestrator.cli.chat.slash_commands import ChangeModel, SlashCommands, background_tasks
-from orchestrator.cli.chat.word_wrap import WrappedStream, wrap_line
 from orchestrator.cli.signals import Stop
 from orchestrator.cli.terminal.console import Terminal, print_hint
 from orchestrator.cli.terminal.style import (
@@ -23,9 +23,45 @@ from orchestrator.cli.terminal.style import (
     format_tokens,
     is_ascii,
 )
+from orchestrator.cli.terminal.transcript import cut_at_word
 from orchestrator.cli.terminal.tree_frame import DELEGATE_TASK, calls_text
 from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
 from orchestrator.ports import sessions
+
+
+class WrappedStream:
+    """The lines of a text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """The text so far."""
+        self.unfinished = ""
+        """The last line, which may still grow."""
+
+    def add(self, text: str, width: int) -> list[str]:
+        """Add a piece, and return the lines that are now complete."""
+        self.text += text
+        *ended, self.unfinished = (self.unfinished + text).split("\n")
+        lines = [part for line in ended for part in wrap_line(line, width)]
+        *more, self.unfinished = wrap_line(self.unfinished, width)
+        return [*lines, *more]
+
+    def end(self) -> list[str]:
+        """Return the unfinished line, and start a new text."""
+        left = [self.unfinished] if self.unfinished else []
+        self.text = self.unfinished = ""
+        return left
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """Cut a line into parts that fit a width, between words where possible; at least one part."""
+    parts: list[str] = []
+    while cell_len(line) > width:
+        cut = cut_at_word(line, width)
+        parts.append(line[:cut].rstrip())
+        line = line[cut:]
+    return [*parts, line]
+
 
 TICK_SECONDS: Final = 0.25
 """The seconds between two drawings of the spinner and the clock of the status."""

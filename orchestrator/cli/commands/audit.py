@@ -10,14 +10,12 @@ from typing import Annotated, Final
 import attrs
 import trio
 from cyclopts import Parameter
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import parse_age, require_journal, title_of
 from orchestrator.cli.options import JournalOption, journals_of
-from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.console import Terminal, print_table
 from orchestrator.delegation import printable
 from orchestrator.delegation.tree.safe_text import json_text
 from orchestrator.ports.errors import JournalInUseError
@@ -137,30 +135,25 @@ def _parse_anchors(texts: Sequence[str], names: Sequence[str]) -> Mapping[str, l
 
 
 def _print_table(rows: list[_ShownRow]) -> None:
-    console = Terminal()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    names_journals = any(it.journal for it in rows)
-    for heading in (*COLUMNS, *(["journal"] if names_journals else [])):
-        table.add_column(heading, no_wrap=True)
-    for it in rows:
-        row, event = it.row, it.row.event
-        actor = event.actor
-        if event.owner and key_actor(event.owner) != actor:
-            actor = f"{actor} of {event.owner}"
-        outcome = event.outcome
-        if event.count != 1:
-            outcome = f"{outcome} ({event.count:,} times)"
-        cells = (
-            str(row.seq),
-            f"{dt.datetime.fromtimestamp(row.at, dt.UTC):%Y-%m-%d %H:%M:%SZ}",
-            *(actor, event.action, event.target, outcome, event.peer),
-            *([it.journal] if names_journals else []),
-        )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+    journal = ["journal"] if any(it.journal for it in rows) else []
+    print_table(Terminal(), (*COLUMNS, *journal), [_cells(it, journal) for it in rows])
+
+
+def _cells(it: _ShownRow, journal: Sequence[str]) -> list[str]:
+    row, event = it.row, it.row.event
+    actor = event.actor
+    if event.owner and key_actor(event.owner) != actor:
+        actor = f"{actor} of {event.owner}"
+    outcome = event.outcome
+    if event.count != 1:
+        outcome = f"{outcome} ({event.count:,} times)"
+    cells = (
+        str(row.seq),
+        f"{dt.datetime.fromtimestamp(row.at, dt.UTC):%Y-%m-%d %H:%M:%SZ}",
+        *(actor, event.action, event.target, outcome, event.peer),
+        *([it.journal] if journal else []),
+    )
+    return [printable(cell) for cell in cells]
 
 
 def _print_json(rows: list[_ShownRow]) -> None:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import FoundRun, read_listed, read_run
-from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.options import JournalOption, RunOfPath, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.delegation import printable
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
@@ -23,19 +23,30 @@ SEARCHED_RUNS = 50
 """The number of newest runs that are searched for an approval."""
 
 
+TaskArgument = Annotated[
+    str,
+    Parameter(
+        help="The id of a run or a task, or the start of an id; or a path, such as"
+        " '/editor/researcher[2]'."
+    ),
+]
+ApprovalArgument = Annotated[
+    str | None,
+    Parameter(help="The id of the question, or its start; by default the only one that waits."),
+]
+RunningRun = Annotated[
+    str | None, Parameter(help="The run to look in; by default all running ones.")
+]
+
+
 class NotDoneError(Exception):
     """The request was understood, but could not be carried out."""
 
 
-def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
+def cancel(task: TaskArgument, /, *, run: RunOfPath = None, journal: JournalOption = None) -> int:
     """Cancel a task and all tasks below it, or a whole run, and wait until they have ended.
 
     Exits with 0 if it was cancelled, and with 1 if it had ended or no process runs it.
-
-    Args:
-        task: The id of a run or a task, or the start of an id; or a path, such as
-            '/editor/researcher[2]'.
-        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     node = tree[id_]
@@ -44,49 +55,36 @@ def cancel(task: str, /, *, run: str | None = None, journal: JournalOption = Non
     return _do(found, control.Cancel(id_), f"cancelled: {node.path}")
 
 
-def pause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
+def pause(task: TaskArgument, /, *, run: RunOfPath = None, journal: JournalOption = None) -> int:
     """Start no new task below a task, or in a whole run, until it is unpaused.
 
     Running tasks go on. The tasks that they delegate wait in the queue, also in the next process,
     and their deadlines keep running. Exits with 0 if the task is paused, and with 1 if it has ended
     or no process runs it.
-
-    Args:
-        task: The id of a run or a task, or the start of an id; or a path, such as
-            '/editor/researcher[2]'.
-        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     done = f"paused: no new task starts below {tree[id_].path}"
     return _do(found, control.Pause(id_, paused=True), done)
 
 
-def unpause(task: str, /, *, run: str | None = None, journal: JournalOption = None) -> int:
+def unpause(task: TaskArgument, /, *, run: RunOfPath = None, journal: JournalOption = None) -> int:
     """Start tasks below a paused task again; the waiting ones start first.
 
     Exits with 0 if the task is unpaused, and with 1 if it has ended or no process runs it.
-
-    Args:
-        task: The id of a run or a task, or the start of an id; or a path, such as
-            '/editor/researcher[2]'.
-        run: The run to look for a path in; by default the newest.
     """
     found, tree, id_ = find_task(journals_of(journal), task, run)
     return _do(found, control.Pause(id_, paused=False), f"unpaused: {tree[id_].path}")
 
 
 def message(
-    task: str, text: str, /, *, run: str | None = None, journal: JournalOption = None
+    task: TaskArgument, text: str, /, *, run: RunOfPath = None, journal: JournalOption = None
 ) -> int:
     """Send a message to a running task, which reads it before its next model call.
 
     Exits with 0 if it will be read, and with 1 if the task has ended or no process runs it.
 
     Args:
-        task: The id of a run or a task, or the start of an id; or a path, such as
-            '/editor/researcher[2]'.
         text: The message.
-        run: The run to look for a path in; by default the newest.
     """
     if not text.strip():
         raise CommandError("there is nothing to tell: the message is empty")
@@ -98,11 +96,11 @@ def message(
 
 
 def approve(
-    approval: str | None = None,
+    approval: ApprovalArgument = None,
     /,
     *,
     scope: Annotated[Literal["once", "task", "session"], Parameter(name="--for")] = "once",
-    run: str | None = None,
+    run: RunningRun = None,
     journal: JournalOption = None,
 ) -> int:
     """Approve a call that waits for an approval.
@@ -110,19 +108,17 @@ def approve(
     Exits with 0 if it was approved, and with 1 if it no longer waits.
 
     Args:
-        approval: The id of the question, or its start; by default the only one that waits.
         scope: Approve it once, or also the same call later in its task or its session.
-        run: The run to look in; by default all running ones.
     """
     return _answer(journals_of(journal), approval, run, ApprovalVerdict(scope))
 
 
 def deny(
-    approval: str | None = None,
+    approval: ApprovalArgument = None,
     /,
     *,
     why: str = "",
-    run: str | None = None,
+    run: RunningRun = None,
     journal: JournalOption = None,
 ) -> int:
     """Deny a call that waits for an approval.
@@ -130,9 +126,7 @@ def deny(
     Exits with 0 if it was denied, and with 1 if it no longer waits.
 
     Args:
-        approval: The id of the question, or its start; by default the only one that waits.
         why: The reason, which the agent reads.
-        run: The run to look in; by default all running ones.
     """
     return _answer(journals_of(journal), approval, run, ApprovalVerdict.DENY, why)
 

@@ -15,7 +15,7 @@ COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 
 
 def export(
-    run: str | None = None,
+    run: options.RunArgument = None,
     /,
     *,
     format: Format,  # noqa: A002 (the option's name)
@@ -25,7 +25,6 @@ def export(
     """Write the tree of a run for another program.
 
     Args:
-        run: The id of the run, or its start; by default the newest run.
         format: text: a line per task. mermaid, dot, svg: a chart of the collapsed tree, at most 120
             boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
             speedscope. html: the report, without transcripts.

@@ -2,17 +2,16 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import trio
 from cyclopts import App, Parameter
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import FoundJob, JobsJournalOption, find, read_jobs
 from orchestrator.cli.journal_queries import read_journal
-from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.console import Terminal, print_table
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import one_line
 from orchestrator.delegation.events import JobOccurred
@@ -20,6 +19,8 @@ from orchestrator.delegation.schedule import moment_text, next_text
 from orchestrator.ports.control import ControlJob, EditJob, connect_control
 from orchestrator.products.schedule import JobAction, JobEdit, Scheduler
 from orchestrator.products.schedule.job import full_name, is_declared
+
+JobArgument = Annotated[str, Parameter(help="The name of the job.")]
 
 jobs = App(
     name="jobs", help="List, run, change, pause, resume and remove the jobs that the clock starts."
@@ -29,74 +30,50 @@ jobs = App(
 @jobs.command(name="list")
 def list_jobs(*, journal: JobsJournalOption = None) -> None:
     """List the jobs, each with its next start and the outcome of its last run."""
-    table = _table("job", "schedule", "next", "last run", "agent", "goal")
+    headings = ("job", "schedule", "next", "last run", "agent", "goal")
     now = time.time()
-    for found in read_jobs(journal):
-        job = found.record
-        last = found.status_of(job.runs[-1]) if job.runs else ""
-        cells = (
-            full_name(job),
-            job.spec.schedule,
-            next_text(job, now),
-            last,
-            job.spec.agent,
-            one_line(job.spec.goal),
-        )
-        table.add_row(*map(Text, cells))
-    _print(table)
+    print_table(Terminal(), headings, [_cells(it, now) for it in read_jobs(journal)])
+
+
+def _cells(found: FoundJob, now: float) -> Sequence[str]:
+    job, spec = found.record, found.record.spec
+    last = found.status_of(job.runs[-1]) if job.runs else ""
+    times = (spec.schedule, next_text(job, now), last)
+    return (full_name(job), *times, spec.agent, one_line(spec.goal))
 
 
 @jobs.command
-def history(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Show the start times of a job: the run of each, or why no run started.
-
-    Args:
-        job: The name of the job.
-    """
+def history(job: JobArgument, /, *, journal: JobsJournalOption = None) -> None:
+    """Show the start times of a job: the run of each, or why no run started."""
     found = find(read_jobs(journal), job)
     record = found.record
     entries, _ = read_journal(found.store, lambda it: it.entries(record.session))
-    table = _table("due", "run", "outcome", "missed before")
-    for entry in entries:
-        fact = entry.event
-        if isinstance(fact, JobOccurred) and fact.job == record.spec.id:
-            table.add_row(*map(Text, _occurrence(found, fact)))
-    _print(table)
+    facts = [it.event for it in entries if isinstance(it.event, JobOccurred)]
+    rows = [_occurrence(found, it) for it in facts if it.job == record.spec.id]
+    print_table(Terminal(), ("due", "run", "outcome", "missed before"), rows)
 
 
 @jobs.command
-def run(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Start a run of a job now. Its next start time does not change.
-
-    Args:
-        job: The name of the job.
-    """
+def run(job: JobArgument, /, *, journal: JobsJournalOption = None) -> None:
+    """Start a run of a job now. Its next start time does not change."""
     print(_act(job, "run", journal)["run"])
 
 
 @jobs.command
-def pause(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Start no runs of a job until it is resumed; running ones go on.
-
-    Args:
-        job: The name of the job.
-    """
+def pause(job: JobArgument, /, *, journal: JobsJournalOption = None) -> None:
+    """Start no runs of a job until it is resumed; running ones go on."""
     _act(job, "pause", journal)
 
 
 @jobs.command
-def resume(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Start the runs of a job again. Runs that it missed are not caught up.
-
-    Args:
-        job: The name of the job.
-    """
+def resume(job: JobArgument, /, *, journal: JobsJournalOption = None) -> None:
+    """Start the runs of a job again. Runs that it missed are not caught up."""
     _act(job, "resume", journal)
 
 
 @jobs.command
 def edit(
-    job: str,
+    job: JobArgument,
     /,
     *,
     schedule: str | None = None,
@@ -111,7 +88,6 @@ def edit(
     At the next start, a job of a file is read from the file again: change it there, too.
 
     Args:
-        job: The name of the job.
         schedule: The times: 0 8 * * MON, every 2h, in 30m, 2026-12-24T18:00.
         goal: The goal of its agent.
         zone: The time zone of the schedule, such as Europe/Berlin.
@@ -133,12 +109,8 @@ def edit(
 
 
 @jobs.command
-def remove(job: str, /, *, journal: JobsJournalOption = None) -> None:
-    """Remove a job that an agent has set; remove a job of a file from the file.
-
-    Args:
-        job: The name of the job.
-    """
+def remove(job: JobArgument, /, *, journal: JobsJournalOption = None) -> None:
+    """Remove a job that an agent has set; remove a job of a file from the file."""
     found = _find(job, journal)
     if is_declared(found.record):
         raise CommandError(
@@ -195,18 +167,3 @@ def _occurrence(found: FoundJob, fact: JobOccurred) -> tuple[str, ...]:
     by_hand = " (by hand)" if fact.by_hand else ""
     outcome = found.status_of(fact.run)
     return f"{due}{by_hand}", fact.run, outcome, str(fact.missed or "")
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    return table
-
-
-def _print(table: Table) -> None:
-    console = Terminal()
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)

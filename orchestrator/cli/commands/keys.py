@@ -15,13 +15,11 @@ import attrs
 import msgspec
 import trio
 from cyclopts import App, Parameter
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.agents.tools.terminal.process_tags import TAG_VARIABLE
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import JournalOption, journals_of, server_folder
-from orchestrator.cli.terminal.console import Terminal, command, print_hint
+from orchestrator.cli.options import JournalOption, JsonOption, journals_of, server_folder
+from orchestrator.cli.terminal.console import Terminal, command, print_hint, print_table
 from orchestrator.ports.errors import JournalInUseError
 from orchestrator.ports.journals import JournalStore
 from orchestrator.products.server.audit import key_change
@@ -33,7 +31,8 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 LONGEST_SECONDS: Final = 36_500 * SECONDS["d"]
 """The longest life of a key: later dates could not be shown."""
 
-JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
+
+KeyName = Annotated[str, Parameter(help="The name of the key.")]
 
 keys = App(
     name="keys",
@@ -105,25 +104,14 @@ def list_(*, json: JsonOption = False, journal: JournalOption = None) -> None:
         again = command("keys", "add", "NAME", journal=journal)
         print_hint(console, f"there are no keys; make one with: {again}")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("key", "owner", "scopes", "made", "ends", "limits"):
-        table.add_column(heading, no_wrap=True)
-    for it in stored:
-        table.add_row(*map(Text, _cells(it)))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+    print_table(console, ("key", "owner", "scopes", "made", "ends", "limits"), map(_cells, stored))
 
 
 @keys.command
-def revoke(name: str, /, *, json: JsonOption = False, journal: JournalOption = None) -> None:
+def revoke(name: KeyName, /, *, json: JsonOption = False, journal: JournalOption = None) -> None:
     """Revoke a key and all of its tokens: from now on they are refused.
 
     Its runs go on, and stay its owner's.
-
-    Args:
-        name: The name of the key.
     """
     key = revoke_key(_file_to_change(journal), name)
     _record("keys.revoke", name, journal)
@@ -132,12 +120,11 @@ def revoke(name: str, /, *, json: JsonOption = False, journal: JournalOption = N
 
 @keys.command
 def rotate(
-    name: str, /, *, grace: str = "1h", json: JsonOption = False, journal: JournalOption = None
+    name: KeyName, /, *, grace: str = "1h", json: JsonOption = False, journal: JournalOption = None
 ) -> None:
     """Give a key another token, and print it: it is shown only now.
 
     Args:
-        name: The name of the key.
         grace: How long the old token stays valid: 0s, 30m, 1h, 7d.
     """
     key, token = rotate_key(

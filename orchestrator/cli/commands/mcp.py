@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.commands.mcp_servers import list_, login, logout, probe
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.options import JournalOption, TeamFile, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -34,7 +34,7 @@ mcp.command(probe, name="test")
 
 @mcp.default
 def speak(
-    file: str,
+    file: TeamFile,
     /,
     *,
     tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
@@ -48,8 +48,6 @@ def speak(
     stdin does. A task that a client polls for goes on when the command is started again.
 
     Args:
-        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
-            team.yaml; FILE:NAME for one agent.
         tasks: Whether calls are tasks that outlive their request: forbidden, optional (the
             default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for
             several.

@@ -12,7 +12,6 @@ import attrs
 import msgspec
 import trio
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.agents import Agent, McpUrl, raising_one_error
@@ -23,9 +22,9 @@ from orchestrator.agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
-from orchestrator.cli.options import BrowserOption
+from orchestrator.cli.options import BrowserOption, JsonOption
 from orchestrator.cli.signals import Stop, run_stoppable
-from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.cli.terminal.console import Terminal, print_hint, print_table
 from orchestrator.ports.errors import LoginError
 from orchestrator.ports.execution import ProgramSandbox
 from orchestrator.ports.files import real_paths, state_folder
@@ -45,6 +44,7 @@ SECRET_VARIABLE: Final = "ORCHESTRATOR_MCP_CLIENT_SECRET"  # noqa: S105 (a name)
 
 CONFIGURATION: Final = ".mcp.json"
 
+ServerArgument = Annotated[str, Parameter(help="The name of a server in --file, or its address.")]
 FileOption = Annotated[
     str | None,
     Parameter(
@@ -53,11 +53,10 @@ FileOption = Annotated[
         " agents (*.md) or a team.yaml. By default the .mcp.json of this folder.",
     ),
 ]
-JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
 
 
 def login(
-    server: str,
+    server: ServerArgument,
     /,
     *,
     file: FileOption = None,
@@ -70,7 +69,6 @@ def login(
     """Log in to a server in a browser, and store the login for all your agents.
 
     Args:
-        server: The name of a server in --file, or its address.
         scope: A permission to ask for besides those that the server names; repeat it for several.
         port: The port on this machine that the browser returns to; by default a free one.
         client_id: Your client id at the server, if it does not register new clients. A secret is
@@ -120,12 +118,8 @@ def login(
     return run_stoppable(work)
 
 
-def logout(server: str, /, *, file: FileOption = None) -> int:
-    """Forget the login at a server, and revoke it there if the server allows that.
-
-    Args:
-        server: The name of a server in --file, or its address.
-    """
+def logout(server: ServerArgument, /, *, file: FileOption = None) -> int:
+    """Forget the login at a server, and revoke it there if the server allows that."""
     target = _url_of(server, file)
     logins = logins_file(os.environ)
     address = address_of(target.url)
@@ -178,13 +172,10 @@ def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
     return SUCCEEDED if all(it.state == "ready" for it in shown) else FAILED
 
 
-def probe(server: str, /, *, file: FileOption = None) -> int:
+def probe(server: ServerArgument, /, *, file: FileOption = None) -> int:
     """Connect to a server and list its tools, with the time of each step.
 
     Exits with 0 if it can be used, and with 1 if it cannot.
-
-    Args:
-        server: The name of a server in --file, or its address.
     """
     target = _server(server, file)
     _require_sdk()
@@ -231,18 +222,12 @@ def _shown(connection: "ServerConnection") -> _Shown:
 
 
 def _print_table(shown: list[_Shown]) -> None:
-    console = Terminal()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("server", "state", "tools", "problem"):
-        table.add_column(heading, no_wrap=heading != "problem")
     styles = {"ready": "green", "login": "yellow", "down": "red"}
-    for it in shown:
-        cells = (it.name, Text(it.state, style=styles[it.state]), str(len(it.tools)))
-        table.add_row(*cells, Text(it.problem))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+    rows = [
+        (it.name, Text(it.state, style=styles[it.state]), str(len(it.tools)), it.problem)
+        for it in shown
+    ]
+    print_table(Terminal(), ("server", "state", "tools", "problem"), rows, wrapped=["problem"])
 
 
 def _count(tools: int) -> str:

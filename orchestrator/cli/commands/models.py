@@ -10,13 +10,11 @@ from importlib.util import find_spec
 from typing import Final
 
 import attrs
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.agents import DefinitionError
 from orchestrator.agents.models.registry import PROVIDERS, Provider
 from orchestrator.agents.redaction.redactor import redacted
-from orchestrator.cli.terminal.console import Terminal, print_hint
+from orchestrator.cli.terminal.console import Terminal, print_hint, print_table
 from orchestrator.delegation import printable
 from orchestrator.ports.execution import known_providers
 
@@ -43,16 +41,8 @@ def models() -> None:
     from orchestrator.agents.models.wrappers.genai_prices_data import source
 
     console, environ = Terminal(), os.environ
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("name", no_wrap=True)
-    for heading in ("key", "address", "extra", "prices"):
-        table.add_column(heading, overflow="fold")
-    for row in _rows(environ):
-        table.add_row(*map(Text, attrs.astuple(row)))
-    if not console.is_terminal:
-        # A file or a pipe has no width; a line must not be cut for it.
-        console.width = 1000
-    console.print(table)
+    others = ("key", "address", "extra", "prices")
+    print_table(console, ("name", *others), map(attrs.astuple, _rows(environ)), wrapped=others)
     console.print()
     footer = (
         f"Prices are from {source()}; no other is guessed.",

@@ -7,7 +7,7 @@ from rich.text import Text
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_run
-from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.options import AgentFile, JournalOption, RunArgument, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.delegation import printable
 
@@ -20,15 +20,11 @@ COMMON_CHARACTERS: Final = 40
 """How many of them come before the first character that differs."""
 
 
-def replay(run: str | None = None, /, *, file: str, journal: JournalOption = None) -> int:
+def replay(run: RunArgument = None, /, *, file: AgentFile, journal: JournalOption = None) -> int:
     """Replay a run from its journal: no model is asked, and no tool runs.
 
     Exits with 0 if the replay is the same, and with 1 if not: then it shows the first difference. A
     run that was interrupted, or still runs, is replayed up to the end of its record.
-
-    Args:
-        run: The id of the run, or its start; by default the newest run.
-        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
     """
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file, calls_models=False)

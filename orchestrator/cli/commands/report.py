@@ -28,7 +28,7 @@ class WrittenReport:
 
 
 def report(
-    run: str | None = None,
+    run: options.RunArgument = None,
     /,
     *,
     output: options.OutputOption = None,
@@ -39,7 +39,6 @@ def report(
     """Write a run as one HTML file that needs no network, to look at and to send around.
 
     Args:
-        run: The id of the run, or its start; by default the newest run.
         output: The file; by default run-ID.html in this directory. An existing file is replaced.
         transcripts: The transcripts in the file: as many as fit 5 MB (auto), none (and no answer),
             those of unsuccessful tasks, or all. They may be confidential, so only you may read the

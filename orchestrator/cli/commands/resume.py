@@ -1,47 +1,30 @@
 """`orchestrator resume`: continue a run whose process died."""
 
 from orchestrator.cli.agent_file import load_agent
-from orchestrator.cli.commands.run import require_one_document, show_run
+from orchestrator.cli.commands.run import SHOWN, ShownRun, show_run
 from orchestrator.cli.commands.tree import read_session
-from orchestrator.cli.options import JournalOption, ProgressOption, journals_of
-from orchestrator.cli.sandbox_line import SandboxOption
+from orchestrator.cli.options import AgentFile, RunArgument, journals_of
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.ports.sessions import require_resumable
 
 
-def resume(
-    file: str,
-    run: str | None = None,
-    /,
-    *,
-    json: bool = False,
-    quiet: bool = False,
-    progress: ProgressOption = "auto",
-    journal: JournalOption = None,
-    sandbox: SandboxOption = None,
-) -> int:
+def resume(file: AgentFile, run: RunArgument = None, /, *, shown: ShownRun = SHOWN) -> int:
     """Continue a run that was interrupted: its process was killed, or the machine went down.
 
     The run continues from its last durable step, and finished work costs nothing again. Its budgets
     still hold, and count the earlier usage. The command prints and exits like `run`, and exits with
     2 if the run was not interrupted, or belongs to another agent.
-
-    Args:
-        file: The file that defines the agent: FILE, or FILE:NAME if it defines several.
-        run: The id of the run, or its start; by default the newest run.
-        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print only the answer.
     """
-    require_one_document(json=json, progress=progress)
+    shown.require_one_document()
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file)
     # A usage error is raised before the journal is opened for writing.
-    session, _, _ = read_session(journals_of(journal), run)
+    session, _, _ = read_session(journals_of(shown.journal), run)
     require_resumable(session, agent)
-    if not quiet:
+    if not shown.quiet:
         for task in session.slots.paused.values():
-            again = command("unpause", task.id, journal=journal)
+            again = command("unpause", task.id, journal=shown.journal)
             print_hint(
                 Terminal(stderr=True),
                 f"Paused: no new task starts below {task.path} until: {again}",
@@ -51,11 +34,7 @@ def resume(
             agent,
             lambda orchestrator: orchestrator.resume(agent, session.id),
             stop,
+            shown,
             run=session.id,
-            quiet=quiet,
-            json=json,
-            journal=journal,
-            progress=progress,
-            sandbox=sandbox,
         )
     )

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import msgspec
+from cyclopts import Parameter
 
 from orchestrator.agents import Agent, Usage
-from orchestrator.agents.sandbox.choice import SandboxName
 from orchestrator.cli import options
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
@@ -20,7 +20,6 @@ from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
-from orchestrator.cli.terminal.style import Progress
 from orchestrator.cli.terminal.tree_table import print_ended
 from orchestrator.composition import RunKind, open_orchestrator
 from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
@@ -29,8 +28,33 @@ from orchestrator.ports.sessions import Orchestrator, OtherJournals, Run, budget
 from orchestrator.ports.settings import Machine
 
 
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class ShownRun:
+    """How a command shows a run, and where it runs."""
+
+    json: bool = False
+    """Print one JSON document instead of the answer: outcome, output, usage, tree."""
+    quiet: bool = False
+    """Print only the answer."""
+    progress: options.ProgressOption = "auto"
+    journal: options.JournalOption = None
+    sandbox: SandboxOption = None
+
+    def require_one_document(self) -> None:
+        """Refuse two kinds of JSON on stdout."""
+        if self.json and self.progress == "json":
+            raise CommandError(
+                "--json is one document when it has ended, and --progress=json a line for each"
+                " fact: say which of them stdout is for"
+            )
+
+
+SHOWN: Final = ShownRun()
+
+
 def run(
-    file: str,
+    file: options.AnyAgentFile,
     goal: str,
     /,
     *,
@@ -39,11 +63,7 @@ def run(
     model: options.ModelOption = None,
     limits: options.BudgetOption = None,
     resume_on_crash: bool = False,
-    json: bool = False,
-    quiet: bool = False,
-    progress: options.ProgressOption = "auto",
-    journal: options.JournalOption = None,
-    sandbox: SandboxOption = None,
+    shown: ShownRun = SHOWN,
 ) -> int:
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
 
@@ -51,14 +71,10 @@ def run(
     and 5 if it was cancelled; with 2 if the command is wrong.
 
     Args:
-        file: The file that defines the agent: a Python file, a folder of agents (*.md), or a
-            team.yaml; or FILE:NAME, if it defines several.
         goal: The goal of the agent; JSON for a pipeline that does not take text.
         instructions: Instructions for this run, in addition to the agent's own.
         resume_on_crash: Continue a run of the same agent and goal that was started with this option
             and interrupted by a crash: for commands that are repeated until they succeed.
-        json: Print one JSON document instead of the answer: outcome, output, usage, tree.
-        quiet: Print only the answer.
     """
     if not goal.strip():
         raise CommandError(
@@ -68,10 +84,12 @@ def run(
     agent = options.with_model(load_agent(file, model=model), model)
     agent = options.with_instructions(agent, instructions)
     parts = options.parts_of(agent, attach)
-    require_one_document(json=json, progress=progress)
+    shown.require_one_document()
     interrupted: SessionId | None = None
     if resume_on_crash:
-        found = OtherJournals(options.journals_of(journal)).find_interrupted(goal_key(agent, goal))
+        found = OtherJournals(options.journals_of(shown.journal)).find_interrupted(
+            goal_key(agent, goal)
+        )
         interrupted = None if found is None else found.id
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
@@ -84,62 +102,30 @@ def run(
 
     return run_stoppable(
         lambda stop: show_run(
-            agent,
-            begin,
-            stop,
-            run=interrupted,
-            runs="durable" if resume_on_crash else "new",
-            quiet=quiet,
-            json=json,
-            journal=journal,
-            progress=progress,
-            sandbox=sandbox,
+            agent, begin, stop, shown, run=interrupted, runs="durable" if resume_on_crash else "new"
         )
     )
-
-
-def require_one_document(*, json: bool, progress: Progress) -> None:
-    """Refuse two kinds of JSON on stdout."""
-    if json and progress == "json":
-        raise CommandError(
-            "--json is one document when it has ended, and --progress=json a line for each"
-            " fact: say which of them stdout is for"
-        )
 
 
 async def show_run(
     agent: Agent[Any],
     begin: Callable[[Orchestrator], Awaitable[Run[Any]]],
     stop: Stop,
+    shown: ShownRun,
     *,
     run: SessionId | None = None,
     opens: SessionId | None = None,
     runs: RunKind = "new",
-    quiet: bool,
-    journal: str | None,
-    json: bool = False,
-    progress: Progress = "auto",
-    sandbox: SandboxName | None = None,
 ) -> int | None:
     """Show a run while it grows and when it has ended, and return its exit code.
 
-    Args:
-        agent: the agent that runs.
-        begin: runs it.
-        stop: stops it on a signal.
-        run: the id of an earlier run to continue; by default a new one starts.
-        opens: the id of a run whose journal is opened; by default the one that continues.
-        runs: whether a later command can find a new run by its goal.
-        quiet: show only the answer.
-        journal: the journal as the user named it.
-        json: print the whole run as a JSON document.
-        progress: the kind of progress to show.
-        sandbox: the sandbox of commands.
+    `run` is an earlier run to continue; `opens` a run whose journal is opened instead.
     """
-    console = Terminal(stderr=True, quiet=quiet or progress in {"json", "none"})
-    if not quiet:
+    journal, progress = shown.journal, shown.progress
+    console = Terminal(stderr=True, quiet=shown.quiet or progress in {"json", "none"})
+    if not shown.quiet:
         warn_of_exposed_journal([agent], journal)
-    choice = await choose_sandbox(sandbox, [agent], quiet=quiet)
+    choice = await choose_sandbox(shown.sandbox, [agent], quiet=shown.quiet)
     ended: Run[Any] | None = None
     async with (
         open_display(progress, console, journal) as display,
@@ -160,7 +146,7 @@ async def show_run(
             f"Look at it again: {command('tree', ended.id, journal=journal)}",
             f"In the browser:   {command('report', ended.id, '--open', journal=journal)}",
         )
-        if json:
+        if shown.json:
             print(_run_json(ended))
         elif ended.outcome.output and progress != "json":
             print(printable(ended.outcome.output))

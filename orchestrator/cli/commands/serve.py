@@ -4,6 +4,7 @@ from typing import Final
 
 from orchestrator.cli.agent_file import load_team
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.options import TeamFile
 from orchestrator.cli.server.options import ServeOptions
 from orchestrator.cli.signals import run_stoppable
 
@@ -11,16 +12,12 @@ INSTALL: Final = "pip install 'delegation-orchestrator[server]'"
 DEFAULTS: Final = ServeOptions()
 
 
-def serve(file: str, /, *, options: ServeOptions = DEFAULTS) -> int:
+def serve(file: TeamFile, /, *, options: ServeOptions = DEFAULTS) -> int:
     """Serve the agents of a file over HTTP: each is a model for OpenAI's clients.
 
     Clients show the token of a key: ORCHESTRATOR_API_KEY, the one that is made and kept beside the
     journal, or those of `orchestrator keys add`. Exits with 0 when a signal has stopped it in good
     order.
-
-    Args:
-        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
-            team.yaml; FILE:NAME for one agent.
     """
     retention = options.kept.retention()
     options.require_valid()

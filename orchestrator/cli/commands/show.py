@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.options import JournalOption, JsonOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.style import STATUS_COLOURS
@@ -32,14 +32,13 @@ SHOWN_CHILDREN: Final = 20
 
 
 def show(
-    task: str, /, *, run: str | None = None, json: bool = False, journal: JournalOption = None
+    task: str, /, *, run: str | None = None, json: JsonOption = False, journal: JournalOption = None
 ) -> None:
     """Show a task: its goal, status, usage, transcript and children.
 
     Args:
         task: The id of the task, or its start; or its path, such as '/editor/researcher[2]'.
         run: The run to look in; by default the run of the task, or the newest for a path.
-        json: Print JSON.
     """
     of_run, tree, found = find_task(journals_of(journal), task, run)
     session = of_run.fold().sessions[of_run.id]

@@ -13,14 +13,14 @@ from orchestrator.agents import Budget, Price
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
-from orchestrator.cli.options import BudgetOption, ModelOption, with_model
+from orchestrator.cli.options import AnyAgentFile, BudgetOption, JsonOption, ModelOption, with_model
 from orchestrator.delegation import Ending, Rules
 
 PRICE: Final = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
 def simulate(
-    file: str,
+    file: AnyAgentFile,
     goal: str | None = None,
     /,
     *,
@@ -36,7 +36,7 @@ def simulate(
     provider_tokens: int | None = None,
     limits: BudgetOption = None,
     seeds: int = 100,
-    json: bool = False,
+    json: JsonOption = False,
     plot: Path | None = None,
 ) -> int:
     """Run an agent many times in virtual time: no model is asked, and no tool runs.
@@ -46,8 +46,6 @@ def simulate(
     succeeded, and otherwise like `run`.
 
     Args:
-        file: The file that defines the agent: a Python file, a folder of agents (*.md), or a
-            team.yaml; or FILE:NAME, if it defines several.
         goal: The goal of the agent; by default a value that fits its input.
         fan_out: How many tasks an agent delegates: 4, 2-6, or by level from the root: 10,2-6.
         model_seconds: Median latency of a model, in seconds.
@@ -59,7 +57,6 @@ def simulate(
         provider_rate: Requests per minute that a provider accepts.
         provider_tokens: Tokens per minute that a provider accepts.
         seeds: The number of runs.
-        json: Print JSON.
         plot: A file for the plots, as SVG.
     """
     # Imported late: only this command needs the simulation.

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
-from orchestrator.cli.options import JournalOption, journals_of
+from orchestrator.cli.options import JournalOption, RunArgument, journals_of
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
 from orchestrator.cli.terminal.tree_table import print_collapsed, print_reasons, print_tree
 from orchestrator.delegation import SessionRecord
@@ -17,7 +17,7 @@ from orchestrator.ports.journals import Journals
 
 
 def tree(
-    run: str | None = None,
+    run: RunArgument = None,
     /,
     *,
     failed: bool = False,
@@ -29,7 +29,6 @@ def tree(
     """Show the tree of a run, from the journal. `export` has other formats.
 
     Args:
-        run: The id of the run, or its start; by default the newest run.
         failed: Only the tasks that failed, and those above them.
         depth: The levels to show below the root; deeper tasks are counted.
         rows: Collapse the tree into this many lines.

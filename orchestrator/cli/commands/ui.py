@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from orchestrator.cli.commands.serve import serve
-from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption
+from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption, TeamFile
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.server.options import ConsoleOptions, ListenOptions, ServeOptions
 
 
 def ui(
-    file: str,
+    file: TeamFile,
     /,
     *,
     port: int = 8642,
@@ -26,8 +26,6 @@ def ui(
     command prints the link, too.
 
     Args:
-        file: The file that defines the agents: a Python file, a folder of agents (*.md), or a
-            team.yaml; FILE:NAME for one agent.
         port: The port to listen at; 0 takes a free one.
         view: Make the console read-only.
         workspace: The folder that tools work in; by default this one.

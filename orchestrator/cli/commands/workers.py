@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import attrs
 import trio
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.agents import Transcript, unanswered_calls
 from orchestrator.backends import journals_at
 from orchestrator.cli.commands import worker
-from orchestrator.cli.terminal.console import Terminal
+from orchestrator.cli.terminal.console import Terminal, print_table
 from orchestrator.cli.terminal.style import format_seconds
 from orchestrator.delegation import printable
 from orchestrator.delegation.events import CallPlaced
@@ -81,19 +80,19 @@ def _print_workers(seen: Sequence[WorkerSeen], console: Terminal) -> None:
     if not seen:
         console.print(Text("no workers: orchestrator worker FILE --place ...", "dim"))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("worker", "place", "runs", "version", "heard of"):
-        table.add_column(title)
-    for it in sorted(seen, key=lambda it: (it.beat.place, it.beat.worker)):
-        heard = f"{format_seconds(it.silent)} ago"
-        table.add_row(
-            Text(printable(it.beat.worker)),
-            Text(printable(it.beat.place)),
-            Text(f"{len(it.beat.executions)} of {it.beat.slots}"),
-            Text(printable(it.beat.version)),
-            Text(heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"),
-        )
-    console.print(table)
+    headings = ("worker", "place", "runs", "version", "heard of")
+    ordered = sorted(seen, key=lambda it: (it.beat.place, it.beat.worker))
+    print_table(console, headings, map(_cells, ordered), wrapped=headings)
+
+
+def _cells(it: WorkerSeen) -> Sequence[str | Text]:
+    beat, heard = it.beat, f"{format_seconds(it.silent)} ago"
+    return (
+        *(printable(beat.worker), printable(beat.place)),
+        f"{len(beat.executions)} of {beat.slots}",
+        printable(beat.version),
+        Text(heard if it.alive else f"{heard}: it is gone", "" if it.alive else "red"),
+    )
 
 
 def _print_calls(lent: Sequence[LentCall], console: Terminal) -> None:

@@ -6,12 +6,16 @@ It serves one journal, or the journals that it holds in a folder or a database.
 import ctypes
 import gc
 import os
+import platform
 import secrets as random_secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import webbrowser
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from html import escape
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,7 +26,6 @@ from orchestrator.agents.redaction.redactor import Redactor, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.backends import IN_MEMORY, is_database
 from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
-from orchestrator.cli.console_browser import console_file, open_browser
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_targets import JobTargets, targets_for
 from orchestrator.cli.options import journals_of, require_known_models, server_folder
@@ -68,6 +71,41 @@ from orchestrator.products.server.transport.api_key import (
 )
 from orchestrator.products.server.transport.listener import Listening, require_usable
 from orchestrator.products.server.webhook import SECRET, Webhook, open_webhooks, webhooks_for
+
+FOLDER: Final = "keys"
+"""The folder of the file; a sandboxed command of an agent cannot read it."""
+PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={link}">
+<title>Console</title>
+<p><a href="{link}">Open the console</a></p>
+"""
+
+
+@contextmanager
+def console_file(folder: Path, link: str) -> Generator[Path]:
+    """Keep a file that leads to the one-time link, as long as the block lasts."""
+    # Every user of the machine sees the arguments of a process, so the browser gets the file.
+    # Made for this user alone, and under a name of its own: a folder may have several servers.
+    descriptor, name = mkstemp(".html", "open-console-", folder / FOLDER)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(PAGE.format(link=escape(link)))
+        yield Path(name).absolute()
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+async def open_browser(file: Path, link: str) -> None:
+    """Open a browser, if there is one; the link was printed, too."""
+    # A browser of Windows cannot read the files of the Linux beside it.
+    is_beside_windows = "microsoft" in platform.release().lower()
+    address = link if is_beside_windows else file.as_uri()
+    await trio.to_thread.run_sync(webbrowser.open, address, abandon_on_cancel=True)
+
 
 SWITCH_SECONDS: Final = 0.000_5
 """The seconds that a thread computes before it hands the interpreter to the event loop."""

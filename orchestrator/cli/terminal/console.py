@@ -4,11 +4,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from orchestrator.backends import is_database, journals_at
@@ -61,6 +62,28 @@ def _program() -> list[str]:
 def resume_hint(run: str, journal: str | None) -> str:
     """Return the command that continues a run whose process died."""
     return f"It was interrupted. Resume it with: {command('resume', 'FILE', run, journal=journal)}"
+
+
+def print_table(
+    console: Console,
+    headings: Sequence[str],
+    rows: Iterable[Iterable[str | Text]],
+    wrapped: Collection[str] = (),
+) -> None:
+    """Print a table; only the columns `wrapped` may take several lines."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(
+            heading,
+            no_wrap=heading not in wrapped,
+            overflow="fold" if heading in wrapped else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    if not console.is_terminal:
+        # A file or a pipe has no width; a line must not be cut for it.
+        console.width = 1000
+    console.print(table)
 
 
 def print_text(console: Console, text: Text) -> None:

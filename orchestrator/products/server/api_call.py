@@ -232,6 +232,11 @@ class ApiCall:
                 raise _wrong_query(f"{name} is null; leave it out instead", name)
         return query
 
+    async def durable_response(self, body: Any, status: int = 200, **headers: str) -> Response:
+        """Respond with a body when all facts that it may show are durable."""
+        await self.journal.read.wait_durable()
+        return json_response(body, status, **headers)
+
     def path(self, name: str) -> str:
         return cast("str", self.request.path_params[name])
 

@@ -37,7 +37,6 @@ from orchestrator.products.server.openai import completions
 from orchestrator.products.server.openai.chat import routes as chat
 from orchestrator.products.server.openai.chat import stored as stored_chats
 from orchestrator.products.server.openai.conversations import routes as conversations
-from orchestrator.products.server.openai.responses import input_tokens
 from orchestrator.products.server.openai.responses import routes as responses
 from orchestrator.products.server.openapi import document
 from orchestrator.products.server.operation import Answer, Operation
@@ -68,7 +67,7 @@ def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
 
 # The busiest routes come first: a request is compared with each path until one fits.
 OPERATIONS: Final = (
-    *_operations(chat, responses, input_tokens, conversations, completions, stored_chats, models),
+    *_operations(chat, responses, conversations, completions, stored_chats, models),
     *_operations(runs, failures, prune, simulations, tasks, part_bytes, copies, approvals),
     *_operations(sessions, inbox, jobs, events, health),
     openapi,

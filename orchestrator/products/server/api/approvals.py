@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import msgspec
-import trio
 from starlette.responses import Response
 
 from orchestrator.delegation import TaskId
@@ -11,6 +10,7 @@ from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
 from orchestrator.ports.journals import Records
+from orchestrator.products.server.api.lookup import all_bodies, other_answers
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
@@ -76,15 +76,9 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
 @Operation("GET", "/v1/approvals", Scope.READ, Answer("All calls that wait", Approvals))
 async def list_approvals(call: ApiCall) -> Response:
     """List the tool calls that wait for a verdict."""
-    await trio.lowlevel.checkpoint()
-    bodies: list[Approval] = []
-    for journal in call.server.journals:
-        read = journal.read
-        bodies += approval_bodies(journal, call.key)
-        await read.wait_durable()
-    if call.server.peers is not None:
-        for answer in await call.server.peers.ask(call):
-            bodies += msgspec.json.decode(answer, type=Approvals).data
+    bodies = await all_bodies(call, approval_bodies)
+    for answer in await other_answers(call):
+        bodies += msgspec.json.decode(answer, type=Approvals).data
     bodies.sort(key=lambda it: it.asked)
     return json_response(Approvals(data=bodies))
 

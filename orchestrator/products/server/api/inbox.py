@@ -13,7 +13,7 @@ from starlette.responses import Response
 from orchestrator.delegation import Ending, Reply, SessionId
 from orchestrator.products.server.api.bodies import Failure, failure_body
 from orchestrator.products.server.api.sessions import find_session, read_session
-from orchestrator.products.server.api_call import ApiCall, json_response
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.transport.errors import not_found
@@ -72,12 +72,9 @@ async def read_inbox(call: ApiCall) -> Response:
     if not found.session.closed:
         await _wait_for_replies(call, found.session.id, wait)
     session = (await read_session(call)).session
-    read = call.journal.read
-    inbox = Inbox(
-        data=[_body_of(reply) for reply in session.undelivered.values()], seq=read.last_seq
-    )
-    await read.wait_durable()
-    return json_response(inbox, x_run_id=session.id)
+    data = [_body_of(reply) for reply in session.undelivered.values()]
+    inbox = Inbox(data=data, seq=call.journal.read.last_seq)
+    return await call.durable_response(inbox, x_run_id=session.id)
 
 
 async def _wait_for_replies(call: ApiCall, session: SessionId, seconds: float) -> None:
@@ -126,5 +123,4 @@ async def take_reply(call: ApiCall) -> Response:
         raise not_found(f"session {session.id!r} has no reply of turn {turn!r} to take")
     seq = call.journal.door.take_reply(reply)
     call.record(session.id)
-    await call.journal.read.wait_durable()
-    return json_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))
+    return await call.durable_response(TakenReply(session=session.id, turn=reply.turn, seq=seq))

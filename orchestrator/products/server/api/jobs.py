@@ -17,7 +17,7 @@ from orchestrator.delegation.events.jobs import JobRecord
 from orchestrator.delegation.schedule import due
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.products.schedule.ports import JobEdit, full_name, is_declared
-from orchestrator.products.server.api.lookup import read_run
+from orchestrator.products.server.api.lookup import all_bodies, other_answers, read_run
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Key, Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
@@ -107,14 +107,9 @@ _JOB: Final = Answer("The present state of the job", Job)
 @Operation("GET", "/v1/jobs", Scope.READ, Answer("All jobs", Jobs))
 async def list_jobs(call: ApiCall) -> Response:
     """List jobs, which begin by the clock; an admin's key sees the jobs of all owners."""
-    await trio.lowlevel.checkpoint()
-    bodies: list[Job] = []
-    for journal in call.server.journals:
-        bodies += job_bodies(journal, call.key)
-        await journal.read.wait_durable()
-    if call.server.peers is not None:
-        for answer in await call.server.peers.ask(call):
-            bodies += msgspec.json.decode(answer, type=Jobs).data
+    bodies = await all_bodies(call, job_bodies)
+    for answer in await other_answers(call):
+        bodies += msgspec.json.decode(answer, type=Jobs).data
     return json_response(Jobs(data=bodies))
 
 
@@ -155,9 +150,7 @@ def _find(call: ApiCall) -> JobRecord:
 
 async def _show(call: ApiCall) -> Response:
     """Respond with the present state of a job, once it is durable."""
-    body = _body_of(call.journal, _find(call))
-    await call.journal.read.wait_durable()
-    return json_response(body)
+    return await call.durable_response(_body_of(call.journal, _find(call)))
 
 
 @Operation("GET", "/v1/jobs/{job}", Scope.READ, _JOB)
@@ -233,8 +226,7 @@ async def run_job(call: ApiCall) -> Response:
     with call.begin_run():
         run = call.journal.scheduler.run_now(job, states=call.key_states)
         call.record(full_name(job))
-    await call.journal.read.wait_durable()
-    return json_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)
+    return await call.durable_response(BegunRun(id=run, job=full_name(job)), 202, x_run_id=run)
 
 
 @Operation("POST", "/v1/jobs/{job}/pause", Scope.STEER, _JOB)
@@ -271,5 +263,4 @@ async def remove_job(call: ApiCall) -> Response:
         )
     call.record(full_name(job))
     call.journal.scheduler.remove(job)
-    await call.journal.read.wait_durable()
-    return json_response(RemovedJob(id=full_name(job)))
+    return await call.durable_response(RemovedJob(id=full_name(job)))

@@ -17,6 +17,7 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession, FoundTask
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.operation import doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
@@ -109,6 +110,22 @@ async def find_task(call: ApiCall, task: str) -> FoundTask:
         if (record := records.tasks.get(TaskId(task))) is not None:
             return FoundTask(record, session, records)
     raise UnknownIdError(f"there is no task {task!r}")
+
+
+async def all_bodies(call: ApiCall, bodies_of: Callable[[ServedJournal, Key], list[T]]) -> list[T]:
+    """Return the bodies of all journals of this server that the key of a request sees."""
+    await trio.lowlevel.checkpoint()
+    bodies: list[T] = []
+    for journal in call.server.journals:
+        bodies += bodies_of(journal, call.key)
+        await journal.read.wait_durable()
+    return bodies
+
+
+async def other_answers(call: ApiCall) -> list[bytes]:
+    """Return the answers of the other servers to the same request."""
+    await trio.lowlevel.checkpoint()
+    return [] if call.server.peers is None else await call.server.peers.ask(call)
 
 
 @attrs.frozen

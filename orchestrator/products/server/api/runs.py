@@ -254,10 +254,8 @@ def goal_of(agent: Agent[Any], value: Any) -> Any:
 
 async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with the present state of a run, once it is durable."""
-    read = call.journal.read
-    body = bodies.run_of(found.session, found.records, seq=read.last_seq)
-    await read.wait_durable()
-    return json_response(body, status, x_run_id=body.id)
+    body = bodies.run_of(found.session, found.records, seq=call.journal.read.last_seq)
+    return await call.durable_response(body, status, x_run_id=body.id)
 
 
 class _RunBodies(lookup.Bodies[bodies.RunSummary]):

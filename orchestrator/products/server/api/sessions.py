@@ -121,8 +121,7 @@ def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "c
 async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with the present state of a conversation, once it is durable."""
     body = _body_of(found, call.journal.read.last_seq)
-    await call.journal.read.wait_durable()
-    return json_response(body, status, x_run_id=body.id)
+    return await call.durable_response(body, status, x_run_id=body.id)
 
 
 async def read_session(call: ApiCall) -> FoundSession:

@@ -58,10 +58,8 @@ async def get_task(call: ApiCall) -> Response:
 
 async def _show(call: ApiCall, found: FoundTask) -> Response:
     """Respond with the present state of a task, once it is durable."""
-    read = call.journal.read
-    body = task_of(found, seq=read.last_seq)
-    await read.wait_durable()
-    return json_response(body, x_run_id=body.run)
+    body = task_of(found, seq=call.journal.read.last_seq)
+    return await call.durable_response(body, x_run_id=body.run)
 
 
 @Operation(
@@ -182,14 +180,12 @@ async def _send_to_session(
 async def _receipt_response(
     call: ApiCall, session: SessionRecord, id_: MessageId, receipt: Receipt
 ) -> Response:
-    seq = call.journal.read.last_seq
-    await call.journal.read.wait_durable()
     body = SteeringReceipt(
         task=call.path("task"),
         message=id_,
         state=receipt.state,
         seen_at=receipt.seen_at,
         sentence=receipt.sentence,
-        seq=seq,
+        seq=call.journal.read.last_seq,
     )
-    return json_response(body, x_run_id=session.id)
+    return await call.durable_response(body, x_run_id=session.id)

@@ -5,7 +5,7 @@ completion, numbered as OpenAI does.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
 import msgspec
@@ -31,18 +31,10 @@ from orchestrator.products.server.operation import UNSUPPORTED, Answer, Operatio
 from orchestrator.products.server.transport.errors import JSON, bad_request
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
-SAME: Final = (
-    *("stream", "stream_options", "temperature", "top_p", "max_tokens", "stop"),
-    *("seed", "presence_penalty", "frequency_penalty", "user"),
-)
-"""The parameters that have the same names in a chat completion."""
 
-
-class CompletionRequest(msgspec.Struct, kw_only=True):
+class CompletionRequest(bodies.SampledRequest, kw_only=True):
     """A request for the text after a prompt; an agent answers it as a user's message."""
 
-    model: str
-    """The name of an agent."""
     prompt: (
         str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1, max_length=2_048)]
     )
@@ -54,17 +46,6 @@ class CompletionRequest(msgspec.Struct, kw_only=True):
     echo: bool | None = None
     """Whether the text begins with the prompt."""
     suffix: Annotated[str | None, UNSUPPORTED] = None
-    stream: bool | None = None
-    stream_options: bodies.StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    user: str | None = None
-    """The client's own user, kept with the run."""
 
 
 class TextChoice(msgspec.Struct, kw_only=True):
@@ -105,11 +86,11 @@ async def create_completion(call: ApiCall) -> Response:
     await trio.lowlevel.checkpoint()
     request = await call.body(CompletionRequest)
     prompts = _prompts(request)
-    asked = {name: getattr(request, name) for name in SAME}
+    same = {name: getattr(request, name) for name in bodies.SampledRequest.__struct_fields__}
     unknown = await call.unknown_parameters(CompletionRequest)
     inbound: list[InboundRequest] = []
     for prompt in prompts:
-        chat = bodies.ChatRequest(model=request.model, messages=[bodies.User(prompt)], **asked)
+        chat = bodies.ChatRequest(messages=[bodies.User(prompt)], **same)
         one, call.answer_headers = to_inbound_request(call, chat, SessionKind.COMPLETION, unknown)
         await call.take_request(one)
         inbound += [one] * (request.n or 1)

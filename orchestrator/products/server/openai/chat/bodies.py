@@ -150,32 +150,37 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool = False
 
 
-class ChatRequest(msgspec.Struct, kw_only=True):
-    """A request for a chat completion."""
+class SampledRequest(msgspec.Struct, kw_only=True):
+    """The parameters that chat completions share with completions of a prompt."""
 
     model: str
     """The name of an agent."""
-    messages: Annotated[list[RequestMessage], msgspec.Meta(min_length=1, max_length=MOST_MESSAGES)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    user: str | None = None
+    """The client's own user, kept with the run."""
+
+
+class ChatRequest(SampledRequest, kw_only=True):
+    """A request for a chat completion."""
+
+    messages: Annotated[list[RequestMessage], msgspec.Meta(min_length=1, max_length=MOST_MESSAGES)]
     include_reasoning: bool | None = None
     """Send the reasoning as `reasoning_content`; a stream also tells about delegations."""
     tools: Annotated[list[ChatTool], msgspec.Meta(max_length=MOST_PIECES)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, or an object that names a tool."""
     parallel_tool_calls: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
     reasoning_effort: str | None = None
     metadata: Metadata | None = None
-    user: str | None = None
-    """The client's own user, kept with its metadata."""
     n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = None
     """The number of answers: each is a run of the agent."""
     store: bool | None = None

@@ -221,9 +221,7 @@ def _is_answered(session: SessionRecord) -> bool:
 
 
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
-    body = await _body(call, session)
-    await call.journal.read.wait_durable()
-    return json_response(body, x_run_id=session.id)
+    return await call.durable_response(await _body(call, session), x_run_id=session.id)
 
 
 async def _body(call: ApiCall, session: SessionRecord) -> StoredCompletion:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-import trio
 from starlette.responses import Response
 
 from orchestrator.delegation import SessionRecord
@@ -148,8 +147,7 @@ async def create_items(call: ApiCall) -> Response:
     session = await find_conversation(call, call.path("conversation"))
     added = await _add(call, session, body.items)
     call.record(session.id)
-    await call.journal.read.wait_durable()
-    return json_response(ConversationItems.of({it["id"]: it for it in added}))
+    return await call.durable_response(ConversationItems.of({it["id"]: it for it in added}))
 
 
 @Operation(
@@ -164,8 +162,7 @@ async def list_items(call: ApiCall) -> Response:
     query = call.query(ItemsQuery)
     session = await find_conversation(call, call.path("conversation"))
     page = ConversationItems.select(KeptItems(session).shown(), query)
-    await call.journal.read.wait_durable()
-    return json_response(page)
+    return await call.durable_response(page)
 
 
 @Operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
@@ -175,8 +172,7 @@ async def get_item(call: ApiCall) -> Response:
     item = KeptItems(session).shown().get(call.path("item"))
     if item is None:
         raise _no_item(call)
-    await call.journal.read.wait_durable()
-    return json_response(item)
+    return await call.durable_response(item)
 
 
 @Operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
@@ -221,13 +217,11 @@ async def _add(
 
 async def _show(call: ApiCall, session: SessionRecord) -> Response:
     """Respond with the present state of a conversation, once it is durable."""
-    await trio.lowlevel.checkpoint()
     created = session.tree[session.root.id].requested
     body = Conversation(
         id=CONVERSATION.of(session), created_at=int(created), metadata=dict(session.metadata)
     )
-    await call.journal.read.wait_durable()
-    return json_response(body)
+    return await call.durable_response(body)
 
 
 def _no_item(call: ApiCall) -> HttpError:

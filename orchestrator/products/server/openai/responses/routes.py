@@ -8,14 +8,15 @@ may continue the same one, and either may be deleted.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
 import trio
 from starlette.responses import Response
 
-from orchestrator.agents import Agent, Pipeline, ReasoningBlock
+from orchestrator.agents import Agent, ModelRequest, Pipeline, ReasoningBlock
+from orchestrator.agents.models.token_estimate import estimated_input
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import ClosedError, UnknownIdError
@@ -65,7 +66,6 @@ from orchestrator.products.server.openai.responses.stream import (
     wait_settled,
 )
 from orchestrator.products.server.operation import Answer, Operation
-from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import answers_in_json, wants_logprobs
 from orchestrator.products.server.transport.errors import JSON, HttpError
 from orchestrator.products.server.transport.idempotency import find_attempt
@@ -127,7 +127,7 @@ async def create_response(call: ApiCall) -> Response:
         has_progress = bool(body.include_progress)
         return _stream(call, session, owns_turn=owns_turn, has_progress=has_progress)
     if body.background:
-        return await _show(call.journal, session)
+        return await _show(call, session)
     wait = wait_for_turns(call, [session])
     if not owns_turn:
         wait = partial(wait_settled, call.journal, session)
@@ -137,7 +137,7 @@ async def create_response(call: ApiCall) -> Response:
     if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
         names = [it.name for it in logprob_parameters(body)]
         call.answer_headers = also_ignored(call.answer_headers, names)
-    return await _show(call.journal, session)
+    return await _show(call, session)
 
 
 async def _begin(call: ApiCall, body: bodies.CreateResponse) -> SessionRecord:
@@ -370,11 +370,9 @@ def _lacks_logprobs(item: bodies.OutputItem) -> bool:
     )
 
 
-async def _show(journal: ServedJournal, session: SessionRecord) -> Response:
+async def _show(call: ApiCall, session: SessionRecord) -> Response:
     """Respond with the present state of a response, once it is durable."""
-    body = body_of(session)
-    await journal.read.wait_durable()
-    return json_response(body, x_run_id=session.id)
+    return await call.durable_response(body_of(session), x_run_id=session.id)
 
 
 @Operation("GET", _PATH, Scope.READ, _RESPONSE_OR_EVENTS, query=RetrieveQuery)
@@ -386,7 +384,7 @@ async def retrieve_response(call: ApiCall) -> Response:
         has_progress = query.include_progress
         after = query.starting_after
         return _stream(call, session, after=after, has_progress=has_progress)
-    return await _show(call.journal, session)
+    return await _show(call, session)
 
 
 @Operation(
@@ -411,7 +409,7 @@ async def cancel_response(call: ApiCall) -> Response:
     if session.closed or not is_over(session):
         call.record(session.id)
         await call.journal.door.close(session)
-    return await _show(call.journal, session)
+    return await _show(call, session)
 
 
 @Operation("DELETE", _PATH, Scope.STEER, Answer("The response is deleted", bodies.Deleted))
@@ -438,3 +436,38 @@ async def _find(
     return await public_ids.find_object(
         call, public_ids.RESPONSE, response, is_response, "response", param=param, find=find
     )
+
+
+class InputTokens(msgspec.Struct, kw_only=True):
+    """An estimate of the input tokens."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+
+
+@Operation(
+    "POST",
+    "/v1/responses/input_tokens",
+    Scope.RUN,
+    Answer("The estimate", InputTokens),
+    body=bodies.CreateResponse,
+    errors=(404, 409, 503),
+)
+async def count_input_tokens(call: ApiCall) -> Response:
+    """Estimate the number of tokens that an agent would read."""
+    # As budgets do: the input of the first model call, without instructions that a function makes.
+    await trio.lowlevel.checkpoint()
+    body = await call.body(bodies.CreateResponse)
+    require_supported(body)
+    request, _ = await prepare_response(call, body)
+    own = request.agent.instructions
+    messages = [it.message(number) for number, it in enumerate(request.history)]
+    if request.message is not None:
+        messages.append(request.message)
+    asked = ModelRequest(
+        instructions=f"{own if isinstance(own, str) else ''}\n{request.instructions}",
+        transcript=messages,
+        tools=(*request.agent.tools, *request.tools),
+        output=request.terms.output_schema,
+    )
+    return json_response(InputTokens(input_tokens=max(1, estimated_input(asked))))
