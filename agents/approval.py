@@ -15,8 +15,8 @@ import attrs
 import msgspec
 
 from orchestrator.agents.errors import DefinitionError
-from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.type_checks import has_type
+from orchestrator.lazy_pattern import lazy_pattern
 
 CONFIRM_SECONDS: Final = 600.0
 """How long a question stays open by default."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Final
 
-import attrs
+import msgspec
 from msgspec.structs import replace
 
 from orchestrator.agents.approval import (
@@ -20,8 +20,7 @@ from orchestrator.agents.approval import (
 )
 
 
-@attrs.frozen(kw_only=True)
-class ApprovedCall:
+class ApprovedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The approved subject, and the rules for all other files."""
 
     subject: Subject

@@ -8,10 +8,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from orchestrator.agents.errors import DefinitionError, RefusedBy
-from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.agents.random_ids import draw_bits
 from orchestrator.agents.type_checks import has_type
+from orchestrator.lazy_pattern import lazy_pattern
 
 CallId = NewType("CallId", str)
 MessageId = NewType("MessageId", str)

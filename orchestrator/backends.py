@@ -7,7 +7,6 @@ from typing import Final
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.journals import Journals
 from orchestrator.kernel.journal.separate_journals import OneJournal
-from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.kernel.journal.store import JournalStore
 
 IN_MEMORY: Final = ":memory:"
@@ -41,6 +40,9 @@ def store_at(address: str | os.PathLike[str]) -> JournalStore:
         if not parsed.journal:
             raise JournalError("in Postgres", "its address names no journal: add ?journal=NAME")
         return PostgresStore(parsed)
+    # Imported late, as each backend is: a program that keeps nothing needs no database.
+    from orchestrator.kernel.journal.sqlite.store import SQLiteStore
+
     return SQLiteStore(Path(address))
 
 
@@ -70,4 +72,4 @@ def journals_at(address: str | os.PathLike[str], *, host: str = "") -> Journals:
         from orchestrator.kernel.journal.sqlite.folder import SQLiteFolder
 
         return SQLiteFolder(path)
-    return OneJournal(text, path.name, SQLiteStore(path))
+    return OneJournal(text, path.name, store_at(path))

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, cast
 
 import msgspec
 
-from orchestrator.agents.lazy_pattern import lazy_pattern
+from orchestrator.lazy_pattern import lazy_pattern
 
 Replacement: TypeAlias = tuple[int, int, str]
 """The offsets of a secret, and the text in its place."""

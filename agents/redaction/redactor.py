@@ -17,7 +17,6 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES, KEY_SHAPES
 from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
@@ -36,6 +35,7 @@ from orchestrator.agents.redaction.named_values import (
     named_secrets,
     replaced,
 )
+from orchestrator.lazy_pattern import lazy_pattern
 
 T = TypeVar("T")
 

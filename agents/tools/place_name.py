@@ -3,8 +3,8 @@
 from typing import Final
 
 from orchestrator.agents.errors import DefinitionError
-from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.type_checks import has_type
+from orchestrator.lazy_pattern import lazy_pattern
 
 PLACE_NAME: Final = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,62}")
 

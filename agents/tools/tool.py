@@ -31,7 +31,6 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents.errors import DefinitionError, ToolError
-from orchestrator.agents.lazy_pattern import lazy_pattern
 from orchestrator.agents.messages import ToolCall
 from orchestrator.agents.output import pydantic_types
 from orchestrator.agents.output.codec import plain, with_shared_definitions
@@ -40,6 +39,7 @@ from orchestrator.agents.tools.place_name import require_place_name
 from orchestrator.agents.tools.task_context import current_task, deps_type, is_task_context
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.agents.type_checks import has_type
+from orchestrator.lazy_pattern import lazy_pattern
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)

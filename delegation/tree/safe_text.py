@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from orchestrator.lazy_pattern import lazy_pattern
+
 ONE_LINE_CHARACTERS: Final = 60
 
 _CONTROLS: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029"
@@ -25,14 +27,14 @@ _EMOJI: Final = r"\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff"
 _JOINING: Final = r"\u0600-\u0dff"
 """Scripts whose letters are written otherwise beside a joiner: there it is seen."""
 
-CONTROLS: Final = re.compile(f"[{_CONTROLS}{_DIRECTIONS}]")
-UNSEEN: Final = re.compile(
+CONTROLS: Final = lazy_pattern(f"[{_CONTROLS}{_DIRECTIONS}]")
+UNSEEN: Final = lazy_pattern(
     # Characters that belong to an emoji before them, or to two letters, are left unchanged.
     rf"(?<=[{_EMOJI}0-9#*])\ufe0f|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])"
     rf"|(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
     rf"|([{_UNSEEN}\ud800-\udfff])"
 )
-OBEYED_OR_UNSEEN: Final = re.compile(rf"[{_CONTROLS}{_DIRECTIONS}{_UNSEEN}]")
+OBEYED_OR_UNSEEN: Final = lazy_pattern(rf"[{_CONTROLS}{_DIRECTIONS}{_UNSEEN}]")
 """The characters that a format with escapes escapes. Reading them back restores the text."""
 
 

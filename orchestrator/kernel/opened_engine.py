@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import raising_one_error
@@ -38,8 +38,7 @@ def random_task_id(*_: object) -> TaskId:
     return TaskId(f"t_{draw_bits(64):016x}")
 
 
-@attrs.frozen(kw_only=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that only the orchestrator uses, and `Sessions`, which its doors get."""
 
     book: Bookkeeper

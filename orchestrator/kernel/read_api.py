@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import Message, ToolCall, unanswered_calls
@@ -41,16 +41,14 @@ ID_PATTERN: Final = re.compile(r"[a-z]+_[0-9a-z_-]{1,64}")
 """The form of our ids; the journal is not searched for anything else."""
 
 
-@attrs.frozen
-class FoundSession:
+class FoundSession(msgspec.Struct, frozen=True):
     """A session, and the records that it is among: the orchestrator's, or its own."""
 
     session: SessionRecord
     records: Records
 
 
-@attrs.frozen
-class FoundTask:
+class FoundTask(msgspec.Struct, frozen=True):
     """A task, its session, and the records that both are among."""
 
     task: TaskRecord
@@ -58,8 +56,7 @@ class FoundTask:
     records: Records
 
 
-@attrs.frozen
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True):
     """The messages of a task, and the events of its model calls."""
 
     messages: Sequence[Message]

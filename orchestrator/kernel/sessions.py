@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-import attrs
+import msgspec
 
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.engine.delegator import OrchestratorDelegator
@@ -25,8 +25,7 @@ class AnswerQuestion(Protocol):
     ) -> None: ...
 
 
-@attrs.frozen(kw_only=True)
-class Sessions:
+class Sessions(msgspec.Struct, frozen=True, kw_only=True):
     """Opens, runs and closes the sessions of an orchestrator.
 
     The functions of `doors/lifecycle.py` and the doors take it. A product that posts or reads takes

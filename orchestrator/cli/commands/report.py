@@ -2,7 +2,6 @@
 
 import sys
 import webbrowser
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,6 +12,7 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.delegation import SessionId, printable
 from orchestrator.ports.journals import Journals
+from orchestrator.version import VERSION
 
 FILE_ID_CHARACTERS: Final = 12
 """The number of characters of a run's id in the default file name."""
@@ -73,7 +73,7 @@ def report_run(
     history = read_history(
         session, found.entries, has_writer=found.has_writer, wants_transcript=kind.wants
     )
-    page = build_report(history, version=version("delegation-orchestrator"), transcripts=kind)
+    page = build_report(history, version=VERSION, transcripts=kind)
     file = _default_file(session) if output is None else output
     options.require_writable(file, journals)
     options.write_file(

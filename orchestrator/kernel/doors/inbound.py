@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import (
@@ -33,8 +34,7 @@ MANY_PIECES: Final = 50
 """The search of more messages or files is worth a thread, short as they are."""
 
 
-@attrs.frozen(kw_only=True)
-class InboundRequest:
+class InboundRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One message to an agent, with everything that a door adds to it."""
 
     agent: Agent[Any]

@@ -12,6 +12,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import Agent, MessageId
 from orchestrator.delegation import (
@@ -115,7 +116,7 @@ class KeptDoor:
         A session with tools of its client ends as soon as it calls one, so its tasks are joined.
         """
         if request.tools:
-            request = attrs.evolve(request, async_delivery=False)
+            request = replace(request, async_delivery=False)
         pushed = self._is_pushed(request.owner, request.kind)
         session = inbound.open_inbound_session(self._sessions, request, id_, pushed=pushed)
         self._supervise(session, inbound.with_client_tools(request.agent, request.tools))

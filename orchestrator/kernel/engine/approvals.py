@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -68,8 +68,7 @@ LONGEST_COMMAND: Final = 100_000
 """The number of characters of a command that are searched for a part to show."""
 
 
-@attrs.frozen
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     """A question to people about a call. It is recorded, so it is redacted."""
 
     subject: str
@@ -153,7 +152,7 @@ class TaskApprovalCheck:
                 f"{call.name} was approved for {ask.subject!r}, and is about something else by"
                 " now. It was not run; call it again to have that approved."
             )
-        return attrs.evolve(approved, subject=subject)
+        return replace(approved, subject=subject)
 
     async def ask_person(
         self, call: CallId, tool: str, message: str, form: Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import ModelEvent
@@ -19,8 +19,7 @@ MAX_BUFFERED_EVENTS: Final = 10_000
 ReceiveModelEvent: TypeAlias = Callable[[TaskId, ModelEvent], None]
 
 
-@attrs.frozen
-class TaskModelEvent:
+class TaskModelEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of the model that answers for a task."""
 
     task: TaskId

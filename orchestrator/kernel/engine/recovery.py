@@ -6,17 +6,15 @@ from orchestrator.kernel.engine.settlement import Settlement
 from orchestrator.kernel.execution.outcomes import STOPPED
 from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.version import VERSION
 
 
 async def recover(
     book: Bookkeeper, settlement: Settlement, machine: ToolMachine, *, host: str
 ) -> None:
     """Mark the work of the last process as interrupted, and settle tasks that cannot go on."""
-    # Imported late: the reader of metadata is slow to import.
-    from importlib.metadata import version
-
     last_host = book.ledger.host
-    book.post(JournalOpened(version("delegation-orchestrator"), host))
+    book.post(JournalOpened(VERSION, host))
     settlement.refuse_unstartable()
     await machine.end_leftovers(last_host)
     for session in list(book.ledger.sessions.values()):

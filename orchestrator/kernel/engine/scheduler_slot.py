@@ -8,7 +8,7 @@ from collections.abc import Container, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-import attrs
+import msgspec
 
 from orchestrator.agents import CallId, ToolError
 from orchestrator.delegation import Origin, TaskRecord
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 JobAction: TypeAlias = Literal["run", "pause", "resume", "remove"]
 
 
-@attrs.frozen(kw_only=True)
-class JobEdit:
+class JobEdit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A change of a job; None keeps the old value."""
 
     schedule: str | None = None

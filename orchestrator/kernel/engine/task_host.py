@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
+import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 
@@ -74,8 +75,7 @@ def server_place(server: str) -> str:
 ABANDONED: Final = "the call that asked for it failed when it was made again"
 
 
-@attrs.frozen(kw_only=True)
-class HostServices:
+class HostServices(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the engine that all hosts share."""
 
     book: Bookkeeper

@@ -7,15 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import Agent, Tool
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 
 
-@attrs.frozen
-class ServerTools:
+class ServerTools(msgspec.Struct, frozen=True):
     """The tools that the servers of an agent offer in one turn."""
 
     tools: Sequence[Tool] = ()

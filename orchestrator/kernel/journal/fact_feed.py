@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Final, NoReturn
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.delegation import Encoded, SessionId, encode
@@ -26,8 +26,7 @@ BATCH_SIZE: Final = 500
 """How many facts a reader gets, or are encoded, before other tasks have a turn."""
 
 
-@attrs.frozen
-class FactLine:
+class FactLine(msgspec.Struct, frozen=True, gc=False):
     """A durable fact."""
 
     seq: int

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Protocol
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.delegation import SessionId
@@ -19,8 +19,7 @@ from orchestrator.kernel.journal.journal import Journal
 from orchestrator.kernel.journal.store import JournalStore
 
 
-@attrs.frozen
-class ListedSession:
+class ListedSession(msgspec.Struct, frozen=True, gc=False):
     """A session, the journal that has it, and when it began."""
 
     journal: str
@@ -28,8 +27,7 @@ class ListedSession:
     began: float
 
 
-@attrs.frozen(kw_only=True)
-class SessionList:
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions of several journals, oldest first."""
 
     sessions: Sequence[ListedSession]
@@ -39,8 +37,7 @@ class SessionList:
     """The journals that cannot be read, and why: a session that is not listed may be there."""
 
 
-@attrs.frozen
-class HeldJournal:
+class HeldJournal(msgspec.Struct, frozen=True):
     """A journal that this process writes."""
 
     name: str

@@ -6,7 +6,7 @@ A reader sees the journal at one moment, and only its durable entries. Its metho
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import attrs
+import msgspec
 
 from orchestrator.delegation import SessionId, encode
 from orchestrator.delegation.events import Entry, SessionOpened, TaskRequested
@@ -14,8 +14,7 @@ from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.journal import fold_entries
 
 
-@attrs.frozen
-class DatedSession:
+class DatedSession(msgspec.Struct, frozen=True, gc=False):
     """A session, and when it began."""
 
     id: SessionId

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import attrs
+import msgspec
 
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.journal.audit import AuditEvent
@@ -26,8 +27,7 @@ class Level(StrEnum):
     WRONG = "wrong"
 
 
-@attrs.frozen
-class Finding:
+class Finding(msgspec.Struct, frozen=True, gc=False):
     """The result of one check of a journal."""
 
     level: Level

@@ -4,7 +4,7 @@ However it ends, no success is lost: it is in the tree, in the journal, and on t
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 import trio
@@ -48,11 +48,8 @@ class Settled(msgspec.Struct, Generic[OutputT_co], frozen=True):
         return cast("OutputT_co", self.output)
 
 
-class ChildRequest(msgspec.Struct, frozen=True):
-    """A child of a group: its agent, and its input."""
-
-    agent: Agent[Any]
-    value: Any
+ChildRequest: TypeAlias = tuple[Agent[Any], Any]
+"""A child of a group: its agent, and its input."""
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -100,13 +97,14 @@ class ChildGroup:
                 self._note(at, self._end_of(child, child.outcome))
 
     async def _start(self, at: int, request: ChildRequest) -> Child[Any] | TaskFailedError:
+        agent, value = request
         held_since = self._began if at >= self._limit else None
         # Without a limit all are asked for at once, and the journal knows how many.
         is_held = self._limit < len(self._requests)
         try:
             return await self._pipeline_run.start_child(
-                request.agent,
-                request.value,
+                agent,
+                value,
                 held_since=held_since,
                 to_come=len(self._requests) - at - 1 if is_held else None,
             )

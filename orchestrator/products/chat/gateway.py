@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, assert_never
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     Agent,
@@ -287,7 +287,7 @@ class Gateway:
         # No checkpoint until the message is posted, so that the session stays the current one.
         if told := session.state(ChatState).told:
             text = f"[This chat was told meanwhile:\n{told}]\n\n{text}"
-        request = attrs.evolve(
+        request = replace(
             request,
             message=UserMessage(text, received.parts, id=id_),
             context={**request.context, "session_key": session.id},

@@ -1,7 +1,6 @@
 """The formats into which a run can be exported, with their media types."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -11,6 +10,7 @@ from orchestrator.delegation import SessionId, SessionRecord, Tree
 from orchestrator.delegation.events import Entry
 from orchestrator.ports.journals import read_history
 from orchestrator.ports.reads import ReadApi
+from orchestrator.version import VERSION
 
 DRAWN_IN_LOOP: Final = 500
 """The most tasks that a tree may have to be drawn in the event loop; a larger one would block it.
@@ -82,5 +82,5 @@ def html_report(
     story = read_history(run, entries, has_writer=has_writer, wants_transcript=kind.wants)
     if not tracebacks:
         story = attrs.evolve(story, tracebacks={})
-    ours = version("delegation-orchestrator")
+    ours = VERSION
     return build_report(story, version=ours, transcripts=kind).html, len(story.tree)

@@ -5,7 +5,6 @@ The names of its components are the names of the body classes: each must be uniq
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +13,7 @@ from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.request_ids import LONGEST_KEY
 from orchestrator.products.server.transport.errors import JSON, ErrorBody
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+from orchestrator.version import VERSION
 
 SOURCES: Final[Mapping[str, Mapping[str, str]]] = {
     "list_models": {"model": "$response.body#/data/0/id"},
@@ -86,7 +86,7 @@ def links_from(name: str, others: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return links
 
 
-VERSION: Final = "3.1.0"
+OPENAPI_VERSION: Final = "3.1.0"
 REF: Final = "#/components/schemas/{name}"
 BEARER: Final = "token"
 ABOUT: Final = """\
@@ -145,12 +145,8 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     for query in {it.query for it in operations} - {None}:
         del components[_name(schemas[query])]
     return {
-        "openapi": VERSION,
-        "info": {
-            "title": "delegation-orchestrator",
-            "version": version("delegation-orchestrator"),
-            "description": ABOUT,
-        },
+        "openapi": OPENAPI_VERSION,
+        "info": {"title": "delegation-orchestrator", "version": VERSION, "description": ABOUT},
         "security": [{BEARER: []}],
         "paths": paths,
         "components": {

@@ -8,14 +8,13 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
+import msgspec
 
 HOST_VARIABLE: Final = "ORCHESTRATOR_HOST"
 FILES_HOST_VARIABLE: Final = "ORCHESTRATOR_WORKSPACE_HOST"
 
 
-@attrs.frozen(kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The names of this machine and of its file system."""
 
     name: str

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.delegation import SessionRecord
@@ -13,8 +13,7 @@ from orchestrator.kernel.execution.workspace.host import ANY_HOST, FILES_HOST_VA
 from orchestrator.kernel.state_files import real_paths
 
 
-@attrs.frozen(kw_only=True)
-class WorkspaceSettings:
+class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The folders and the environment of an orchestrator."""
 
     workspace: Path

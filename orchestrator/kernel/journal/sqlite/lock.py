@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.kernel import private_files
 from orchestrator.kernel.errors import JournalError, JournalInUseError
@@ -102,7 +103,7 @@ class WriterLock:
         if self._is_closed:
             with suppress(OSError):
                 # A full disk must not prevent the release.
-                _write(self._descriptor, attrs.evolve(self.last_writer, process=UNKNOWN))
+                _write(self._descriptor, replace(self.last_writer, process=UNKNOWN))
         os.close(self._descriptor)
 
     def close_untaken(self) -> None:
@@ -169,8 +170,7 @@ def writer_of(path: Path) -> int | None:
         os.close(descriptor)
 
 
-@attrs.frozen
-class LastWriter:
+class LastWriter(msgspec.Struct, frozen=True, gc=False):
     """The process that wrote the journal last."""
 
     process: int = UNKNOWN

@@ -15,7 +15,7 @@ from orchestrator.agents import (
     input_of,
 )
 from orchestrator.kernel.pipelines.combinators import arguments
-from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest
+from orchestrator.kernel.pipelines.gather import ChildGroup
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -56,7 +56,7 @@ def vote(
         )
 
     async def count(_: PipelineContext, value: Any) -> Any:
-        group = ChildGroup([ChildRequest(voter, value) for voter in voters for _ in range(times)])
+        group = ChildGroup([(voter, value) for voter in voters for _ in range(times)])
         await group.run(needed=None)
         group.require_successes(1)
         answers = group.outputs()
@@ -100,7 +100,7 @@ def best(
     rate: Any = by
 
     async def choose_best(context: PipelineContext, value: Any) -> Any:
-        group = ChildGroup([ChildRequest(agent, value)] * of)
+        group = ChildGroup([(agent, value)] * of)
         await group.run(needed=None)
         group.require_successes(1)
         answers: list[Any] = group.outputs()

@@ -5,13 +5,15 @@ A fan-out waits for *all* by default: one failure cancels the rest, and every fa
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 
 import attrs
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline, PipelineContext, input_of
 from orchestrator.kernel.pipelines.combinators import arguments
-from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest, Settled
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.pipelines.gather import ChildGroup, ChildRequest, Settled
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -35,7 +37,8 @@ class Items(Protocol[OutputT_co]):
     def __getitem__(self, index: SupportsIndex, /) -> OutputT_co: ...
 
 
-@attrs.frozen(repr=False)
+# Two with the same program are equal: a pipeline compares that.
+@attrs.frozen(repr=False, eq=False)
 class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT_co, EachT_co]):
     """A pipeline that delegates to several agents at once, and waits until all have succeeded.
 
@@ -43,7 +46,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
     failures, with the outcomes of all children.
     """
 
-    requests: Callable[[Any], Sequence[ChildRequest]] = attrs.field(kw_only=True)
+    requests: "Callable[[Any], Sequence[ChildRequest]]" = attrs.field(kw_only=True)
     """Returns the children for a value."""
     limit: int | None = attrs.field(default=None, kw_only=True)
     """How many children run at once."""
@@ -52,11 +55,11 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
     is_fixed: bool = attrs.field(kw_only=True)
     """It has one child for each output type; otherwise any number of children of one type."""
 
-    def settled(self) -> Pipeline[InputT_contra, tuple[Settled[EachT_co], ...]]:
+    def settled(self) -> "Pipeline[InputT_contra, tuple[Settled[EachT_co], ...]]":
         """Return a pipeline that waits until each child has ended: no child cancels another."""
 
         async def run_settled(_: PipelineContext, value: Any) -> Any:
-            group = ChildGroup(self.requests(value), limit=self.limit)
+            group = _child_group(self.requests(value), limit=self.limit)
             await group.run(needed=None)
             return group.settled()
 
@@ -68,7 +71,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
         """Return a pipeline that waits for the first success, and cancels the others."""
 
         async def run_first(_: PipelineContext, value: Any) -> Any:
-            group = ChildGroup(self.requests(value), limit=self.limit)
+            group = _child_group(self.requests(value), limit=self.limit)
             await group.run(needed=1)
             group.require_successes(1)
             return group.outputs()[0]
@@ -84,7 +87,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             )
 
         async def run_quorum(_: PipelineContext, value: Any) -> Any:
-            group = ChildGroup(self.requests(value), limit=self.limit)
+            group = _child_group(self.requests(value), limit=self.limit)
             await group.run(needed=successes)
             group.require_successes(successes)
             return group.outputs()[:successes]
@@ -126,8 +129,8 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
     """Return a pipeline that delegates its input to several agents, and gives all answers."""
     arguments.require_agents("parallel", agents, least=1)
 
-    def requests_for(value: Any) -> list[ChildRequest]:
-        return [ChildRequest(agent, value) for agent in agents]
+    def requests_for(value: Any) -> "list[ChildRequest]":
+        return [(agent, value) for agent in agents]
 
     async def run_all(_: PipelineContext, value: Any) -> Any:
         return tuple(await delegate_all(requests_for(value), limit=None))
@@ -161,8 +164,8 @@ def map_each(
     if limit is not None:
         arguments.require_number("map_each: limit", limit, least=1)
 
-    def requests_for(values: Sequence[Any]) -> list[ChildRequest]:
-        return [ChildRequest(agent, value) for value in values]
+    def requests_for(values: Sequence[Any]) -> "list[ChildRequest]":
+        return [(agent, value) for value in values]
 
     async def run_each(_: PipelineContext, values: Any) -> Any:
         return await delegate_all(requests_for(values), limit=limit)
@@ -192,13 +195,22 @@ def race(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
     return parallel(*agents).first().named("race")
 
 
+def _child_group(requests: "Sequence[ChildRequest]", *, limit: int | None) -> "ChildGroup":
+    # The definition of a pipeline does not need the engine.
+    from orchestrator.kernel.pipelines.gather import ChildGroup
+
+    return ChildGroup(requests, limit=limit)
+
+
 def _settled_of(output: Any) -> Any:
+    from orchestrator.kernel.pipelines.gather import Settled
+
     return Settled.__class_getitem__(output)  # type: ignore[attr-defined]
 
 
-async def delegate_all(requests: Sequence[ChildRequest], *, limit: int | None) -> list[Any]:
+async def delegate_all(requests: "Sequence[ChildRequest]", *, limit: int | None) -> list[Any]:
     """Return the answers of all children; the first failure cancels the others."""
-    group = ChildGroup(requests, limit=limit)
+    group = _child_group(requests, limit=limit)
     await group.run(needed=len(requests))
     group.require_successes(len(requests))
     return group.outputs()
@@ -253,7 +265,7 @@ def map_reduce(
             groups = [answers[at : at + at_once] for at in starts]
             # The last group may have one answer, which needs no merging yet.
             alone = groups.pop() if len(groups[-1]) == 1 else []
-            requests = [ChildRequest(merge, group) for group in groups]
+            requests: list[ChildRequest] = [(merge, group) for group in groups]
             answers = [*await delegate_all(requests, limit=limit), *alone]
         return await context.delegate(merge, answers)
 

@@ -4,7 +4,6 @@ The frame has no origin, so neither its page nor a text of the run can reach the
 """
 
 from html import escape
-from importlib.metadata import version
 from typing import Final
 
 from orchestrator.delegation import SessionId, Tree, printable
@@ -12,6 +11,7 @@ from orchestrator.delegation.tree.intervals import last_moment
 from orchestrator.ports.journals import RunHistory
 from orchestrator.products.history.report.page import build_report
 from orchestrator.products.history.report.transcripts import Transcripts
+from orchestrator.version import VERSION
 
 HEIGHT: Final = 420
 """The height of the frame in pixels; a longer page scrolls inside it."""
@@ -26,9 +26,7 @@ def inline_report(tree: Tree, *, answer: str = "", error: str = "") -> str:
         answer: the answer of the run.
         error: the error of the run.
     """
-    page = build_report(
-        _history_of(tree), version=version("delegation-orchestrator"), transcripts=Transcripts.NONE
-    )
+    page = build_report(_history_of(tree), version=VERSION, transcripts=Transcripts.NONE)
     return (
         f"{_box(answer, 'inherit')}{_box(error, '#b3261e')}"
         '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer"'

@@ -6,7 +6,6 @@ are added here.
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any, Final, TypeAlias
 
 import trio
@@ -45,6 +44,7 @@ from orchestrator.products.mcp.server.resources import (
 from orchestrator.products.mcp.server.results import Json
 from orchestrator.products.mcp.server.tasks import cancel_task, get_task, update_task
 from orchestrator.products.mcp.server.tools import AgentTool
+from orchestrator.version import VERSION
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 CallerOf: TypeAlias = Callable[[Context], Caller]
@@ -72,7 +72,7 @@ def open_protocol(tools: Mapping[str, AgentTool], caller_of: CallerOf) -> Server
     changing = CacheHint(ttl_ms=0, scope="private")
     server: Server[Any] = Server(
         NAME,
-        version=version("delegation-orchestrator"),
+        version=VERSION,
         title="Delegation Orchestrator",
         instructions="Each tool is an agent, which may delegate to others and take minutes.",
         cache_hints={

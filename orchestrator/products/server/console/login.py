@@ -1,6 +1,5 @@
 """Signing in to the console and out of it."""
 
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -12,6 +11,7 @@ from orchestrator.products.server.console import sign_in
 from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.version import VERSION
 
 NO_CONTENT: Final = 204
 
@@ -106,7 +106,7 @@ async def get_me(call: ApiCall) -> Response:
             agents={name: server.unusable_agents.get(name, "") for name in server.agents},
             file=server.settings.file,
             variables=dict(server.settings.variables),
-            version=version("delegation-orchestrator"),
+            version=VERSION,
             now=server.keys.now(),
         )
     )

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-import attrs
 import trio
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -52,7 +51,7 @@ async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> li
         ]
         if others:
             ids = tuple(it.id for it in others)
-            first = attrs.evolve(first, states=(*first.states, ChoicesState(others=ids)))
+            first = replace(first, states=(*first.states, ChoicesState(others=ids)))
         session = door.open_one_turn(first, id_)
         call.record(session.id)
     return [session, *others]
@@ -63,7 +62,7 @@ def _numbered(request: InboundRequest, number: int) -> InboundRequest:
     if message is not None:
         message = replace(message, id=new_message_id())
     states = (*request.states, ChoicesState(number=number))
-    return attrs.evolve(request, message=message, states=states)
+    return replace(request, message=message, states=states)
 
 
 def other_choices(session: SessionRecord) -> list[SessionId]:

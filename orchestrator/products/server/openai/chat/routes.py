@@ -4,7 +4,7 @@ No result can be delivered later. So every task is joined, and a client that dis
 whole tree: no task runs on after the request.
 """
 
-import attrs
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
@@ -43,7 +43,7 @@ async def create_chat_completion(call: ApiCall) -> Response:
         call, request, SessionKind.CHAT_COMPLETION, unknown
     )
     states = (*inbound.states, stored_state(request, inbound.instructions))
-    inbound = attrs.evolve(inbound, states=states)
+    inbound = replace(inbound, states=states)
     await call.take_request(inbound)
     sessions = await choices.begin_choices(call, [inbound] * (request.n or 1))
     wait = choices.wait_for_turns(call, sessions)
