@@ -305,8 +305,8 @@ class Redactor:
             self._index(self._given.union(*self._learned.values()))
 
     def _index(self, known: Iterable[str]) -> None:
-        self._clean: set[str] = set()
-        """Short texts that contain no secret."""
+        self.clean: set[str] = set()
+        """Some short texts that contain no secret."""
         values = {value for value in known if value.strip("*")}
         self.known = sorted(values)
         forms = {form for value in values for form in _forms(value)}
@@ -372,17 +372,15 @@ class Redactor:
         return None if found is None else cast("T", found[1])
 
     def is_clean(self, text: str) -> bool:
-        """Return whether a short text certainly contains no secret.
+        """Return whether a short text certainly contains no secret, and remember it then.
 
-        Outcomes repeat the last answer, and many goals are the same: the last texts are known.
+        Outcomes repeat the last answer, and many goals are the same: look in `clean` first.
         """
-        if text in self._clean:
-            return True
         if len(text) > LONG_TEXT or self.may_hold_secret(msgspec.json.encode(text)):
             return False
-        if len(self._clean) >= MOST_CLEAN:
-            self._clean.clear()
-        self._clean.add(text)
+        if len(self.clean) >= MOST_CLEAN:
+            self.clean.clear()
+        self.clean.add(text)
         return True
 
     def may_hold_secret(self, body: bytes) -> bool:

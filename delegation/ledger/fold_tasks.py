@@ -159,9 +159,9 @@ def _make_due(
 ) -> None:
     """Queue a task that has all that it depends on."""
     # The conversation that a task is handed, and its first message.
-    messages: list[Message] = [
-        earlier.message(number) for number, earlier in enumerate(request.handed or ())
-    ]
+    messages: list[Message] = []
+    if request.handed:
+        messages += [earlier.message(number) for number, earlier in enumerate(request.handed)]
     text = notices.first_message(
         request, _results_of_dependencies(ledger, request) if request.needs else ()
     )
@@ -371,11 +371,13 @@ def cancel_requested(ledger: "Ledger", event: CancelRequested, _: Entry) -> None
 
 def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     task = unsettled_task(ledger, event)
-    if task.parent is None or task.request is None:
+    if task.parent is None:
         raise ImpossibleEventError(event, "a root ends its turns, and goes on")
     if task.children.unsettled:
         raise refusal(event, "tasks below it have not ended", task)
     session = ledger.sessions[task.session]
+    if not task.is_running:
+        _drop_due(ledger, task)
     if task.reserved is not None:
         charge_open_call(session, task)
     admitted = session.slots.leave(task)
@@ -387,7 +389,6 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     task.children = NO_CHILDREN
     task.placed = NOTHING_PLACED
     del task.parent.children.unsettled[event.task]
-    _drop_due(ledger, task)
     if task.questions:
         drop_questions(ledger, task)
     if admitted:
@@ -397,22 +398,23 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     task.dependents = ()
     if task.mode is Mode.DETACHED:
         del session.unsettled_detached[event.task]
-        if not session.closed:
-            _add_task_notice(session, task, task.request, entry, event)
-    elif not session.processes:
-        return
-    drop_processes(session, task)
-    refresh_session(ledger, session)
+        _add_task_notice(session, task, entry, event)
+    if task.mode is Mode.DETACHED or session.processes:
+        drop_processes(session, task)
+        refresh_session(ledger, session)
 
 
 def _add_task_notice(
-    session: SessionRecord, task: TaskRecord, request: TaskRequest, entry: Entry, event: TaskSettled
+    session: SessionRecord, task: TaskRecord, entry: Entry, event: TaskSettled
 ) -> None:
+    if session.closed:
+        return
+    assert task.request is not None, "a root is not detached"
     node = session.tree[task.id]
     # The notice goes where the message came from that the task works for.
     session.envelopes[entry.seq] = Envelope(task.context, ())
     session.mail[entry.seq] = TaskNotice(
-        request=request,
+        request=task.request,
         outcome=event.outcome,
         path=task.path,
         asked_at=node.requested,

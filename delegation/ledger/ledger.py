@@ -5,7 +5,7 @@ questions that the loops of the orchestrator ask repeatedly.
 """
 
 from collections.abc import Iterator
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.events import (
@@ -118,9 +118,10 @@ class Ledger:
 
     def session_of(self, event: Event) -> SessionId:
         """Return the session that a fact belongs to; the empty one for a fact of none."""
-        # Asked for every fact, and `isinstance` tries the members of a union one by one.
+        # Asked for every fact: `isinstance` tries the members of a union one by one.
         if type(event) in _TASK_EVENTS:
-            return self.tasks[cast("TaskEvent", event).task].session
+            fact: Any = event
+            return self.tasks[fact.task].session
         if isinstance(event, TaskRequested):
             return event.request.origin.session
         if isinstance(event, JournalOpened):

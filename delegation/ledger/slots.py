@@ -136,7 +136,8 @@ class Slots:
         if not task.has_slot:
             self._dequeue(task)
             return ()
-        parent = _parent(task)
+        parent = task.parent
+        assert parent is not None, "a root has no slot"
         children = parent.children
         children.slots_used -= 1
         if task.mode is Mode.DETACHED:
@@ -155,7 +156,8 @@ class Slots:
         """Give a task a slot, whether one is free or not: a fact says that it has one."""
         if self._queues:
             self._dequeue(task)
-        parent = _parent(task)
+        parent = task.parent
+        assert parent is not None, "a root needs no slot"
         children = parent.children
         children.slots_used += 1
         if task.mode is Mode.DETACHED:

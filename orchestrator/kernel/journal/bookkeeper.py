@@ -119,15 +119,15 @@ class Bookkeeper:
             event, at = self._fact_stamp.stamp(event)
         # What cannot be encoded must not become true.
         event, encoded = self._fact_redactor.encode(event)
+        kind = type(event)
         entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
         ledger.fold(entry)
         self._journal.append(
-            entry,
-            encoded,
-            self.cache.note_fact(entry, len(encoded.body)),
-            urgent=type(event) in PAID,
+            entry, encoded, self.cache.note_fact(entry, len(encoded.body)), urgent=kind in PAID
         )
-        self.subscribers.notify(entry, encoded)
+        subscribers = self.subscribers
+        if kind in subscribers.to_kind or subscribers.to_all or subscribers.to_session:
+            subscribers.notify(entry, encoded)
         self.wakeups.notify(entry)
         return event
 

@@ -67,8 +67,9 @@ class FactRedactor:
             return event, encoded
         texts = ONLY_TEXTS[kind](event) if kind in ONLY_TEXTS else None
         if texts is not None:
+            clean = self._redactor.clean
             for text in texts:
-                if text and not self._redactor.is_clean(text):
+                if text and text not in clean and not self._redactor.is_clean(text):
                     break
             else:
                 return event, encoded

@@ -24,9 +24,9 @@ class FactSubscribers:
     """The subscribers to the facts of one journal."""
 
     def __init__(self) -> None:
-        self._to_all: list[ReceiveFact] = []
-        self._to_kind: dict[type[Event], list[ReceiveFact]] = {}
-        self._to_session: dict[SessionId, list[ReceiveFact]] = {}
+        self.to_all: list[ReceiveFact] = []
+        self.to_kind: dict[type[Event], list[ReceiveFact]] = {}
+        self.to_session: dict[SessionId, list[ReceiveFact]] = {}
 
     @contextmanager
     def subscribe(
@@ -36,14 +36,14 @@ class FactSubscribers:
 
         `receive` neither waits nor posts. By default it gets the facts of all sessions.
         """
-        receivers = self._to_all if session is None else self._to_session.setdefault(session, [])
+        receivers = self.to_all if session is None else self.to_session.setdefault(session, [])
         receivers.append(receive)
         try:
             yield
         finally:
             receivers.remove(receive)
             if session is not None and not receivers:
-                del self._to_session[session]
+                del self.to_session[session]
 
     @contextmanager
     def subscribe_kinds(
@@ -51,23 +51,23 @@ class FactSubscribers:
     ) -> Generator[None]:
         """Call `receive` with the facts of some kinds, as long as the block lasts."""
         for kind in kinds:
-            self._to_kind.setdefault(kind, []).append(receive)
+            self.to_kind.setdefault(kind, []).append(receive)
         try:
             yield
         finally:
             for kind in kinds:
-                self._to_kind[kind].remove(receive)
-                if not self._to_kind[kind]:
-                    del self._to_kind[kind]
+                self.to_kind[kind].remove(receive)
+                if not self.to_kind[kind]:
+                    del self.to_kind[kind]
 
     def notify(self, entry: Entry, encoded: Encoded) -> None:
         """Call the subscribers to a fact."""
-        for receive in self._to_all:
+        for receive in self.to_all:
             receive(entry, encoded)
-        for receive in self._to_kind.get(type(entry.event), ()):
+        for receive in self.to_kind.get(type(entry.event), ()):
             receive(entry, encoded)
-        if self._to_session:
-            for receive in self._to_session.get(entry.session, ()):
+        if self.to_session:
+            for receive in self.to_session.get(entry.session, ()):
                 receive(entry, encoded)
 
 
