@@ -45,15 +45,7 @@ class LoadedTeam:
 
 
 def load_agent(target: str, *, model: str | None = None, calls_models: bool = True) -> Agent[Any]:
-    """Return the agent of a file: the named one, or the one that leads the others.
-
-    A Python file is executed; the other kinds of files run no code.
-
-    Args:
-        target: FILE or FILE:NAME; NAME is the name of the agent or of its variable.
-        model: the model of agents without one, in files that may leave it out.
-        calls_models: the command calls models, so their services must be available.
-    """
+    """Return the agent of FILE or FILE:NAME; only a Python file runs code."""
     file, name = _split(target)
     return _leading(_agents_in(file, model, calls_models=calls_models), file, name)
 

@@ -42,11 +42,6 @@ def demo_team(seconds: float) -> Agent:
         model=ScriptedModel.always(_research, seconds, price=PRETEND_PRICE),
         delegates=[checker],
     )
-    archivist = Agent(
-        "archivist",
-        instructions="Search the archive. Takes a while.",
-        model=ScriptedModel.always(ORIGIN, 4 * seconds, price=PRETEND_PRICE),
-    )
     return Agent(
         "editor",
         instructions="Split a question, delegate its parts, merge the answers.",
@@ -73,22 +68,25 @@ def demo_team(seconds: float) -> Agent:
             seconds,
             price=PRETEND_PRICE,
         ),
-        delegates=[researcher, archivist],
+        delegates=[researcher, _archivist(seconds)],
     )
 
 
 def chat_agent(seconds: float) -> Agent:
     """Return an agent to chat with, which delegates every question to the archivist."""
-    archivist = Agent(
-        "archivist",
-        instructions="Search the archive. Takes a while.",
-        model=ScriptedModel.always(ORIGIN, 4 * seconds, price=PRETEND_PRICE),
-    )
     return Agent(
         "companion",
         instructions="Have every question looked up.",
         model=ScriptedModel.always(_converse, seconds, price=PRETEND_PRICE),
-        delegates=[archivist],
+        delegates=[_archivist(seconds)],
+    )
+
+
+def _archivist(seconds: float) -> Agent:
+    return Agent(
+        "archivist",
+        instructions="Search the archive. Takes a while.",
+        model=ScriptedModel.always(ORIGIN, 4 * seconds, price=PRETEND_PRICE),
     )
 
 

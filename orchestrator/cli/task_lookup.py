@@ -9,13 +9,7 @@ from orchestrator.ports.journals import Journals
 
 
 def find_task(journals: Journals, name: str, run: str | None) -> tuple[FoundRun, Tree, TaskId]:
-    """Return a task with its run and the tree of the run.
-
-    Args:
-        journals: the journals to search.
-        name: the id of the task, or its start; its path; or the id of its run, for the root.
-        run: the start of the run's id; by default the run of the task, or the newest for a path.
-    """
+    """Return a task, by its id, its path or its run, with its run and the tree of the run."""
     found = read_run(journals, _run_of(journals, name, run))
     tree = found.fold().sessions[found.id].tree
     return found, tree, task_in(tree, name)

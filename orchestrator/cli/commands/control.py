@@ -145,14 +145,7 @@ def _answer(
 
 
 def _do(found: FoundRun, request: control.ControlRequest, done: str, path: str = "") -> int:
-    """Send a request to the process that runs a run, print the result, and return the exit code.
-
-    Args:
-        found: the run.
-        request: the request.
-        done: the line for a request that was carried out.
-        path: the path of the task, for the line that says that it has ended.
-    """
+    """Send a request to the process of a run, print the result, and return the exit code."""
     try:
         state = trio.run(_send, found, request).get("state")
     except NotDoneError as exc:

@@ -194,12 +194,7 @@ def secret_of(environ: Mapping[str, str], name: str, advice: str) -> str:
 def slack_platform(
     environ: Mapping[str, str], *, is_called: bool
 ) -> "AbstractAsyncContextManager[Platform]":
-    """Return the connection to Slack, not open yet.
-
-    Args:
-        environ: the environment, which has the secrets.
-        is_called: Slack calls us (Events API); otherwise we connect to it (Socket Mode).
-    """
+    """Return the connection to Slack, not open yet; with `is_called`, Slack calls us."""
     from orchestrator.products.chat.slack import open_slack
     from orchestrator.products.chat.slack.api import API_URL
 

@@ -36,29 +36,10 @@ STATUS_COLOURS: Final[dict[str, str]] = {
     status: _colour_of(status) for status in (*Status, *Ending)
 }
 SPINNER: Final = "◐◓◑◒"
-ASCII_FALLBACK: Final = str.maketrans(
-    {
-        **dict.fromkeys("◐◓◑◒◔", "*"),
-        "·": ".",
-        "◌": "-",
-        "✓": "+",
-        "✗": "x",
-        "⊘": "-",
-        "├": "|",
-        "└": "`",
-        "│": "|",
-        "─": "-",
-        "…": "...",
-        "≥": ">=",
-        "×": "x",
-        "↓": "v",
-        "↑": "^",
-        "▸": ">",
-        "▾": "v",
-        "█": "_",
-        "⏎": "\\n",
-    }
-)
+ASCII_FALLBACK: Final[dict[int, int | str]] = {
+    **str.maketrans("◐◓◑◒◔·◌✓✗⊘├└│─×↓↑▸▾█", "*****.-+x-|`|-xv^>v_"),
+    **{ord("…"): "...", ord("≥"): ">=", ord("⏎"): "\\n"},
+}
 """Replaces our glyphs where the terminal has only ASCII."""
 DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
 

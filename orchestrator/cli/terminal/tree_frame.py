@@ -78,17 +78,7 @@ def render_frame(
     heading: str = "",
     bottom_lines: Sequence[Text] = (),
 ) -> Frame:
-    """Return a frame of at most as many lines as the canvas has.
-
-    Args:
-        snapshot: the run.
-        canvas: the size.
-        state: the rows that the user expanded or collapsed.
-        selected: the key of the selected row; it is always visible.
-        first: the first visible row of the last frame.
-        heading: text at the right of the first line.
-        bottom_lines: lines below the tree.
-    """
+    """Return a frame that fits the canvas; the row `selected` stays visible, if any."""
     lines = [_header(snapshot, canvas, heading), *_question_lines(snapshot, canvas)]
     if canvas.height >= HEADED_LINES:
         lines.append(head_line(canvas))

@@ -24,15 +24,7 @@ def print_tree(
     depth: int | None = None,
     only: Collection[TaskId] | None = None,
 ) -> None:
-    """Print a tree: in colour on a terminal, as plain lines to a file or a pipe.
-
-    Args:
-        tree: the tree.
-        console: the terminal.
-        now: the end of the time of running tasks.
-        depth: the number of levels below the root; by default all.
-        only: the tasks to print, with their ancestors; by default all.
-    """
+    """Print a tree, or `only` some tasks and their ancestors; running ones end `now`."""
     if not console.is_terminal:
         text = tree.to_text(now=now, depth=depth, only=only)
         console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """A route as one value: its method, path, bodies and scope."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
 import msgspec
@@ -39,7 +39,7 @@ class Answer:
     media_types: tuple[str, ...] = attrs.field(default=(JSON,), kw_only=True)
 
 
-async def _missing(call: "ApiCall") -> Response:
+def _missing(call: "ApiCall") -> NoReturn:
     raise NotImplementedError(f"{call.operation.path} has no handler")
 
 

@@ -66,12 +66,7 @@ class PastRuns:
     async def ask(
         self, run: str, *, tree: Format | None = None, rows: bool = False
     ) -> bytes | None:
-        """Return the body of a run, its tree in a format, or its rows for the console.
-
-        Returns:
-            None if the run is in memory or small, or only this process can read it: read it here.
-            Empty bytes if it was deleted.
-        """
+        """Return the answer about a large run at rest, b"" if deleted; None: read it here."""
         journal = await self._read.file_of_large_session(run, facts=LARGE_FACTS)
         if journal is None:
             return None

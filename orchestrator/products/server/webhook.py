@@ -115,10 +115,7 @@ def webhooks_for(
 
 
 def secret_for(environ: Mapping[str, str], folder: Path, owner: str = DEFAULT) -> StoredSecret:
-    """Return the signing secret of an owner, from the environment or from a file in the folder.
-
-    Two secrets, separated by white space, both sign: a receiver knows one of them.
-    """
+    """Return the signing secret of an owner, or two that both sign, separated by a blank."""
     is_default = owner == DEFAULT
     value = " ".join(environ.get(SECRET, "").split()) if is_default else ""
     if value:

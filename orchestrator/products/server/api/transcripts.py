@@ -160,38 +160,20 @@ def _attachments(message: UserMessage | ToolMessage) -> list[Attachment]:
 
 
 def _message_body(message: Message, number: int) -> TranscriptMessage:
+    body = TranscriptMessage(number=number, id=message.id, role="user", text=message.text)
     match message:
         case UserMessage():
-            return TranscriptMessage(
-                number=number,
-                id=message.id,
-                role="user",
-                text=message.text,
-                aside=message.aside,
-                parts=_attachments(message),
-            )
+            body.aside, body.parts = message.aside, _attachments(message)
         case AssistantMessage():
-            return TranscriptMessage(
-                number=number,
-                id=message.id,
-                role="assistant",
-                text=message.text,
-                calls=[
-                    CalledTool(id=call.id, name=call.name, arguments=dict(call.arguments))
-                    for call in message.calls
-                ],
-                incomplete=message.incomplete,
-                model=message.model,
-                usage=message.usage,
-                reasoning="\n\n".join(it.text for it in message.reasoning if it.text),
-            )
+            body.role = "assistant"
+            body.calls = [
+                CalledTool(id=call.id, name=call.name, arguments=dict(call.arguments))
+                for call in message.calls
+            ]
+            body.incomplete, body.model = message.incomplete, message.model
+            body.usage = message.usage
+            body.reasoning = "\n\n".join(it.text for it in message.reasoning if it.text)
         case ToolMessage():
-            return TranscriptMessage(
-                number=number,
-                id=message.id,
-                role="tool",
-                text=message.text,
-                call=message.call,
-                failed=message.failed,
-                parts=_attachments(message),
-            )
+            body.role, body.call, body.failed = "tool", message.call, message.failed
+            body.parts = _attachments(message)
+    return body

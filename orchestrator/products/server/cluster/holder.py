@@ -59,11 +59,7 @@ class JournalHolder:
         address: str,
         report: Callable[[str], None],
     ) -> None:
-        """Hold no journal yet.
-
-        `push` sends the replies of each owner to a webhook. `report` is called with a sentence when
-        a journal is taken, lost or let go. The audit records `address`.
-        """
+        """Hold no journal yet; `report` is called when one is taken, lost or let go."""
         self._state = state
         self._open_orchestrator = open_orchestrator
         self._push = push

@@ -72,13 +72,7 @@ class Proxy:
         """The requests under way, with their journals and the epochs of the journals' writers."""
 
     async def forward(self, call: ApiCall, writer: Writer, *, journal: str) -> "ForwardedAnswer":
-        """Send a request to the writer of its journal, and return when its answer begins.
-
-        Raises:
-            NotReachedError: the request had no effect there.
-            HttpError: the request may have had an effect; or only the writer's own machine reaches
-                its address.
-        """
+        """Send a request to the writer of its journal, and return when its answer begins."""
         address, epoch = writer.address, writer.epoch
         await trio.lowlevel.checkpoint()
         if is_address(address):

@@ -130,14 +130,7 @@ class ClusterRouter:
     async def _reach(
         self, call: ApiCall, name: str, subject: Subject | None = None
     ) -> ServedJournal | Response | None:
-        """Return a journal, or the answer of its writer.
-
-        A subject that the key does not see is handled like an unknown id: no journal is taken for
-        it, and no error tells about its writer.
-
-        Raises:
-            HttpError: the journal has no writer now, or its writer is not a server.
-        """
+        """Return a journal, or the answer of its writer; an unseen subject takes no journal."""
         until = trio.current_time() + WAIT_SECONDS
         is_checked = subject is None or call.key.is_admin
         while True:

@@ -316,14 +316,23 @@ class TaskTopic(Topic):
         return message
 
 
-class RunsTopic(Topic):
-    """The runs that have changed, in the form of the list of runs."""
+class KeyTopic(Topic):
+    """A subject in all journals, as far as a key sees them."""
 
     def __init__(
         self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
     ) -> None:
         super().__init__(journals, note_change)
         self._key = key
+
+
+class RunsTopic(KeyTopic):
+    """The runs that have changed, in the form of the list of runs."""
+
+    def __init__(
+        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+    ) -> None:
+        super().__init__(journals, note_change, key)
         self._changed: dict[SessionId, None] = {}
         self._deleted: dict[SessionId, None] = {}
         self._is_unknown = True
@@ -383,16 +392,11 @@ class RunsTopic(Topic):
         return None
 
 
-class ApprovalsTopic(Topic):
+class ApprovalsTopic(KeyTopic):
     """All approvals that wait for a verdict."""
 
-    def __init__(
-        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
-    ) -> None:
-        super().__init__(journals, note_change)
-        self._key = key
-        self._may_have_changed = True
-        self._sent: list[str] | None = None
+    _may_have_changed = True
+    _sent: list[str] | None = None
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()
@@ -420,15 +424,10 @@ class ApprovalsTopic(Topic):
         return {"approvals": bodies}
 
 
-class JobsTopic(Topic):
+class JobsTopic(KeyTopic):
     """Tells that jobs have changed: the page reads them again, also from other servers."""
 
-    def __init__(
-        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
-    ) -> None:
-        super().__init__(journals, note_change)
-        self._key = key
-        self._has_changed = False
+    _has_changed = False
 
     async def open(self, stack: ExitStack) -> None:
         await trio.lowlevel.checkpoint()

@@ -4,7 +4,6 @@ Many processes read it, and one at a time changes it. Reading the file gives no 
 no secret. Writing it does, so no other user may write it.
 """
 
-import base64
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 
 from orchestrator.ports.errors import ServerSetupError
 from orchestrator.ports.files import PrivateFile
-from orchestrator.products.server.keys.key import Key, KeyLimits, Scope
+from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.tokens import TokenHash
 
 FILE: Final = "keys/keys.json"
@@ -34,27 +33,9 @@ class StoredKey:
     tokens: tuple[TokenHash, ...]
 
 
-class _Token(msgspec.Struct, kw_only=True, omit_defaults=True):
-    id: str
-    salt: str
-    sha256: str
-    until: float | None = None
-    shown: str = ""
-
-
-class _Key(msgspec.Struct, kw_only=True, omit_defaults=True):
-    name: str
-    owner: str
-    scopes: list[Scope]
-    created: float
-    expires: float | None = None
-    limits: KeyLimits = KeyLimits()
-    tokens: list[_Token]
-
-
 class _File(msgspec.Struct, kw_only=True):
     version: int
-    keys: list[_Key]
+    keys: list[StoredKey]
 
 
 def signature_of(file: Path) -> Signature | None:
@@ -78,13 +59,13 @@ def read_keys(file: Path) -> list[StoredKey]:
         return []
     try:
         stored = msgspec.json.decode(raw, type=_File)
-        if stored.version != VERSION:
-            raise ServerSetupError(
-                f"{file} has version {stored.version}: a newer orchestrator wrote it"
-            )
-        return [_restored(it) for it in stored.keys]
     except (msgspec.MsgspecError, ValueError) as exc:
         raise ServerSetupError(f"{file} is damaged: {exc}; restore a copy") from exc
+    if stored.version != VERSION:
+        raise ServerSetupError(
+            f"{file} has version {stored.version}: a newer orchestrator wrote it"
+        )
+    return stored.keys
 
 
 def make_keys_file(file: Path) -> None:
@@ -102,56 +83,6 @@ def changed_keys(file: Path) -> Generator[dict[str, StoredKey]]:
     with private.locked():
         keys = {it.key.name: it for it in read_keys(file)}
         yield keys
-        stored = _File(version=VERSION, keys=[_as_stored(it) for it in keys.values()])
-        private.replace(msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n")
-
-
-def _as_stored(it: StoredKey) -> _Key:
-    return _Key(
-        name=it.key.name,
-        owner=it.key.owner,
-        scopes=sorted(it.key.scopes),
-        created=it.key.created,
-        expires=it.key.expires,
-        limits=it.key.limits,
-        tokens=[
-            _Token(
-                id=token.id,
-                salt=_text(token.salt),
-                sha256=_text(token.digest),
-                until=token.until,
-                shown=token.shown,
-            )
-            for token in it.tokens
-        ],
-    )
-
-
-def _restored(it: _Key) -> StoredKey:
-    key = Key(
-        name=it.name,
-        owner=it.owner,
-        scopes=frozenset(it.scopes),
-        created=it.created,
-        expires=it.expires,
-        limits=it.limits,
-    )
-    tokens = (
-        TokenHash(
-            id=token.id,
-            salt=_bytes(token.salt),
-            digest=_bytes(token.sha256),
-            until=token.until,
-            shown=token.shown,
-        )
-        for token in it.tokens
-    )
-    return StoredKey(key, tuple(tokens))
-
-
-def _text(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
+        stored = _File(version=VERSION, keys=list(keys.values()))
+        encoded = msgspec.json.encode(stored, order="deterministic")
+        private.replace(msgspec.json.format(encoded, indent=1) + b"\n")

@@ -106,20 +106,7 @@ class KeyStore:
         report: Callable[[str], None] = lambda _: None,
         note_change: Callable[[str, str], None] = lambda _action, _name: None,
     ) -> None:
-        """Read the keys.
-
-        Args:
-            file: `keys.json`; None has no keys but the default one.
-            token: the token of the key `default`; None has no such key.
-            clock: returns the time of day.
-            report: called with the problem when the file becomes unreadable. From then on no key in
-                it is valid.
-            note_change: called with a change of the file (`keys.add`, `keys.revoke`, `keys.change`)
-                and the name of its key.
-
-        Raises:
-            ServerSetupError: the file cannot be read.
-        """
+        """Read the keys; `report` gets a later problem, and `note_change` each change."""
         self._file = file
         self._clock = clock
         self._report = report

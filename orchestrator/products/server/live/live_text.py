@@ -7,7 +7,7 @@ all subscribers, when the first one subscribes.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from io import StringIO
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -27,6 +27,8 @@ from orchestrator.delegation.events import (
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.reads import ReadApi
 
+K = TypeVar("K")
+T = TypeVar("T")
 MAX_BUFFERED_UPDATES: Final = 10_000
 """The most updates of a session that wait in a channel before its reader misses some."""
 
@@ -107,6 +109,19 @@ class _LiveAnswer(_LiveText):
         return "" if self._reasoning is None else self._reasoning.all_text()
 
 
+@contextmanager
+def _listed(lists: dict[K, list[T]], key: K, value: T) -> Generator[None]:
+    """Have a value in the list of a key, as long as the block lasts; an empty list is removed."""
+    values = lists.setdefault(key, [])
+    values.append(value)
+    try:
+        yield
+    finally:
+        values.remove(value)
+        if not values:
+            del lists[key]
+
+
 class LiveText:
     """The unfinished answers of sessions that were opened over HTTP, and of tasks with a reader."""
 
@@ -129,14 +144,8 @@ class LiveText:
     @contextmanager
     def subscribe_reasoning(self, root: TaskId, receive: Callable[[str], None]) -> Generator[None]:
         """Call `receive` with the reasoning of a task's agent, as long as the block lasts."""
-        receivers = self._reasoning_subscribers.setdefault(root, [])
-        receivers.append(receive)
-        try:
+        with _listed(self._reasoning_subscribers, root, receive):
             yield
-        finally:
-            receivers.remove(receive)
-            if not receivers:
-                del self._reasoning_subscribers[root]
 
     @contextmanager
     def collect(self) -> Generator[None]:
@@ -150,28 +159,15 @@ class LiveText:
     @contextmanager
     def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
         """Call `receive` with the text of a task's agent, as long as the block lasts."""
-        receivers = self._subscribers.setdefault(root, [])
-        receivers.append(receive)
-        try:
+        with _listed(self._subscribers, root, receive):
             yield
-        finally:
-            receivers.remove(receive)
-            if not receivers:
-                del self._subscribers[root]
 
     @contextmanager
     def open_channel(self, session: SessionId) -> Generator[trio.MemoryReceiveChannel[TextUpdate]]:
         """Receive the text of all tasks of a session, as long as the block lasts."""
         send, receive = trio.open_memory_channel[TextUpdate](MAX_BUFFERED_UPDATES)
-        channels = self._channels.setdefault(session, [])
-        channels.append(send)
-        try:
-            with send, receive:
-                yield receive
-        finally:
-            channels.remove(send)
-            if not channels:
-                del self._channels[session]
+        with _listed(self._channels, session, send), send, receive:
+            yield receive
 
     def _receive_fact(self, entry: Entry, encoded: Encoded) -> None:
         """Begin an answer with the turn, and drop text that the journal has now."""

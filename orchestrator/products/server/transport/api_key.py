@@ -46,11 +46,7 @@ def has_token(environ: Mapping[str, str], folder: Path) -> bool:
 
 
 def token_for(environ: Mapping[str, str], folder: Path, *, is_local: bool) -> StoredSecret:
-    """Return the token of the key `default`, from the environment or the file in `folder`.
-
-    A missing token is made if `is_local`, that is, if only this machine can connect. Otherwise the
-    owner has to choose a token or to see it first.
-    """
+    """Return the token of the key `default`; a missing one is made only if `is_local`."""
     if value := environ.get(VARIABLE, "").strip():
         return StoredSecret(_required(value, VARIABLE), None)
     file = folder / FILE
