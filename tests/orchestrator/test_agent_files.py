@@ -354,7 +354,7 @@ MISTAKES = [
     ("---\nsettings: {warmth: 1}\n---\n", 2, "settings have no 'warmth'; there are"),
     ("---\nsettings: {temperature: 9}\n---\n", 2, "temperature"),
     ("---\napprove: [terminal]\n---\n", 2, "a rule has keys, and this is the text"),
-    ("---\napprove:\n- {path: x}\n---\n", 3, "a rule has one of allow, confirm and deny"),
+    ("---\napprove:\n- {path: x}\n---\n", 3, "confirm and deny: write '{confirm: "),
     ("---\napprove:\n- {deny: Bash, why: y}\n---\n", 3, "has no 'why'; there are: "),
     ("---\napprove:\n- {deny: Bash, path: ~/x}\n---\n", 3, "this is no rule: "),
     ("---\napprove: [{deny: Bsh}]\n---\n", 2, "no tool 'Bsh'; did you mean 'Bash'?"),

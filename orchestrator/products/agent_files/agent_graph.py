@@ -197,7 +197,7 @@ class _Builder:
         ]
 
     def _rules(self, item: Located) -> Iterable[ApprovalRule]:
-        example = "{ask: terminal, command: git push*}"
+        example = "{confirm: terminal, command: git push*}"
         keys = dict(item.as_mapping("a rule", example))
         verdicts = [key for key in keys if key in RULES]
         if len(verdicts) != 1:

@@ -89,7 +89,7 @@ class ToolNames:
         if parenthesis and (bare in self._known or bare in CLAUDE_NAMES):
             return (
                 f"{text!r} is a tool and a rule: write {bare!r} under tools, and the rule under"
-                " approve, such as '- ask: terminal' with 'command: git push*'"
+                " approve, such as '- confirm: terminal' with 'command: git push*'"
             )
         if text in WITHOUT_COUNTERPART:
             return (

@@ -128,7 +128,9 @@ class SQLiteJournal:
         )
 
     async def read_session(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
-        return await trio.to_thread.run_sync(self._read_session, session, after)
+        return await self._find(
+            lambda it: SQLiteReader(self._path, it).entries(session, after=after)
+        )
 
     async def has_more_entries(self, session: SessionId, count: int) -> bool:
         return await self._find(has_more_entries, session, count)
@@ -142,7 +144,9 @@ class SQLiteJournal:
     async def read_naming(
         self, kind: str, id_: str, *, session: SessionId | None = None
     ) -> Sequence[Entry]:
-        return await trio.to_thread.run_sync(self._read_naming, kind, id_, session)
+        return await self._find(
+            lambda it: SQLiteReader(self._path, it).naming(id_, session=session, kind=kind)
+        )
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
         return await self._find(find_expired, before)
@@ -223,7 +227,7 @@ class SQLiteJournal:
         *args: StepP.args,
         **kwargs: StepP.kwargs,
     ) -> ResultT:
-        """Read something beside the commits."""
+        """Read something on a connection of its own: the other one may be in a commit."""
 
         def find() -> ResultT:
             with (
@@ -256,16 +260,6 @@ class SQLiteJournal:
     def _read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
             return fold_session(self._path, connection, session, rules, self.queue.snapshots.encode)
-
-    def _read_session(self, session: SessionId, after: int) -> Sequence[Entry]:
-        # On a connection of its own: the other one may be in the middle of a commit.
-        with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
-            return SQLiteReader(self._path, connection).entries(session, after=after)
-
-    def _read_naming(self, kind: str, id_: str, session: SessionId | None) -> Sequence[Entry]:
-        with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
-            reader = SQLiteReader(self._path, connection)
-            return reader.naming(id_, session=session, kind=kind)
 
     def _commit(self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]) -> None:
         last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq

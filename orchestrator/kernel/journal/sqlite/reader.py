@@ -118,25 +118,19 @@ class SQLiteReader:
         # Translated here: the other sessions can still be read.
         with schema.translate_errors(self._path):
             rows = self.rows(session, after=after)
-            self._require_chains(session, rows, after)
+            stored_entries.require_chains(
+                session,
+                rows,
+                after,
+                last=last_entry(self._connection, session),
+                last_of_none=last_entry(self._connection, stored_entries.NO_SESSION),
+            )
             return decode_rows(self._connection, rows)
 
     def rows(self, session: SessionId, *, after: int = 0) -> list[stored_entries.Row]:
         """Return the same entries as they are stored."""
         select = SELECT_SESSION.format(columns=COLUMNS, kept=IS_KEPT)
         return self._connection.execute(select, {"session": session, "after": after}).fetchall()
-
-    def _require_chains(
-        self, session: SessionId, rows: Sequence[stored_entries.Row], after: int
-    ) -> None:
-        """Refuse a session with an entry that is missing or cannot be found."""
-        stored_entries.require_chains(
-            session,
-            rows,
-            after,
-            last=last_entry(self._connection, session),
-            last_of_none=last_entry(self._connection, stored_entries.NO_SESSION),
-        )
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""

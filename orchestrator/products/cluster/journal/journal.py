@@ -218,15 +218,10 @@ class PostgresJournal:
             spare = sorted(stored)
             for start in range(0, len(spare), STEP_STRINGS):
                 names = spare[start : start + STEP_STRINGS]
-                kept = self._new_strings
-                await self._step(partial(self._delete_some_strings, names=names, kept=kept))
+                delete = partial(prune.delete_strings, journal=self._journal, names=names)
+                await self._step(partial(delete, kept=self._new_strings))
         finally:
             self._new_strings = None
-
-    def _delete_some_strings(
-        self, connection: "Connection", *, names: Sequence[str], kept: set[str]
-    ) -> int:
-        return prune.delete_strings(connection, self._journal, names, kept)
 
     async def _step(self, change: "Callable[[Connection], int]") -> int:
         """Change something in a transaction of its own, between two commits."""

@@ -84,7 +84,7 @@ class Equivalence:
         if (one.what, one.tool) != (other.what, other.tool):
             return False
         if one.outcome is not None and other.outcome is not None:
-            return _same_outcomes(one.outcome, other.outcome)
+            return _comparable(one.outcome) == _comparable(other.outcome)
         return self.same_texts(one.detail, other.detail, by=one.tool)
 
     def same_texts(self, recorded: str, replayed: str, *, by: str = "") -> bool:
@@ -138,10 +138,6 @@ FOR_FORKS: Final = Equivalence(STRICT.ignored_keys | {"tokens", "cost_usd", "sec
 
 def equivalence_for(record: RecordedRun) -> Equivalence:
     return FOR_FORKS if record.copied_messages else STRICT
-
-
-def _same_outcomes(one: Outcome, other: Outcome) -> bool:
-    return _comparable(one) == _comparable(other)
 
 
 def _comparable(outcome: Outcome) -> Outcome:

@@ -6,7 +6,6 @@ recorded facts, and its tasks have the recorded ids.
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Final
@@ -18,7 +17,6 @@ from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
 from orchestrator.delegation.events import ModelAnswered
-from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.delegation.job_tool import JOB_TOOL
 from orchestrator.ports.execution import AgentRegistry
 from orchestrator.products.history.replay.compare import equivalence_for
@@ -112,14 +110,9 @@ class RecordedTools:
         """Return the command notices that an answer consumed."""
         event = self._record.tool_answers[task.id, call.id].value
         commands = self._record.processes_by_seq
-        consumed = Counter(commands[seq] for seq in event.mail if seq in commands)
-        unread: dict[ProcessId, list[int]] = {}
-        for seq, process in self._ledger.sessions[task.session].process_notices():
-            unread.setdefault(process, []).append(seq)
-        # Older records consume only the last notice, of the command's end.
-        return [
-            seq for process, count in consumed.items() for seq in unread.get(process, [])[-count:]
-        ]
+        consumed = {commands[seq] for seq in event.mail if seq in commands}
+        unread = self._ledger.sessions[task.session].process_notices()
+        return [seq for seq, process in unread if process in consumed]
 
     async def _run_delegation_tool(
         self, task: TaskRecord, tool: Tool, call: ToolCall

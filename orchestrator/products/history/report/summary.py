@@ -222,7 +222,7 @@ def _costliest(history: RunHistory) -> Iterator[str]:
     tree = history.tree
     whole = tree.total
     below = [task for task in tree if task != tree.root]
-    below.sort(key=lambda task: _weight(tree[task].total), reverse=True)
+    below.sort(key=lambda it: (tree[it].total.micro_usd, tree[it].total.tokens), reverse=True)
     yield "<h2>Costliest subtrees</h2>"
     if not below:
         yield "<p>Nothing was delegated.</p>"
@@ -244,10 +244,6 @@ def _costliest(history: RunHistory) -> Iterator[str]:
     )
     of = "cost" if by_cost else "tokens, since no price is known"
     yield f'<p class="small">A subtree is an agent with all below it; the share is of the {of}.</p>'
-
-
-def _weight(usage: Usage) -> tuple[int, int]:
-    return usage.micro_usd, usage.tokens
 
 
 def _share(usage: Usage, whole: Usage, *, by_cost: bool) -> str:
