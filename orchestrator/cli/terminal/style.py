@@ -38,7 +38,9 @@ STATUS_COLOURS: Final[dict[str, str]] = {
 SPINNER: Final = "◐◓◑◒"
 ASCII_FALLBACK: Final[dict[int, int | str]] = {
     **str.maketrans("◐◓◑◒◔·◌✓✗⊘├└│─×↓↑▸▾█", "*****.-+x-|`|-xv^>v_"),
-    **{ord("…"): "...", ord("≥"): ">=", ord("⏎"): "\\n"},
+    ord("…"): "...",
+    ord("≥"): ">=",
+    ord("⏎"): "\\n",
 }
 """Replaces our glyphs where the terminal has only ASCII."""
 DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
