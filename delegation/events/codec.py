@@ -15,7 +15,17 @@ VERSION: Final = 1
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
+
+
+class _Decoders(dict[str, msgspec.json.Decoder[Event]]):
+    """The decoders of facts by their kind; each is made when it is first used."""
+
+    def __missing__(self, kind: str) -> msgspec.json.Decoder[Event]:
+        decoder = self[kind] = msgspec.json.Decoder(_KINDS[kind])
+        return decoder
+
+
+_DECODERS: Final = _Decoders()
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
@@ -38,13 +48,13 @@ def encode(event: Event) -> Encoded:
 
 
 def decode(encoded: Encoded) -> Event:
-    if encoded.version != VERSION or encoded.kind not in _DECODERS:
+    if encoded.version != VERSION or encoded.kind not in _KINDS:
         raise UnreadableFactError(
             f"{encoded.kind!r} in version {encoded.version}: it was written by a newer"
             " orchestrator; use that one, or a new journal"
         )
     try:
-        event: Event = _DECODERS[encoded.kind].decode(encoded.body)
+        event = _DECODERS[encoded.kind].decode(encoded.body)
     except MISFITS as exc:
         raise UnreadableFactError(f"a damaged {encoded.kind!r}: {exc}") from exc
     return event
