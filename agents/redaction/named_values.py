@@ -359,10 +359,7 @@ def _could_be_word_of_settings(value: str) -> bool:
 
 
 def unfinished_value(text: str, name: re.Match[str]) -> int | None:
-    """Return for how many characters a value may be undecided; None if it is decided.
-
-    `name` is a secret name in the text, up to the beginning of its value.
-    """
+    """Return for how many characters the value after a secret name is undecided, or None."""
     begin = name.end()
     if name["flag"] and not _is_flag(text, name.start()):
         return None

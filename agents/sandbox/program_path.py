@@ -12,10 +12,7 @@ from pathlib import Path
 
 
 def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
-    """Return the absolute path of a program; a relative path leads from `cwd`.
-
-    Raise `FileNotFoundError` if there is none.
-    """
+    """Return the absolute path of a program, looked up from `cwd`, or raise `FileNotFoundError`."""
     if os.sep in name:
         found = str(cwd / name)
         is_there = Path(found).exists()

@@ -182,10 +182,7 @@ def _sentence(path: str, outcome: Outcome) -> str:
 
 
 def explain(failure: OrchestratorError, outcome: Outcome, error: BaseException | None) -> None:
-    """Chain a failure to the error that ended the task, or to its recorded traceback.
-
-    `error` is the error that its agent raised in this process; None after a restart.
-    """
+    """Chain a failure to the error of its task in this process, or to its recorded traceback."""
     if error is not None:
         failure.__cause__ = error
     elif outcome.traceback:

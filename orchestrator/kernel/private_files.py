@@ -148,10 +148,7 @@ class PrivateFile:
             os.close(lock)
 
     def open_lock(self, purpose: str = "") -> int:
-        """Return a descriptor that can be locked; closing it releases the lock.
-
-        `purpose` names the lock, if it is not for a change of the file.
-        """
+        """Return a descriptor to lock, for changes or another purpose; closing it releases it."""
         folder = self.path.parent
         make_private_folder(folder)
         self._require_own_folder()

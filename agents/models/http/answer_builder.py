@@ -95,10 +95,7 @@ class AnswerBuilder(ABC):
             self._request.tell(ReasoningDelta(text))
 
     def add_reasoning_block(self, data: dict[str, Any], position: int | None = None) -> None:
-        """Add the data that the provider wants back with the results of the calls; it may grow.
-
-        `position` is its place in the message (`ReasoningBlock`); by default the end.
-        """
+        """Add data that the provider wants back, at a position in the message, or its end."""
         if position is None:
             position = 1 + len(self._calls) if self._text or self._calls else 0
         self._reasoning.append((position, data))

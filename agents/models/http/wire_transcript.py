@@ -185,11 +185,7 @@ def block_of(
 def result_blocks(
     call: AnsweredCall, project: Callable[[Part], dict[str, Any]], *, text: str
 ) -> list[dict[str, Any]]:
-    """Return the parts of a tool's answer as a protocol carries them, and a note for each
-    unsupported part.
-
-    The model reads the note and goes on, because the user did not send the part.
-    """
+    """Return the parts of an answer as a protocol carries them, or notes for the model to read."""
     blocks: list[dict[str, Any]] = []
     for part in call.parts:
         try:

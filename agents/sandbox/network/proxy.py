@@ -439,10 +439,7 @@ async def _return_response(client: _Peer, origin: _Peer, target: _Target) -> Non
 
 
 def _end_to_end(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are meant for the other end.
-
-    A body without a length is chunked: that is said anew for the next connection.
-    """
+    """Return the headers for the other end; a body without a length is chunked anew."""
     named = {
         option.strip().lower()
         for name, value in message.headers

@@ -116,10 +116,7 @@ class DirEntry:
 def open_regular_file(
     name: str, folder: int, path: str, require: Require
 ) -> Generator[tuple[int, os.stat_result]]:
-    """Open a file in a folder for reading, and return its descriptor and status.
-
-    Raise `ToolError` if there is none, or it is not a regular file; `require` may refuse it, too.
-    """
+    """Open a regular file in a folder; return its descriptor and status, or raise `ToolError`."""
     try:
         # Checked before it is opened: opening alone has effects on some devices.
         require_regular_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path)

@@ -20,10 +20,7 @@ class Glob:
     """A pattern of paths."""
 
     def __init__(self, pattern: str, *, hidden: bool) -> None:
-        """Parse names with `*`, `?` and `[...]`, and `**` for any number of folders.
-
-        With `hidden`, wildcards match names that begin with a dot.
-        """
+        """Parse names with `*`, `?`, `[...]` and `**`; wildcards match dot files if `hidden`."""
         if "{" in pattern:
             raise ToolError(
                 f"{pattern!r} is refused: braces are not known here; call once for each"

@@ -69,10 +69,7 @@ def visible_text(text: object, limit: int = LONGEST_DESCRIPTION) -> str:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return how models call a tool of a server.
-
-    A name that had to be changed ends in a hash of the whole one, so no two become the same.
-    """
+    """Return how models call a tool of a server; a changed name ends in a hash of the whole one."""
     plain = _OTHER_CHARACTERS.sub("_", tool)
     name = f"{server}{SEPARATOR}{plain}"
     if plain == tool and len(name) <= LONGEST_NAME:

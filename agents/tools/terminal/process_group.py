@@ -200,10 +200,7 @@ class RunningCommand:
         return stdin, stdout
 
     async def wait(self) -> int:
-        """Wait until all has ended and all output was read, and return the exit code.
-
-        The number of a signal is negative.
-        """
+        """Wait until all has ended and is read, and return the exit code; signals are negative."""
         await self._ended.wait()
         return -signal.SIGKILL if self.exit_code is None else self.exit_code
 

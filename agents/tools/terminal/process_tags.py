@@ -67,10 +67,7 @@ def tagged_processes(*tags: str) -> dict[str, list[int]]:
 
 
 def read_tags(pid: int) -> list[str] | None:
-    """Return the tags in the environment of a process. None: it is in the middle of an exec.
-
-    Raise `OSError` if it has ended, or is of another user.
-    """
+    """Return the tags of a process, None during an exec; raise `OSError` if it has ended."""
     environ = _environ_of(pid)
     if not environ and _is_in_exec(pid):
         return None

@@ -56,9 +56,6 @@ async def answer_question(
     by: str = "",
     session: SessionId | None = None,
 ) -> None:
-    """Post the answer to an approval question, and return when it is durable.
-
-    Raise `UnknownIdError` if the question is not open, or is another session's.
-    """
+    """Post the answer to an open question of a session, durably, or raise `UnknownIdError`."""
     sessions.answer_question(approval, answer, reason=reason, by=by, session=session)
     await sessions.facts.wait_durable()

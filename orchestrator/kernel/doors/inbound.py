@@ -200,10 +200,7 @@ def with_language_model(agent: Agent[Any], name: str) -> Agent[Any]:
 def post_message(
     sessions: Sessions, request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
 ) -> int:
-    """Post the message of a request to a session, and return the sequence number of the fact.
-
-    `grants` are the budgets that pay for its turn, besides the session's own.
-    """
+    """Post the message of a request, and return its number; `grants` also pay for its turn."""
     message = UserMessage("") if request.message is None else request.message
     sessions.facts.post(
         MessageReceived(

@@ -252,10 +252,7 @@ class KeptDoor:
         states: tuple[SessionState, ...],
         language_model: str,
     ) -> SessionRecord:
-        """Open a session that starts with facts of another one, and continue the tasks in it.
-
-        It outlives its request, and ends with its tree.
-        """
+        """Open a session with facts of another one, which outlives its request, and continue it."""
         sessions = self._sessions
         sessions.facts.require_running()
         pushed = self._is_pushed(owner, kind)

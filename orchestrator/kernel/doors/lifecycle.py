@@ -139,10 +139,7 @@ def disconnect_door(sessions: Sessions, session: SessionRecord, door: Door) -> N
 async def close_session(
     sessions: Sessions, session: SessionRecord, *, deleted: bool = False
 ) -> None:
-    """End a session for good: cancel its running tasks, and drop its unread mail.
-
-    Returns when that is durable. No client may find a deleted session any more.
-    """
+    """End a session for good, durably: cancel its running tasks, and drop its unread mail."""
     if not session.closed or (deleted and not session.deleted):
         sessions.facts.post(events.SessionClosed(session.id, tuple(session.mail), deleted=deleted))
     sessions.deliveries.disconnect(session.id)

@@ -77,10 +77,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class TaskApprovalCheck:
-    """Holds the calls of one task until they are approved.
-
-    The rules are of its agent, and of all above it; without any, the default decides.
-    """
+    """Holds the calls of one task until its rules, all above it, or the default approve them."""
 
     def __init__(
         self,

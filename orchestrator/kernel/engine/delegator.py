@@ -195,10 +195,7 @@ class OrchestratorDelegator:
         return requests
 
     def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:
-        """Run a joined task as soon as it has a slot, until it is settled.
-
-        Returns its end; None if it ended without running.
-        """
+        """Run a joined task when it has a slot, and return its end; None if it did not run."""
         return self.run_child(task.id) if task.is_running else self._start_and_run(task)
 
     async def _start_and_run(self, task: TaskRecord) -> TaskEnd | None:
@@ -322,10 +319,7 @@ class OrchestratorDelegator:
     async def cancel_session(  # noqa: ASYNC910
         self, session: SessionId, *, tree: bool
     ) -> None:
-        """Cancel the turn of a session in memory, also one that its mail is about to begin.
-
-        With `tree`, cancel its detached tasks, too.
-        """
+        """Cancel the turn of a session, also one that mail is about to begin, or all its tree."""
         # No checkpoint at rest: a session is at rest when this returns, whatever comes next.
         book = self._book
         record = book.ledger.sessions[session]

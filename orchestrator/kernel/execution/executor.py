@@ -104,10 +104,7 @@ class StepTiming(Protocol):
     async def before_request(
         self, parent: TaskRecord, agent: str, goal: str, held_since: float | None
     ) -> None:
-        """Delay the request of a pipeline for a child.
-
-        `held_since` is since when the limit of a fan-out has held it back, if one has.
-        """
+        """Delay the request of a pipeline for a child, which a fan-out may have held back."""
         ...
 
     def fan_out_limit(self, limit: int) -> int:

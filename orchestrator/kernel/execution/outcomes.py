@@ -62,10 +62,7 @@ class TaskEnd(msgspec.Struct, frozen=True):
 
 
 def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  # noqa: PLR0911 (a case an error)
-    """Return the outcome of a task that an expected error ended.
-
-    `start` is the length that the transcript had when the task, or its turn, began.
-    """
+    """Return the outcome of a task that an expected error ended, after the transcript's `start`."""
     unfinished = partial(unfinished_outcome, record, start=start)
     match exc:
         case ModelError():

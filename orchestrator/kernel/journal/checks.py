@@ -90,10 +90,7 @@ def compare_session(
 def compare_ends(
     damages: dict[str, Damage], listed: Mapping[str, int | None]
 ) -> Mapping[str, Damage]:
-    """Return the sessions with damage, after a look at the last entry of each.
-
-    `listed` has None for a session that is being deleted.
-    """
+    """Return the damaged sessions, by the last entry of each; None is one being deleted."""
     for session in {**listed, **damages}:
         damage = damages.setdefault(session, Damage())
         last = listed.get(session, 0)

@@ -13,10 +13,7 @@ class LeftCommands(Protocol):
     """The commands of one journal that were left on other machines, as its writer sees them."""
 
     async def ask(self, commands: Mapping[str, str]) -> None:
-        """Ask for the end of commands on their machines, by the tags that their processes carry.
-
-        Raise `JournalInUseError` if the journal has another writer by now.
-        """
+        """Ask for the end of commands on their machines, by tag, or raise `JournalInUseError`."""
         ...
 
     async def wait_ended(self) -> Sequence[str]:

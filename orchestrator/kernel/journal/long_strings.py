@@ -26,10 +26,7 @@ def digest(payload: bytes) -> str:
 
 
 def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
-    """Return the JSON of a fact with references in place of its long strings.
-
-    `payloads` receives the strings, as JSON has them, by digest.
-    """
+    """Return the JSON of a fact with references for its long strings, which go to `payloads`."""
     if len(body) <= MAX_INLINE_CHARACTERS:
         return body
 

@@ -87,10 +87,7 @@ class FactQueue:
         await self._arrived.wait()
 
     def take(self, *, until: int | None = None) -> list[tuple[Entry, Encoded]]:
-        """Return the facts up to a number that were not taken yet, each with its stored form.
-
-        By default these are all there are, durable or not.
-        """
+        """Return the facts that were not taken yet, up to a number or all, durable or not."""
         taken: list[tuple[Entry, Encoded]] = []
         while self._new and (until is None or self._new[0][0].seq <= until):
             taken.append(self._new.popleft())

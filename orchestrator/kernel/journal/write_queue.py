@@ -60,10 +60,7 @@ class WriteQueue:
         write_snapshots: Callable[[Sequence[StoredSnapshot]], Awaitable[None]],
         beside: Sequence[RunUntil] = (),
     ) -> AsyncGenerator[None]:
-        """Commit as long as the block lasts, and run `beside`; then write what is left.
-
-        Raise `JournalError` if something was not written.
-        """
+        """Commit as long as the block lasts, then write the rest, or raise `JournalError`."""
         # All are shielded: a task that is cancelled from outside still posts how it ended.
         scopes: list[trio.CancelScope] = []
         with raising_one_error():

@@ -19,10 +19,7 @@ class ChildRunner(Protocol):
         ...
 
     def run_joined(self, task: TaskRecord) -> Awaitable[TaskEnd | None]:
-        """Run a task as soon as it has a slot, until it is settled.
-
-        Returns its end; None if it ended without running.
-        """
+        """Run a task when it has a slot, and return its end; None if it ended without running."""
         ...
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:

@@ -71,10 +71,7 @@ def _tree_of(run: SessionId, entries: Sequence[Entry]) -> Tree:
 def html_report(
     run: SessionId, entries: Sequence[Entry], *, has_writer: bool, tracebacks: bool = True
 ) -> tuple[str, int]:
-    """Return the report of a run without transcripts, and its number of tasks.
-
-    Without a process that writes its journal, no task of the run is running.
-    """
+    """Return the report of a run without transcripts, and its number of tasks."""
     # Imported late: only reports need it.
     from orchestrator.products.history.report import Transcripts, build_report
 

@@ -28,10 +28,7 @@ COLUMNS: Final = "seq, at, session, kind, version, CAST(body AS BLOB), previous,
 
 
 def write_entries(connection: sqlite3.Connection, batch: Iterable[FactRow]) -> Collection[str]:
-    """Write entries, their long strings, and the sessions that they make idle or active.
-
-    Return the names of the long strings.
-    """
+    """Write entries and the states of their sessions; return the names of their long strings."""
     rows: list[tuple[int, float, str, str, int, str, int, int]] = []
     payloads: dict[str, str] = {}
     sessions: dict[SessionId, tuple[int, str | None]] = {}

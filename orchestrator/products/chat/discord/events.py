@@ -251,10 +251,7 @@ async def _patiently(call: Callable[[], Awaitable[ValueT]]) -> ValueT:
 
 
 def _decode(event: Dispatch, type_: type[ValueT]) -> ValueT | None:
-    """Decode an event; return None if it is malformed.
-
-    A malformed event is skipped, since it would come again with every connection.
-    """
+    """Decode an event; None if it is malformed, since it would come with every connection."""
     try:
         return msgspec.json.decode(event.data, type=type_)
     except msgspec.MsgspecError:

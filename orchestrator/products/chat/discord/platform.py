@@ -75,10 +75,7 @@ class DiscordPlatform:
         session_file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set up without a connection.
-
-        The session file lets the next process hear the messages in between.
-        """
+        """Set up without a connection; by its file, the next process hears missed messages."""
         self._session_file = session_file
         self._api = api
         self._token = token

@@ -22,10 +22,7 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
-    """Return whether Slack has signed a request within the last minutes.
-
-    The names of the headers are in lower case, and the body is unchanged.
-    """
+    """Return whether Slack has just signed this body; names of headers are in lower case."""
     timestamp = headers.get(TIMESTAMP, "")
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):
         return False

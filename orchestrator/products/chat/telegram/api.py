@@ -73,10 +73,7 @@ class TelegramApi:
         files: Mapping[str, tuple[str, bytes]] | None = None,
         wait: float = 0.0,
     ) -> Any:
-        """Call a method, and return its result; fields with the value None are left out.
-
-        The server may wait some seconds before it answers.
-        """
+        """Call a method, which may wait some seconds; fields with the value None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         sent: dict[str, Any]
         if files is None:

@@ -92,10 +92,7 @@ class ClusterView:
 
 
 def install_servers(connection: "Connection", shards: int | None, default: int) -> int:
-    """Create the table of servers, and return how many shards the database has; blocking.
-
-    A new database gets `shards`, or by default `default`.
-    """
+    """Create the table of servers, and return how many shards there are; blocking."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute(_CREATE)

@@ -158,10 +158,7 @@ class Lender:
         self._finish(execution, worker)
 
     def lose(self, lent: Lent, loss: Loss, said: work.Request | None = None) -> None:
-        """Try a call again that has lost its execution, or break it off.
-
-        `said` is the message of its worker; None without one.
-        """
+        """Try a call again that lost its execution, or break it off; `said` is from its worker."""
         if said is None and lent.execution is not None:
             self.stop(lent.execution, lent.worker)
         if lent.is_over:

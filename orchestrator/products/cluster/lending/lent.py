@@ -132,10 +132,7 @@ class Lent(ABC):
 
     @abstractmethod
     def break_off(self, loss: Loss, said: Request | None = None) -> None:
-        """Give up a call or turn that must not or cannot run once more.
-
-        `said` is the request by which its worker told that, to be acknowledged.
-        """
+        """Give up a call or turn that must not run again; `said` is yet to be acknowledged."""
 
     def fact(self, wants: str) -> CallPlaced:
         """Return the fact that says where it runs, or why it waits."""

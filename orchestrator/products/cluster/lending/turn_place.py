@@ -18,10 +18,7 @@ from orchestrator.products.cluster.worker.wire import Stopped
 
 
 class LentTurnPlace:
-    """The place of one turn: the worker that takes its first call runs all of them.
-
-    It is a `PlacedTurn`, and the `ToolPlace` of the turn.
-    """
+    """The place of one turn, as a `PlacedTurn`: the worker of its first call runs all of them."""
 
     has_effects = True
     resumes_calls = True

@@ -160,10 +160,7 @@ def compare(
     ledger: Ledger,
     unrecorded_waits: Mapping[TaskId, str],
 ) -> ReplayResult:
-    """Return how much of a run is the same, and the first difference.
-
-    `replayed` has each entry of the replay with the position at which it was posted.
-    """
+    """Return how much of a run is the same in a replay with positions, and the first difference."""
     if not record.is_whole:
         # The replay goes on until it needs a fact that the record does not have.
         replayed = [it for it in replayed if record.has_fact(it[0].event)]

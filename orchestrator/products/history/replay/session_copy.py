@@ -61,10 +61,7 @@ class CopiedRun:
         deps: object = None,
         kept_open: KeptOpen | None = None,
     ) -> SessionRecord:
-        """Post the copy as a new session, without a checkpoint, so that no task starts early.
-
-        `kept_open` is how the session outlives the call; None: like the old session.
-        """
+        """Post the copy as a new session at once; `kept_open` None is like the old session."""
         sessions.registry.require_models(agent, deps)
         _SessionCopy(sessions, self, id_).post(agent, kept_open)
         sessions.registry.register_session(id_, agent, deps)

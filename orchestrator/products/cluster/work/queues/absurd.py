@@ -370,9 +370,6 @@ def _schema_sql(address: str) -> bytes:
 async def open_absurd_queue(
     database: Database, wakeups: Wakeups, *, lease: float
 ) -> AsyncGenerator[WorkQueue]:
-    """Use Absurd in a database, where it is installed if it is missing; the lease is rounded up.
-
-    Raise `JournalError` if Absurd is there in another version, or not to be had.
-    """
+    """Use Absurd in a database, installed if it is missing; the lease is rounded up."""
     await database.run(partial(_install, database.address))
     yield _AbsurdQueue(database, wakeups, lease)
