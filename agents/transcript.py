@@ -26,70 +26,64 @@ Measure: TypeAlias = Callable[[Message], int]
 
 
 class _Log:
-    """The messages that transcripts share, and their counts.
+    """The messages that transcripts share. It only grows, so its beginning never changes."""
 
-    It only grows, so its beginning never changes. The counts are brought up to date on demand.
-    """
-
-    __slots__ = (
-        "call_indexes",
-        "completed",
-        "gaps",
-        "indexed",
-        "message_indexes",
-        "messages",
-        "searched",
-        "sums",
-    )
+    __slots__ = ("_counts", "messages")
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
-        self.sums: dict[Measure, list[int]] | None = None
+        self._counts: _Counts | None = None
+
+    @property
+    def counts(self) -> "_Counts":
+        """The counts of the messages, which most transcripts do not need."""
+        if self._counts is None:
+            self._counts = _Counts()
+        return self._counts
+
+
+class _Counts:
+    """The sums, indexes and gaps of a log, which are brought up to date on demand."""
+
+    def __init__(self) -> None:
+        self.sums: dict[Measure, list[int]] = {}
         """The running totals of each measure."""
         self.indexed = 0
         """How many messages the two indexes know."""
-        self.call_indexes: dict[CallId, int] | None = None
+        self.call_indexes: dict[CallId, int] = {}
         """Where each call id was used first."""
-        self.message_indexes: dict[MessageId, int] | None = None
-        self.searched = 0
-        """How many messages were searched for gaps."""
-        self.gaps: list[tuple[int, tuple[ToolMessage, ...]]] | None = None
+        self.message_indexes: dict[MessageId, int] = {}
+        self.searched = 1
+        """How many messages were searched for gaps; before the first one no answer is missing."""
+        self.gaps: list[tuple[int, tuple[ToolMessage, ...]]] = []
         """Before which messages answers are missing, and the answers to put there."""
-        self.completed: tuple[int, Transcript] | None = None
+        self.completed: tuple[int, Transcript] = (0, EMPTY)
         """How many messages were completed with these answers last, and the result."""
 
-    def running_totals(self, measure: Measure, length: int) -> list[int]:
-        if self.sums is None:
-            self.sums = {}
+    def running_totals(self, messages: list[Message], measure: Measure, length: int) -> list[int]:
         sums = self.sums.setdefault(measure, [])
         total = sums[-1] if sums else 0
-        for message in islice(self.messages, len(sums), length):
+        for message in islice(messages, len(sums), length):
             total += measure(message)
             sums.append(total)
         return sums
 
-    def index(self, length: int) -> tuple[dict[CallId, int], dict[MessageId, int]]:
-        calls = self.call_indexes = self.call_indexes or {}
-        ids = self.message_indexes = self.message_indexes or {}
+    def index(self, messages: list[Message], length: int) -> None:
         for at in range(self.indexed, length):
-            message = self.messages[at]
-            ids.setdefault(message.id, at)
+            message = messages[at]
+            self.message_indexes.setdefault(message.id, at)
             if isinstance(message, AssistantMessage):
                 for call in message.calls:
-                    calls.setdefault(call.id, at)
+                    self.call_indexes.setdefault(call.id, at)
         self.indexed = max(self.indexed, length)
-        return calls, ids
 
-    def find_gaps(self, length: int) -> list[tuple[int, tuple[ToolMessage, ...]]]:
-        gaps = self.gaps = self.gaps or []
-        # Before the first message no answer is missing.
-        for at in range(self.searched or 1, length):
-            if isinstance(self.messages[at], UserMessage):
-                calls = unanswered_calls(_view(self, at))
+    def find_gaps(self, log: _Log, length: int) -> None:
+        for at in range(self.searched, length):
+            if isinstance(log.messages[at], UserMessage):
+                calls = unanswered_calls(_view(log, at))
                 if calls:
-                    gaps.append((at, tuple(map(interrupted_answer, calls))))
+                    self.gaps.append((at, tuple(map(interrupted_answer, calls))))
         self.searched = max(self.searched, length)
-        return gaps
 
 
 class Transcript(Sequence[Message]):
@@ -184,18 +178,21 @@ class Transcript(Sequence[Message]):
         """Return the sum of a measure over all messages. Each message is measured once."""
         if not self._length:
             return 0
-        return self._log.running_totals(measure, self._length)[self._length - 1]
+        log, length = self._log, self._length
+        return log.counts.running_totals(log.messages, measure, length)[length - 1]
 
     def has_call(self, call: CallId) -> bool:
         """Return whether a model has made a call of this id."""
-        calls, _ = self._log.index(self._length)
-        at = calls.get(call)
+        counts = self._log.counts
+        counts.index(self._log.messages, self._length)
+        at = counts.call_indexes.get(call)
         return at is not None and at < self._length
 
     def find(self, message: MessageId) -> Message | None:
         """Return the message of this id, if there is one."""
-        _, ids = self._log.index(self._length)
-        at = ids.get(message)
+        counts = self._log.counts
+        counts.index(self._log.messages, self._length)
+        at = counts.message_indexes.get(message)
         return None if at is None or at >= self._length else self._log.messages[at]
 
     def completed(self) -> "Transcript":
@@ -206,10 +203,12 @@ class Transcript(Sequence[Message]):
         log, length = self._log, self._length
         if length == 1:
             return self  # most tasks begin with their goal alone
-        gaps = log.find_gaps(length)
+        counts = log.counts
+        counts.find_gaps(log, length)
+        gaps = counts.gaps
         if not gaps or gaps[0][0] >= length:
             return self
-        done, whole = log.completed or (0, EMPTY)
+        done, whole = counts.completed
         if done > length:
             done, whole = 0, EMPTY
         for at, answers in islice(gaps, bisect_left(gaps, (done,)), None):
@@ -218,7 +217,7 @@ class Transcript(Sequence[Message]):
             whole = whole.followed_by(*log.messages[done:at], *answers)
             done = at
         whole = whole.followed_by(*log.messages[done:length])
-        log.completed = (length, whole)
+        counts.completed = (length, whole)
         return whole
 
 

@@ -70,6 +70,7 @@ from orchestrator.delegation.ledger.transitions import (
     change_state,
     refresh_session,
     refresh_wakeable,
+    refusal,
     require,
     require_transition,
 )
@@ -82,19 +83,17 @@ if TYPE_CHECKING:
 
 
 def _known_session(ledger: "Ledger", event: SessionEvent) -> SessionRecord:
-    require(event.session in ledger.sessions, event, "there is no such session")
-    return ledger.sessions[event.session]
+    session = ledger.sessions.get(event.session)
+    if session is None:
+        raise ImpossibleEventError(event, "there is no such session")
+    return session
 
 
 def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None:
-    free = root_of(event.session) not in ledger.tasks
-    require(free, event, "there is such a session or task already")
+    id_ = root_of(event.session)
+    require(id_ not in ledger.tasks, event, "there is such a session or task already")
     root = TaskRecord(
-        root_of(event.session),
-        session=event.session,
-        agent=event.agent,
-        path=f"/{event.agent}",
-        mode=Mode.ROOT,
+        id_, session=event.session, agent=event.agent, path=f"/{event.agent}", mode=Mode.ROOT
     )
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
@@ -103,9 +102,10 @@ def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None
     session.metadata = event.metadata
     session.states = event.states
     session.owner = event.owner
-    root.transcript = Transcript(
-        earlier.message(index) for index, earlier in enumerate(event.history)
-    )
+    if event.history:
+        root.transcript = Transcript(
+            earlier.message(index) for index, earlier in enumerate(event.history)
+        )
     session.tree.add(
         root.id, parent=None, agent=event.agent, path=root.path, mode=Mode.ROOT, at=entry.at
     )
@@ -115,7 +115,8 @@ def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None
     grants = event.grants
     if event.budget is not None:
         grants = (*grants, Grant(event.session, event.budget))
-    root.accounts = session.accounts = accounts_under(ledger, root, grants, entry.at)
+    if grants:
+        root.accounts = session.accounts = accounts_under(ledger, root, grants, entry.at)
 
 
 def kind_changed(ledger: "Ledger", event: KindChanged, _: Entry) -> None:
@@ -197,12 +198,12 @@ def message_received(ledger: "Ledger", event: MessageReceived, entry: Entry) -> 
 
 def turn_started(ledger: "Ledger", event: TurnStarted, entry: Entry) -> None:
     session = _known_session(ledger, event)
-    is_next = session.turn is None and event.turn == session.turns + 1
-    require(is_next, event, f"turn {session.turns} is the last one so far")
-    is_there = len(set(event.mail)) == len(event.mail) and session.mail.keys() >= {*event.mail}
-    require(is_there, event, f"the mail is {list(session.mail)}")
-    async_delivery = all(session.envelopes[seq].async_delivery for seq in event.mail)
-    _read_mail(ledger, session, event, entry.at)
+    if session.turn is not None or event.turn != session.turns + 1:
+        raise refusal(event, f"turn {session.turns} is the last one so far", None)
+    read = {*event.mail}
+    if len(read) != len(event.mail) or not session.mail.keys() >= read:
+        raise refusal(event, f"the mail is {list(session.mail)}", None)
+    async_delivery = _read_mail(ledger, session, event, entry.at)
     session.turns = event.turn
     session.turn = Turn(
         event.turn,
@@ -216,16 +217,21 @@ def turn_started(ledger: "Ledger", event: TurnStarted, entry: Entry) -> None:
     refresh_wakeable(ledger, session)
 
 
-def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float) -> None:
+def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at: float) -> bool:
+    """Move mail into the transcript; return whether all its senders can be told later."""
     root = session.root
-    notices = sum(not isinstance(session.mail[seq], UserMessage) for seq in event.mail)
-    share = share_per_result(notices, event.characters or MAX_RESULT_CHARACTERS)
+    notices, async_delivery = 0, True
     # The context of a message is preferred to the context of a notice.
     contexts: dict[bool, Mapping[str, str]] = {}
     instructions: list[str] = []
-    standing = [
-        grant for seq in event.mail for grant in session.envelopes[seq].grants if grant.is_standing
-    ]
+    standing: list[Grant] = []
+    for seq in event.mail:
+        envelope = session.envelopes[seq]
+        async_delivery = async_delivery and envelope.async_delivery
+        notices += not isinstance(session.mail[seq], UserMessage)
+        if envelope.grants:
+            standing += [grant for grant in envelope.grants if grant.is_standing]
+    share = share_per_result(notices, event.characters or MAX_RESULT_CHARACTERS)
     if standing:
         root.accounts = tuple(it for it in root.accounts if not it.is_standing)
         root.accounts = session.accounts = accounts_under(ledger, root, standing, at)
@@ -235,7 +241,8 @@ def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at:
             message = as_message(mail, seq, share)
             root.transcript = root.transcript.followed_by(message)
         contexts[not isinstance(mail, UserMessage)] = envelope.context
-        root.accounts = accounts_under(ledger, root, envelope.grants, at)
+        if envelope.grants:
+            root.accounts = accounts_under(ledger, root, envelope.grants, at)
         if envelope.instructions:
             instructions.append(envelope.instructions)
         if isinstance(mail, UserMessage):
@@ -243,6 +250,7 @@ def _read_mail(ledger: "Ledger", session: SessionRecord, event: TurnStarted, at:
     root.instructions = "\n\n".join(instructions)
     root.made_instructions = None
     root.context = contexts.get(False, contexts.get(True, root.context))
+    return async_delivery
 
 
 def turn_resumed(ledger: "Ledger", event: TurnResumed, _: Entry) -> None:
@@ -302,7 +310,8 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
     root.made_instructions = None
     root.approved = NOTHING_APPROVED
     root.placed = NOTHING_PLACED
-    drop_questions(ledger, root)
+    if root.questions:
+        drop_questions(ledger, root)
     if turn.promises is DeliveryCapability.NONE:
         drop_processes(session, root)
     session.last_outcome = event.outcome
@@ -317,8 +326,8 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
 
 
 def _require_joined_ended(session: SessionRecord, event: TurnResumed | TurnEnded) -> None:
-    joined = session.root.children.unsettled.keys() - session.unsettled_detached.keys()
-    require(not joined, event, "tasks joined to it have not ended", session.root)
+    if session.root.children.unsettled.keys() - session.unsettled_detached.keys():
+        raise refusal(event, "tasks joined to it have not ended", session.root)
 
 
 def reply_delivered(ledger: "Ledger", event: ReplyDelivered, _: Entry) -> None:

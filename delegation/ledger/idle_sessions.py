@@ -29,6 +29,8 @@ _DECODER = msgspec.json.Decoder(list[AccountUse])
 
 def encode_shared_use(session: SessionRecord) -> str:
     """Return the stored form of a session's usage of shared budgets."""
+    if not session.own_accounts:
+        return ""
     shared = [_used(part) for part in session.own_accounts.values() if part.is_shared]
     return msgspec.json.encode(shared).decode() if shared else ""
 

@@ -144,16 +144,16 @@ def test_the_tool_can_run_again_after_a_crash_and_explains_itself(tool_of: ToolO
     assert all(it["description"] for it in shown.parameters["properties"].values())
 
 
-@pytest.mark.usefixtures("family")
-def test_the_name_of_the_tool_is_taken(tool_of: ToolOf) -> None:
+def test_an_agent_with_delegates_has_no_tool_of_this_name() -> None:
     """A model that sees two of one name calls either, and nobody knows which."""
 
     @tool(name="task")
     def own() -> str:
         return "mine"
 
+    writer = Agent("writer", model=ScriptedModel([]))
     with pytest.raises(DefinitionError, match="'task'"):
-        tool_of(agent=Agent("editor", model=ScriptedModel([]), tools=[own]))
+        Agent("editor", model=ScriptedModel([]), tools=[own], delegates=[writer])
 
 
 @pytest.mark.usefixtures("family")

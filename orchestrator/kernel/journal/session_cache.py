@@ -119,7 +119,8 @@ class SessionCache:
                 changed |= self._update(each)
             # Recovery looks at what each of them has left behind, and then calls `trim`.
             return changed
-        self._evict_oldest(but=entry.session)
+        if self._resting_tasks > MAX_RESTING_TASKS or self._resting_bytes > MAX_RESTING_BYTES:
+            self._evict_oldest(but=entry.session)
         return changed
 
     async def load(self, session: SessionId) -> None:
