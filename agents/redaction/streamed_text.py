@@ -181,6 +181,8 @@ class StreamRedactor:
 
     def add(self, text: str) -> str:
         """Add a piece of the text, and return the part that may be emitted now."""
+        if len(text) <= PIECE:
+            return self._add(text)
         # In small pieces: the search is slower than linear.
         pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
         return "".join(map(self._add, pieces))
@@ -285,7 +287,15 @@ def _undecided_values(text: str, begin: int) -> Iterator[tuple[int, int]]:
         yield start, MAX_HELD_BACK
     low = lowered(text)
     for kind in _KINDS:
-        yield from kind.starts(text, low)
+        for mark in kind.marks:
+            if mark in low:
+                yield from kind.starts(text, low)
+                break
+    yield from _named_values(text, low, begin)
+
+
+def _named_values(text: str, low: str, begin: int) -> Iterator[tuple[int, int]]:
+    """Yield where values after the names of secrets begin, if they reach to the end."""
     for position in name_positions(low, max(0, begin - NAME_DISTANCE)):
         for pattern in _NAMED:
             name = pattern.match(text, position)

@@ -106,12 +106,14 @@ class ApiCall:
     @property
     def access(self) -> Access:
         """The key of the request, while it is under way; a public route has none."""
-        return cast("Access", self.request.state.access)
+        found: Access = self.request.scope["state"]["access"]
+        return found
 
     @property
     def key(self) -> Key:
         """The key that makes the request."""
-        return self.access.key
+        key: Key = self.request.scope["state"]["access"].key
+        return key
 
     @property
     def owner(self) -> str:
@@ -194,7 +196,8 @@ class ApiCall:
 
     @property
     def _audit(self) -> RequestAudit:
-        return cast("RequestAudit", self.request.state.audit)
+        audit: RequestAudit = self.request.scope["state"]["audit"]
+        return audit
 
     async def body(self, kind: type[T]) -> T:
         """Decode the body."""

@@ -163,7 +163,7 @@ async def _handle(
     call: ApiCall | None = None
     try:
         if operation.scope is not None:
-            await _require_scope(server, request.state.access.key, operation.scope)
+            await _require_scope(server, request.scope["state"]["access"].key, operation.scope)
         raw = await read_body(request, operation, server.settings.body_limit)
         call = ApiCall(server, operation, request, raw)
         if operation.is_json_rpc:
@@ -230,7 +230,7 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
 
 def _is_allowed_still(operation: Operation, request: Request) -> bool:
     """Return whether the key of a request may still get its answer, which may have taken long."""
-    return operation.is_public or request.state.access.is_valid()
+    return operation.is_public or request.scope["state"]["access"].is_valid()
 
 
 async def _withheld(answer: Response) -> Response:

@@ -33,18 +33,15 @@ class RequestIds:
         self, request: Request, raw: bytes, operation: Operation, placement: "Placement | None"
     ) -> None:
         self._request = request
+        self._headers: Headers = request.scope["state"]["headers"]
         self._raw = raw
         self._operation = operation
         self._placement = placement
         self._drawn: SessionId | None = None
 
     @property
-    def _headers(self) -> Headers:
-        return cast("Headers", self._request.scope["state"]["headers"])
-
-    @property
     def _key(self) -> Key:
-        return cast("Key", self._request.state.access.key)
+        return cast("Key", self._request.scope["state"]["access"].key)
 
     @property
     def has_key(self) -> bool:

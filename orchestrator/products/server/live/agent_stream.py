@@ -99,6 +99,8 @@ class AgentStream:
 
     def _joined(self, piece: PartialText) -> PartialText:
         """Join a piece with all pieces that follow it: a slow reader gets longer pieces."""
+        if not self._queue:
+            return piece
         texts = [piece.text]
         while (
             self._queue

@@ -4,6 +4,7 @@ One task reads from the client while another runs the application. So a disconne
 request, at no cost. An incomplete response is the last one of its connection.
 """
 
+import math
 import re
 import socket
 from collections.abc import Callable, Generator, Mapping
@@ -107,6 +108,8 @@ class HttpConnection:
     ) -> None:
         """Prepare to answer requests; `run` answers them. Each request gets a copy of `state`."""
         self._keep_alive = keep_alive
+        self._patience: float = HEAD_SECONDS
+        """The most seconds to wait for the next request."""
         is_plain = isinstance(stream, trio.SocketStream)
         self._app = app
         self._socket = accepted
@@ -134,7 +137,7 @@ class HttpConnection:
         self._is_idle = False
         """Whether it waits for the next request."""
         self._has_begun = False
-        """Whether bytes of that request have come."""
+        """Whether bytes have come since it began to wait."""
         self._is_ending = False
         """Whether it closes when it is idle."""
         self._is_closing = False
@@ -151,8 +154,16 @@ class HttpConnection:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_forever)
                 try:
-                    while await self._answer_next():
-                        pass
+                    may_go_on = True
+                    while may_go_on:
+                        with self._waiting:
+                            while await self._answer_next():
+                                self._patience = self._keep_alive
+                        # If its time is over, the whole process may have been stopped, and bytes
+                        # that came meanwhile are in the socket.
+                        is_late = self._waiting.cancelled_caught and not self._is_ending
+                        may_go_on = is_late and self._patience > LOOK_SECONDS
+                        self._waiting, self._patience = trio.CancelScope(), LOOK_SECONDS
                 finally:
                     # The client can read its answer, even if the application raised.
                     await self._close()  # noqa: ASYNC102 (if cancelled, it closes at once)
@@ -188,11 +199,8 @@ class HttpConnection:
             except BROKEN:
                 received = b""
             if not self._is_closing:
-                if self._is_idle and not self._has_begun:
-                    self._has_begun = True
-                    latest = trio.current_time() + HEAD_SECONDS
-                    self._waiting.deadline = min(self._waiting.deadline, latest)
                 self._unread += len(received)
+                self._has_begun = True
                 self.parser.receive_data(received)
             if not received:
                 self.disconnect.note()
@@ -202,6 +210,10 @@ class HttpConnection:
         """Return the next event of the parser."""
         while (event := self.parser.next_event()) is h11.NEED_DATA:
             self._unread = 0
+            if self._is_idle and self._has_begun:
+                # The rest of the head must come soon.
+                latest = trio.current_time() + HEAD_SECONDS
+                self._waiting.deadline = min(self._waiting.deadline, latest)
             self._has_room.unpark_all()
             await self._arrived.park()
         return event  # noqa: ASYNC910 (an event that is there needs no wait; the application waits)
@@ -240,16 +252,9 @@ class HttpConnection:
         self._is_idle, self._has_begun = True, False
         if self._is_ending and self.is_idle:
             return None  # noqa: ASYNC910 (the connection closes)
-        event: Any = None
-        seconds = self._keep_alive if self._is_used else HEAD_SECONDS
-        # A second, short time: the whole process may have been stopped, and bytes that came
-        # meanwhile are in the socket.
-        for more in (seconds, LOOK_SECONDS):
-            self._waiting = trio.CancelScope(deadline=trio.current_time() + more)
-            with self._waiting:
-                event = await self.next_event()
-            if event is not None or self._is_ending:
-                break
+        self._waiting.deadline = trio.current_time() + self._patience
+        event = await self.next_event()
+        self._waiting.deadline = math.inf
         self._is_idle, self._is_used = False, True
         return event if isinstance(event, h11.Request) else None
 

@@ -282,7 +282,7 @@ async def _watch(
 async def wait_unless_disconnected(request: Request, wait: Callable[[], Awaitable[object]]) -> bool:
     """Run `wait` until the client disconnects or its key ends; return whether it finished."""
     is_done = False
-    access: Access = request.state.access
+    access: Access = request.scope["state"]["access"]
     with trio.CancelScope() as scope, access.cancels(scope):
         async with cancelled_on_disconnect(request.scope, request.receive, scope):
             await wait()

@@ -160,7 +160,8 @@ class _ChoiceChunks:
         ) as next_update:
             update = await _first(next_update)
             while update is not None:
-                await self._begin()
+                if not self._has_begun:
+                    await self._begin()
                 if isinstance(update, list):
                     # All pieces so far in one chunk, so that progress stays close to the text.
                     await self._send_chunk(
@@ -171,14 +172,12 @@ class _ChoiceChunks:
                 update = await next_update()
         if (error := session_error(self._session)) is not None:
             raise error
-        await self._begin()
+        if not self._has_begun:
+            await self._begin()
         await self._send_end()
 
     async def _begin(self) -> None:
-        """Send the first chunk, once."""
-        if self._has_begun:
-            await trio.lowlevel.checkpoint()
-            return
+        """Send the first chunk."""
         self._has_begun = True
         await self._send_chunk(bodies.Delta(role="assistant", content=""))
 
