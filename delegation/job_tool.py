@@ -112,15 +112,11 @@ class SessionJobs(Protocol):
         ...
 
     async def set(self, spec: JobSpec, call: str) -> JobRecord | None:
-        """Set a job, once for each call; None if the call had set it, and it is over by now. Raise
-        `ToolError` if there are too many of them, or the session is closed.
-        """
+        """Set a job once for each call, or None if it is over by now; raise `ToolError`."""
         ...
 
     async def remove(self, job: JobId, call: str) -> None:
-        """Remove a job; raise `ToolError` if there is none, and the call did not remove it before a
-        crash.
-        """
+        """Remove a job, once for each call; raise `ToolError` if there is none."""
         ...
 
 

@@ -62,9 +62,7 @@ def require_schema(schema: object) -> None:
 
 
 def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    """Return the problems of a final answer, a line each; none if it is JSON that fits. Raise
-    `DefinitionError` if the schema itself is wrong.
-    """
+    """Return the problems of a final answer, or raise `DefinitionError` for a wrong schema."""
     plain = _plain(schema)
     validator = _validator(plain)
     try:

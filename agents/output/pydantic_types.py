@@ -103,9 +103,7 @@ class _PartType(type):
 
 
 def replaced_parts(type_: Any) -> Any:
-    """Return a type with markers in place of all the types that pydantic reads; raise
-    `DefinitionError` if an attrs class or a struct has a field that pydantic would have to read.
-    """
+    """Return a type with markers for the types that pydantic reads, or raise `DefinitionError`."""
     if not has_pydantic_parts(type_):
         return type_
     adapter = _adapter(type_)
@@ -170,10 +168,7 @@ def is_part(type_: Any) -> bool:
 
 
 def part_schema(type_: Any) -> dict[str, Any]:
-    """Return the JSON schema of a marker's type, with its own definitions.
-
-    Any other type is unknown to msgspec.
-    """
+    """Return the JSON schema of a marker's type, with its own definitions."""
     if not isinstance(type_, _PartType):
         raise TypeError(
             f"{getattr(type_, '__name__', type_)} is not a type that JSON can be read as: use a"

@@ -74,10 +74,7 @@ async def search_ahead(redactor: Redactor, texts: Iterable[str]) -> None:
 async def search_tree_ahead(
     redactor: Redactor, value: T, redact: Callable[[T, Redactor], T]
 ) -> None:
-    """Search a value of many short texts for secrets in a thread, before it is posted.
-
-    Its long texts are searched ahead by themselves, before. The value must not change any more.
-    """
+    """Search a value of many short texts in a thread; it is posted later, and stays as it is."""
     redacted = await trio.to_thread.run_sync(
         redact, value, redactor, limiter=_limiter(_threads, SEARCHES_AT_ONCE)
     )

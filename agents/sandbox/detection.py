@@ -42,9 +42,7 @@ class _DoesNotWorkError(Exception):
 
 
 def detect(name: str = "auto") -> Detected:
-    """Try backends, the strongest first, and return the first that works. It starts processes.
-    Raise `DefinitionError` if the named one does not work here.
-    """
+    """Start processes to find the strongest working backend, or raise `DefinitionError`."""
     if name == "none":
         return Detected(UNCONFINED, {})
     refused: dict[str, str] = {}

@@ -43,10 +43,7 @@ def _text_length(message: Message) -> int:
 
 
 def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
-    """Return the results of ended tasks, in the order of their requests, for the parent to read.
-
-    `characters` is how many characters of outputs the parent can read at once.
-    """
+    """Return the results of ended tasks in order, within the characters that a parent reads."""
     share = notices.share_per_result(len(tasks), characters)
     answer: dict[str, Any] = {
         "status": "completed",

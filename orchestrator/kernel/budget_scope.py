@@ -123,17 +123,13 @@ def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[Non
 
 
 def current_grants(journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller for work in a journal, the outermost first; raise
-    `SharedBudgetError` if another journal has the account of one.
-    """
+    """Return the budgets around the caller, the outermost first, or raise `SharedBudgetError`."""
     shared = _SHARED.get()
     return tuple([it.granted_in(journal) for it in shared]) if shared else ()
 
 
 def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
-    """Return the budgets around the caller that are not among these accounts; raise
-    `SharedBudgetError` if another journal has the account of one.
-    """
+    """Return the budgets around the caller beyond these accounts, or raise `SharedBudgetError`."""
     shared = _SHARED.get()
     if not shared:
         return ()

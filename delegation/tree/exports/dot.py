@@ -23,9 +23,7 @@ COLOURS: Final[tuple[tuple[frozenset[str], str], ...]] = (
 
 
 def dot(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
-    """Return a digraph: dashed arrows to detached tasks, bold ones from a task to those that need
-    it.
-    """
+    """Return a digraph: dashed arrows to detached tasks, bold ones to tasks that need one."""
     chart = chart_of(tree, rows=rows)
     lines = [HEAD]
     for box in chart.boxes:

@@ -304,9 +304,7 @@ def _in_folder(folder: str, command: str) -> str:
 
 
 def _shown_command(call: ToolCall, command: str, redactor: Redactor) -> str:
-    """Return a command as people are shown it, which is all of it; raise `ToolError` if it is too
-    long for that, or redaction hides more than a secret.
-    """
+    """Return all of a command as people are shown it, or raise `ToolError` if it cannot be."""
     is_long = len(command) > LONGEST_COMMAND
     redacted = "" if is_long else redactor.redact(command)
     shown = visible(redacted)

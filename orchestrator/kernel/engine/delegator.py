@@ -298,9 +298,7 @@ class OrchestratorDelegator:
         return Receipt("too_late" if is_late else "waiting")
 
     async def pause(self, task: TaskId, *, paused: bool) -> None:
-        """Start no new task below one, or start them again; return when that is durable. Raise
-        `EndedError` if it has ended, or its session was closed for good.
-        """
+        """Start no new task below one, or start them again, durably; raise `EndedError`."""
         ledger = self._book.ledger
         record = ledger.tasks[task]
         session = ledger.sessions[record.session]

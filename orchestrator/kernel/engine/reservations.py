@@ -112,9 +112,7 @@ class Reservations:
         return self.settings.get(task, msgspec.UNSET)
 
     def charge_of(self, task: TaskId) -> Usage | None:
-        """Return the usage that budgets are charged with for the answer of a task; None is its own
-        usage.
-        """
+        """Return the usage that budgets pay for the answer of a task; None is its own usage."""
         reservation = self.open.get(task)
         return None if reservation is None else reservation.charge
 

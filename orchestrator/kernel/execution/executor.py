@@ -36,9 +36,7 @@ class TaskHost(TurnHost, Protocol):
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
     ) -> AssistantMessage:
-        """Ask the model of the task something beside its turn; the task pays for it. Raise
-        `ToolError` if it cannot be asked.
-        """
+        """Ask the model of the task, which pays, beside its turn, or raise `ToolError`."""
         ...
 
     async def ask_person(

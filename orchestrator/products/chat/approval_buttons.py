@@ -106,9 +106,7 @@ class ApprovalButtons:
         by: str,
         reason: str = "",
     ) -> None:
-        """Answer a question of a session, and return when the answer is durable; raise
-        `UnknownIdError` if the question is no longer open.
-        """
+        """Answer an open question of a session, durably, or raise `UnknownIdError`."""
         await answer_question(
             self._sessions, approval, verdict, by=by, reason=reason, session=session.id
         )

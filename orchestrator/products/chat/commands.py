@@ -118,9 +118,7 @@ class Commands:
         }
 
     async def run(self, call: Call) -> str | Later:
-        """Run a command until its effect is durable, and return its answer or a function that waits
-        for it.
-        """
+        """Run a command until it is durable, and return its answer, or a wait for it."""
         run = self._commands.get(call.name)
         if run is None:
             await trio.lowlevel.checkpoint()

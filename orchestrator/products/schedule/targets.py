@@ -70,10 +70,7 @@ class UndeliveredError(OrchestratorError):
 def require_targets(
     job: JobId, targets: Iterable[str], kinds: Mapping[str, Target], *, knows_all: bool = True
 ) -> None:
-    """Raise `DefinitionError` unless replies can be delivered to all targets of a job.
-
-    `knows_all`: the process that begins the jobs has no other kinds.
-    """
+    """Raise `DefinitionError` unless all targets of a job are known, or may be elsewhere."""
     for target in targets:
         kind, _, address = target.partition(":")
         send = kinds.get(kind)

@@ -50,9 +50,7 @@ class WriterLock:
         return descriptor
 
     def try_take(self) -> bool:
-        """Take the lock, or return False while another process only tests it; raise
-        `JournalInUseError` if another process has it.
-        """
+        """Take the lock, or return False while it is tested; raise `JournalInUseError` if held."""
         return self._take(self._descriptor)
 
     def _take(self, descriptor: int) -> bool:

@@ -90,10 +90,7 @@ class SlackApi:
         self._url = url
 
     async def call(self, method: str, into: type[T], **arguments: Any) -> T:
-        """Call a method with the token of the bot, and return its decoded answer.
-
-        An argument with the value None is left out.
-        """
+        """Call a method as the bot, and return its answer; an argument of None is left out."""
         return await self._call(self._token, method, into, arguments)
 
     async def open_connection(self) -> str:

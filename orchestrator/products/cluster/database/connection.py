@@ -53,9 +53,7 @@ def connect(url: str, *, application: str) -> "Connection":
 
 @contextmanager
 def connected(url: str, where: str) -> "Generator[Connection]":
-    """Open a connection that reads, for the block; blocking. Raise `JournalError` if no connection
-    is to be had, or Postgres refuses a statement.
-    """
+    """Open a connection that reads, for the block, or raise `JournalError`; blocking."""
     connection = connect(url, application="orchestrator reader")
     import psycopg
 
@@ -69,9 +67,7 @@ def connected(url: str, where: str) -> "Generator[Connection]":
 
 
 def _settings_of(url: str) -> "Mapping[str, object]":
-    """Return what the address of a database says; raise `JournalError` if there is no psycopg, or
-    the address is none.
-    """
+    """Return the settings in an address; raise `JournalError` if it is wrong; blocking."""
     try:
         import psycopg  # an extra
         from psycopg.conninfo import conninfo_to_dict

@@ -54,9 +54,7 @@ class Database:
         return shown_address(self._url)
 
     async def run(self, work: "Callable[[Connection], ResultT]") -> ResultT:
-        """Run statements in a thread, again if the connection breaks, and return their result;
-        raise `JournalError` if the database refuses the statement, or us.
-        """
+        """Run statements in a thread, again after outages; raise `JournalError` if refused."""
         async with self._turn:
             pause = FIRST_PAUSE
             with trio.CancelScope() as self._running:

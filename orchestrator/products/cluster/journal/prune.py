@@ -173,9 +173,7 @@ def write_audit(connection: "Connection", journal: int, rows: Sequence[AuditRow]
 def plan_audit_prune(
     connection: "Connection", where: str, row: JournalRow, before: float, audit: AuditedEvent
 ) -> tuple[AuditHead, list[AuditRow], int]:
-    """Return the last row of the audit before a time, its checkpoint, and the number of rows to
-    delete; raise `JournalError` if the chain is broken, so the rest of it must stay.
-    """
+    """Return the last expired row, its checkpoint, and the count, or raise `JournalError`."""
     rows = list(read_audit_rows(connection, row.journal))
     log = AuditLog(rows=rows, head=row.audit, pruned=row.audit_pruned)
     if (broken := log.find_break()) is not None:

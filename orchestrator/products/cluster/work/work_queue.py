@@ -34,9 +34,7 @@ class WorkQueue(Protocol):
         ...
 
     async def withdraw(self, writer: Tenure, dispatches: Sequence[Dispatch]) -> None:
-        """Take back what no worker has received yet; the best effort, no promise. Raise
-        `JournalInUseError` if another process writes the journal, so nothing was withdrawn.
-        """
+        """Take back what no worker has received yet, if possible; raise `JournalInUseError`."""
         ...
 
     async def stranded(

@@ -31,9 +31,7 @@ class WorkerCalls:
         self._redactor = redactor
 
     def lineage(self, work: wire.Work | wire.TurnWork) -> Sequence[Agent[Any]]:
-        """Return the agents on the path down to the agent of a call or turn; raise
-        `DefinitionError` if the agent is not here, or another version of it.
-        """
+        """Return the agents down to the agent of a call; raise `DefinitionError` if it differs."""
         try:
             lineage = self._catalogue.lineage(work.agent)
         except DefinitionError as exc:

@@ -37,10 +37,7 @@ def hold_worker_tag(folder: Path, host: str) -> Generator[str]:
 
 
 def end_leftovers(folder: Path, host: str) -> int:
-    """End what dead workers have left on this machine; return how many workers those were.
-
-    This blocks.
-    """
+    """End what dead workers have left here, and return how many those were; blocking."""
     ended = 0
     for file in folder.glob(f"{_PREFIX}{host}-*{_SUFFIX}"):
         with suppress(FileNotFoundError), file.open("r+") as lock:

@@ -23,10 +23,7 @@ FORMAT_SAMPLES: Final = {
 
 
 def sample_value(schema: Mapping[str, Any], *, length: int) -> Any:
-    """Return plain JSON that fits a schema, whose patterns are ignored.
-
-    Lists have this length, if the schema allows it.
-    """
+    """Return plain JSON that fits a schema but for its patterns, with lists of this length."""
     return _SampleBuilder(schema, length).make(schema)
 
 

@@ -353,9 +353,7 @@ class ServerConnection:
                 ) from exc
 
     async def wait_task(self, server_call: ServerCall, task: str) -> types.CallToolResult:
-        """Return the result of the server task that this call started before the crash; raise
-        `ToolError` if it failed, or the server has forgotten it.
-        """
+        """Return the result of the task that this call started earlier, or raise `ToolError`."""
         with self._under_way(server_call):
             return await self._wait_task(server_call, task, 0)
 

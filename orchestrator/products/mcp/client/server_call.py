@@ -27,10 +27,7 @@ class Caller(Protocol):
     async def ask_person(
         self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Ask the person who approves; None if the answer is no, or no person can be asked.
-
-        `form` is the JSON schema of the answer that the server wants.
-        """
+        """Ask the person who approves to fill in a JSON schema; None without an answer."""
         ...
 
     async def note_task(self, call: CallId, server: str, task: str) -> None:

@@ -79,9 +79,7 @@ class Caller(Protocol):
         ...
 
     def begin_run(self) -> AbstractContextManager[None]:
-        """Charge the work that begins in the block to the caller. The block must not contain a
-        checkpoint. Raise `RefusedError` if a limit does not allow it.
-        """
+        """Charge the block, which has no checkpoint, to the caller, or raise `RefusedError`."""
         ...
 
     def record(self, target: str) -> None:

@@ -65,10 +65,7 @@ class AgentTool:
 def tools_of(
     agents: Mapping[str, Agent[Any]], modes: Mapping[str, TaskMode]
 ) -> dict[str, AgentTool]:
-    """Return the tools for agents, by name; a tool without a mode is `optional`.
-
-    Raise `DefinitionError` if MCP does not take a name, or a mode is for no agent.
-    """
+    """Return the tools for agents, `optional` unless a mode says so, or raise `DefinitionError`."""
     for name in agents:
         if not NAME.fullmatch(name):
             raise DefinitionError(
@@ -88,9 +85,7 @@ def tools_of(
 
 
 def parse_modes(options: Sequence[str], agents: Iterable[str]) -> dict[str, TaskMode]:
-    """Return the modes in the values of an option: `required`, or `AGENT=required`. Raise
-    `DefinitionError` if a value is neither, or an agent has two modes.
-    """
+    """Return the modes in `required` or `AGENT=required` options, or raise `DefinitionError`."""
     modes: dict[str, TaskMode] = {}
     general: list[TaskMode] = []
     for option in options:

@@ -331,9 +331,7 @@ def _create_queue(queue: str, connection: "Connection") -> None:
 
 
 def _install(address: str, connection: "Connection") -> None:
-    """Install Absurd where it is missing, and check its version; blocking. Raise `JournalError` if
-    it is of another version, or not to be had.
-    """
+    """Install Absurd where it is missing; raise `JournalError` for another version; blocking."""
     # The catalog itself: what `to_regproc` has not found once it does not find while it waits.
     missing = (
         "select not exists (select from pg_proc join pg_namespace on pronamespace ="

@@ -47,9 +47,7 @@ class Callback:
         self._arrived = trio.Event()
 
     async def wait(self) -> AuthorizationCodeResult:
-        """Wait until a person has agreed, and return the code from the browser; raise `LoginError`
-        if the person, or the authorization server, has refused.
-        """
+        """Wait until a person has agreed, and return the code; raise `LoginError` if refused."""
         await self._arrived.wait()
         query = self._query or {}
         if error := query.get("error"):
@@ -110,10 +108,7 @@ def _query_of(link: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_callback(port: int = 0, *, or_another: bool = False) -> AsyncGenerator[Callback]:
-    """Listen for a browser, as long as the block lasts; port 0 is any that is free.
-
-    Raise `LoginError` if another program has the port, unless `or_another` allows any.
-    """
+    """Listen for a browser in the block, at a port or another one, or raise `LoginError`."""
     try:
         listeners = await trio.open_tcp_listeners(port, host=HOST)
     except OSError as exc:
