@@ -13,16 +13,8 @@ from orchestrator.agents import raising_one_error
 from orchestrator.cli.chat.line_editor import Key, LineEditor
 from orchestrator.cli.chat.slash_commands import ChangeModel, SlashCommands, background_tasks
 from orchestrator.cli.signals import Stop
+from orchestrator.cli.terminal import style as styles
 from orchestrator.cli.terminal.console import Terminal, print_hint
-from orchestrator.cli.terminal.style import (
-    ASCII_FALLBACK,
-    SPINNER,
-    STATUS_COLOURS,
-    format_money,
-    format_seconds,
-    format_tokens,
-    is_ascii,
-)
 from orchestrator.cli.terminal.transcript import cut_at_word
 from orchestrator.cli.terminal.tree_frame import DELEGATE_TASK, calls_text
 from orchestrator.delegation import Ending, Mode, Reply, TaskId, one_line, printable, root_of
@@ -205,7 +197,7 @@ class TerminalChat:
                 line = f"· {name} {outcome.ending}"
                 if outcome.error:
                     line += f": {one_line(outcome.error)}"
-                self._say(line, STATUS_COLOURS[outcome.ending])
+                self._say(line, styles.STATUS_COLOURS[outcome.ending])
             case _:
                 pass
 
@@ -248,7 +240,7 @@ class TerminalChat:
         self._console.print(Text(self._in_charset(line), style=style))
 
     def _in_charset(self, line: str) -> str:
-        return line.translate(ASCII_FALLBACK) if is_ascii(self._console) else line
+        return line.translate(styles.ASCII_FALLBACK) if styles.is_ascii(self._console) else line
 
     # The status.
 
@@ -273,13 +265,13 @@ class TerminalChat:
 
     def _status_parts(self) -> list[str]:
         now = self._orchestrator.now()
-        spinner = SPINNER[self._tick % len(SPINNER)]
+        spinner = styles.SPINNER[self._tick % len(styles.SPINNER)]
         parts: list[str] = []
         if self._is_busy:
             self._turn_began = self._turn_began or now
             calls = self._orchestrator.calls(self._root)
             doing = calls_text(calls) if calls else "answering"
-            took = format_seconds(now - self._turn_began)
+            took = styles.format_seconds(now - self._turn_began)
             parts += [f"{spinner} {doing} {took}", "Ctrl-C stops"]
         running = background_tasks(self._session.tree)
         if running:
@@ -289,7 +281,7 @@ class TerminalChat:
             parts.append(self._commands.model)
         used = self._session.tree.total
         if used.tokens:
-            parts.append(f"{format_tokens(used)} tok {format_money(used)}".rstrip())
+            parts.append(f"{styles.format_tokens(used)} tok {styles.format_money(used)}".rstrip())
         if not self._is_busy and not running:
             parts.append("/help")
         return parts
@@ -299,7 +291,7 @@ class TerminalChat:
         for task in tasks[:most]:
             node = self._session.tree[task]
             started = node.started
-            took = "" if started is None else f" {format_seconds(now - started)}"
+            took = "" if started is None else f" {styles.format_seconds(now - started)}"
             names.append(f"{node.path.rpartition('/')[2]}{took}")
         more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
         return f"{', '.join(names)}{more}"

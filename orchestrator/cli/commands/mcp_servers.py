@@ -30,12 +30,7 @@ from orchestrator.ports.execution import ProgramSandbox
 from orchestrator.ports.files import real_paths, state_folder
 from orchestrator.ports.settings import SANDBOX_VARIABLE
 from orchestrator.products.mcp.client.connections import EXTRA, McpConnections
-from orchestrator.products.mcp.client.login.file import (
-    address_of,
-    changed_logins,
-    logins_file,
-    read_logins,
-)
+from orchestrator.products.mcp.client.login import file as login_file
 
 if TYPE_CHECKING:
     from orchestrator.products.mcp.client.connection import ServerConnection
@@ -103,7 +98,7 @@ def login(
     async def work(_stop: Stop) -> int:
         await trio.lowlevel.checkpoint()
         try:
-            made = await log_in(request, logins_file(os.environ), show_link=show_link)
+            made = await log_in(request, login_file.logins_file(os.environ), show_link=show_link)
         except LoginError as exc:
             console.print(Text(f"✗ {target.name}: {exc}", style="red"), soft_wrap=True)
             return FAILED
@@ -121,15 +116,15 @@ def login(
 def logout(server: ServerArgument, /, *, file: FileOption = None) -> int:
     """Forget the login at a server, and revoke it there if the server allows that."""
     target = _url_of(server, file)
-    logins = logins_file(os.environ)
-    address = address_of(target.url)
-    found = read_logins(logins).get(address)
+    logins = login_file.logins_file(os.environ)
+    address = login_file.address_of(target.url)
+    found = login_file.read_logins(logins).get(address)
     console = Terminal(stderr=True)
     if found is None or found.tokens is None:
         print_hint(console, f"there is no login at {target.name}")
         return SUCCEEDED
     # Forget it here first: the server may never get the request.
-    with changed_logins(logins) as changed:
+    with login_file.changed_logins(logins) as changed:
         changed.pop(address, None)
     _require_sdk()
     from orchestrator.products.mcp.client.login.authorization import revoke

@@ -7,13 +7,8 @@ from typing import Any, Final
 
 import trio
 
+from orchestrator.cli import journal_queries
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.journal_queries import (
-    parse_age,
-    read_runs,
-    require_deletable,
-    require_journal,
-)
 from orchestrator.cli.options import JournalOption, journals_of
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.run_list import print_runs
@@ -43,7 +38,9 @@ def runs(
     """
     journals = journals_of(journal)
     if prune is not None:
-        _prune_runs(journals, before=time.time() - parse_age(prune), dry_run=dry_run)
+        _prune_runs(
+            journals, before=time.time() - journal_queries.parse_age(prune), dry_run=dry_run
+        )
     elif delete is not None:
         _delete_run(journals, SessionId(delete))
     elif dry_run:
@@ -53,7 +50,7 @@ def runs(
 
 
 def _list_runs(journals: Journals, *, newest: int | None, journal: str | None) -> None:
-    runs = read_runs(journals, newest=newest)
+    runs = journal_queries.read_runs(journals, newest=newest)
     if runs.unreadable and not (runs.shown or runs.damaged):
         raise runs.unreadable[0]
     print_runs(runs, Terminal())
@@ -73,7 +70,7 @@ def _list_runs(journals: Journals, *, newest: int | None, journal: str | None) -
 
 
 def _prune_runs(journals: Journals, *, before: float, dry_run: bool) -> None:
-    require_journal(journals)
+    journal_queries.require_journal(journals)
     if dry_run:
         stores = map(journals.store, journals.names())
         expired = [store.preview_prune(before=before) for store in stores]
@@ -111,7 +108,7 @@ async def _prune_one(store: JournalStore, before: float) -> Pruned:
 
 
 def _delete_run(journals: Journals, run: SessionId) -> None:
-    require_journal(journals)
+    journal_queries.require_journal(journals)
     name = journals.find(run)
     if name is None:
         raise CommandError(f"there is no run {run!r}; see: orchestrator runs")
@@ -124,7 +121,7 @@ def _delete_run(journals: Journals, run: SessionId) -> None:
             async with connect_control(store.file) as writer:
                 if writer is not None:
                     return _received(await writer.request(DeleteRun(run)))
-        require_deletable(journals, name, run)
+        journal_queries.require_deletable(journals, name, run)
         return await store.prune(before=0, only=run, audit=_audited("delete"))
 
     _print_pruned(trio.run(delete))

@@ -11,14 +11,7 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.cli.terminal.style import (
-    ASCII_FALLBACK,
-    STATUS_COLOURS,
-    format_money,
-    format_seconds,
-    format_tokens,
-    is_ascii,
-)
+from orchestrator.cli.terminal import style as styles
 from orchestrator.delegation import (
     Ending,
     SessionId,
@@ -51,7 +44,7 @@ class ProgressLog:
 
     def __init__(self, console: Console, tree_of: Callable[[SessionId], Tree | None]) -> None:
         self._console = console
-        self._is_ascii = is_ascii(console)
+        self._is_ascii = styles.is_ascii(console)
         self._tree_of = tree_of
         self._began: float | None = None
         self._active_at = 0.0
@@ -140,7 +133,7 @@ class ProgressLog:
         if always or self._tasks <= DETAILED_TASKS or depth <= DETAILED_DEPTH:
             colon = ": " if about else ""
             line = f"{STATUS_GLYPHS[status]} {path} {status}{colon}{one_line(about)}"
-            self._write_line(entry.at, line, STATUS_COLOURS[status])
+            self._write_line(entry.at, line, styles.STATUS_COLOURS[status])
 
     def _path_and_depth(self, session: SessionId, task: TaskId) -> tuple[str, int]:
         """Return the path and the depth of a task."""
@@ -155,11 +148,11 @@ class ProgressLog:
             return
         tally = tree.tally()
         counts = ", ".join(f"{number:,} {status}" for status, number in tally.counts.items())
-        quiet_for = format_seconds(max(0, now - self._active_at))
+        quiet_for = styles.format_seconds(max(0, now - self._active_at))
         self._write_line(
             now,
-            f"{tally.tasks:,} tasks: {counts}; {format_tokens(tally.usage)} tokens,"
-            f" {format_money(tally.usage)}; last activity {quiet_for} ago",
+            f"{tally.tasks:,} tasks: {counts}; {styles.format_tokens(tally.usage)} tokens,"
+            f" {styles.format_money(tally.usage)}; last activity {quiet_for} ago",
             "dim",
         )
 
@@ -175,13 +168,13 @@ class ProgressLog:
             self._print(f"  … and {failed - LISTED_FAILURES:,} more", "red")
 
     def _write_line(self, at: float, line: str, style: str) -> None:
-        since = format_seconds(at - (at if self._began is None else self._began))
+        since = styles.format_seconds(at - (at if self._began is None else self._began))
         self._print(f"{since:>7} {line}", style)
 
     def _print(self, line: str, style: str) -> None:
         line = printable(line)
         if self._is_ascii:
-            line = line.translate(ASCII_FALLBACK)
+            line = line.translate(styles.ASCII_FALLBACK)
         self._console.print(Text(line, style=style), soft_wrap=True)
 
 

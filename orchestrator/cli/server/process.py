@@ -31,16 +31,9 @@ from orchestrator.cli.job_targets import JobTargets, targets_for
 from orchestrator.cli.options import journals_of, require_known_models, server_folder
 from orchestrator.cli.retention import Retention
 from orchestrator.cli.sandbox_line import choose_sandbox
+from orchestrator.cli.server import printed_lines
 from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.server.options import ServeOptions
-from orchestrator.cli.server.printed_lines import (
-    console_link,
-    print_address,
-    print_signed,
-    print_unserved,
-    print_warnings,
-    report,
-)
 from orchestrator.cli.signals import Drainable, Stop
 from orchestrator.ports.execution import host_of
 from orchestrator.ports.files import foreign_folder
@@ -274,7 +267,7 @@ class ServerProcess:
             clock=time.time,
             redactor=Redactor(secret_values(environ, tuple(opener.secrets))),
             sandbox=sandbox,
-            report=report,
+            report=printed_lines.report,
             host=_host_name(),
             address=self.options.cluster.address,
             database=self.database,
@@ -319,13 +312,17 @@ class ServerProcess:
     def _print(self, server: Server) -> str:
         """Print the lines for clients, and return the link to the console."""
         journal = self.options.journal
-        print_signed(self.webhooks)
+        printed_lines.print_signed(self.webhooks)
         for it in server.state.journals:
-            print_unserved(it.unserved_sessions)
+            printed_lines.print_unserved(it.unserved_sessions)
         agents = self.team.agents
-        print_warnings(server.state.unusable_agents, agents, journal, self.options.workspace)
-        print_address(server.addresses[0], self.team, self.token, self.listening, journal)
-        link = console_link(server)
+        printed_lines.print_warnings(
+            server.state.unusable_agents, agents, journal, self.options.workspace
+        )
+        printed_lines.print_address(
+            server.addresses[0], self.team, self.token, self.listening, journal
+        )
+        link = printed_lines.console_link(server)
         print(f"console: {link} (signs you in, once)", flush=True)
         return link
 

@@ -11,14 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from orchestrator.agents import Usage
-from orchestrator.cli.terminal.style import (
-    ASCII_FALLBACK,
-    SPINNER,
-    STATUS_COLOURS,
-    format_money,
-    format_seconds,
-    format_tokens,
-)
+from orchestrator.cli.terminal import style as styles
 from orchestrator.delegation import Mode, Status
 from orchestrator.delegation.tree.glyphs import glyph
 
@@ -41,7 +34,7 @@ class Canvas:
         """Return a text in the characters that the terminal has."""
         if not self.ascii:
             return words
-        return words.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
+        return words.translate(styles.ASCII_FALLBACK).encode("ascii", "replace").decode()
 
     def fit(self, line: Text) -> Text:
         """Cut a line to the width, in the characters that the terminal has."""
@@ -78,9 +71,9 @@ class TaskLine:
         numbers = canvas.to_charset(
             _columns(
                 canvas,
-                format_tokens(self.usage),
-                format_money(self.usage),
-                format_seconds(self.seconds),
+                styles.format_tokens(self.usage),
+                styles.format_money(self.usage),
+                styles.format_seconds(self.seconds),
             )
         )
         space = canvas.width - cell_len(numbers) - cell_len(line.plain) - 3
@@ -114,9 +107,9 @@ def _columns(canvas: Canvas, tokens: str, money: str, seconds: str) -> str:
 def mark_of(status: str, mode: str, tick: int = 0) -> tuple[str, str]:
     """Return the glyph of a task, and its colour."""
     is_root_waiting = mode == Mode.ROOT and status == Status.WAITING
-    colour = "dim cyan" if is_root_waiting else STATUS_COLOURS[status]
+    colour = "dim cyan" if is_root_waiting else styles.STATUS_COLOURS[status]
     if status == Status.RUNNING:
-        return SPINNER[tick % len(SPINNER)], colour
+        return styles.SPINNER[tick % len(styles.SPINNER)], colour
     return glyph(status, mode), colour
 
 
@@ -136,7 +129,7 @@ def _cut(words: str, width: int, canvas: Canvas) -> str:
 def _in_ascii(line: Text) -> Text:
     whole = Text(style=line.style)
     for part in line.divide(sorted({at for span in line.spans for at in span[:2]})):
-        plain = part.plain.translate(ASCII_FALLBACK).encode("ascii", "replace").decode()
+        plain = part.plain.translate(styles.ASCII_FALLBACK).encode("ascii", "replace").decode()
         style = part.spans[0].style if part.spans else ""
         whole.append(plain, style=style)
     return whole

@@ -20,23 +20,8 @@ from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.history.ports import TreeFormat, draw_tree
-from orchestrator.products.mcp.ports import (
-    AgentTool,
-    Context,
-    HeldRun,
-    OpenJournal,
-    RefusedError,
-    RunPage,
-    open_protocol,
-)
-from orchestrator.products.server.api.lookup import (
-    Bodies,
-    PageQuery,
-    find_run,
-    page_of,
-    read_run,
-    unknown_run,
-)
+from orchestrator.products.mcp import ports as mcp
+from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.json_rpc import error_response
 from orchestrator.products.server.keys.store import Access
@@ -70,9 +55,9 @@ class KeyCaller:
         return f"key {self._call.key.name}"
 
     @property
-    def home(self) -> OpenJournal:
+    def home(self) -> mcp.OpenJournal:
         journal = self._call.journal
-        return OpenJournal(journal.orchestrator, journal.door)
+        return mcp.OpenJournal(journal.orchestrator, journal.door)
 
     def new_run_id(self) -> SessionId:
         placement = self._call.server.placement
@@ -99,32 +84,32 @@ class KeyCaller:
         await self._call.journal.read.wait_durable()
 
     async def read_run(self, run: str) -> FoundSession:
-        return await read_run(self._call, run)
+        return await lookup.read_run(self._call, run)
 
     async def draw_tree(self, run: str, output_format: TreeFormat) -> str:
         if not self._call.sees(SessionId(run)):
             await trio.lowlevel.checkpoint()
-            raise unknown_run(run)
+            raise lookup.unknown_run(run)
         journal = self._call.journal
         drawn = await journal.past_runs.ask(run, tree=output_format)
         if drawn == b"":
-            raise unknown_run(run)
+            raise lookup.unknown_run(run)
         if drawn is not None:
             return drawn.decode()
-        session = (await read_run(self._call, run)).session
+        session = (await lookup.read_run(self._call, run)).session
         return await draw_tree(journal.read, session, output_format)
 
-    async def hold_run(self, run: str) -> HeldRun:
-        return HeldRun(await find_run(self._call, run), self.home)
+    async def hold_run(self, run: str) -> mcp.HeldRun:
+        return mcp.HeldRun(await lookup.find_run(self._call, run), self.home)
 
-    async def list_runs(self, after: str | None) -> RunPage:
-        query = PageQuery(after=after or "")
+    async def list_runs(self, after: str | None) -> mcp.RunPage:
+        query = lookup.PageQuery(after=after or "")
         try:
-            bodies = Bodies[SessionRecord](lambda found: found.session)
-            page = await page_of(self._call, query, bodies)
+            bodies = lookup.Bodies[SessionRecord](lambda found: found.session)
+            page = await lookup.page_of(self._call, query, bodies)
         except HttpError as exc:
-            raise unknown_run(query.after) from exc
-        return RunPage(page.items, page.last if page.has_more else None)
+            raise lookup.unknown_run(query.after) from exc
+        return mcp.RunPage(page.items, page.last if page.has_more else None)
 
 
 @contextmanager
@@ -133,21 +118,21 @@ def _as_refusal() -> Generator[None]:
     try:
         yield
     except HttpError as exc:
-        raise RefusedError(str(exc)) from exc
+        raise mcp.RefusedError(str(exc)) from exc
 
 
 class McpEndpoint:
     """Answers requests of MCP."""
 
-    def __init__(self, tools: Mapping[str, AgentTool]) -> None:
-        self._protocol = open_protocol(tools, _caller_of)
+    def __init__(self, tools: Mapping[str, mcp.AgentTool]) -> None:
+        self._protocol = mcp.open_protocol(tools, _caller_of)
 
     def answer(self, call: ApiCall) -> Response:
         """Return the response to a request, which the SDK makes when the response is sent."""
         return _SdkResponse(self._protocol, call, KeyCaller(call))
 
 
-def _caller_of(context: Context) -> KeyCaller:
+def _caller_of(context: mcp.Context) -> KeyCaller:
     assert context.request is not None, "every message came with a request"
     caller: KeyCaller = context.request.scope["state"][CALLER]
     return caller

@@ -13,14 +13,8 @@ from orchestrator.agents import Agent, DefinitionError, InputError, Pipeline, Us
 from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.ports import sessions
 from orchestrator.ports.reads import FoundSession
-from orchestrator.ports.sessions import (
-    InboundRequest,
-    budget,
-    goal_message,
-    is_over,
-    with_language_model,
-)
 from orchestrator.products.history.ports import MEDIA_TYPES, Format, draw_tree, html_report
 from orchestrator.products.server.api import bodies, lookup
 from orchestrator.products.server.api.failures import ENDED_BADLY
@@ -172,8 +166,8 @@ async def create_run(call: ApiCall) -> Response:
     body = await call.body(NewRun)
     model = allowed_language_model(call, body.language_model)
     agent = agent_for(call, body.model or body.agent, model)
-    message = goal_message(agent, goal_of(agent, body.input))
-    request = InboundRequest(
+    message = sessions.goal_message(agent, goal_of(agent, body.input))
+    request = sessions.InboundRequest(
         agent=agent,
         message=_with_parts(agent, message, body.parts),
         context=context_of(call.headers),
@@ -191,7 +185,7 @@ async def create_run(call: ApiCall) -> Response:
     else:
         given = {} if body.budget is None else msgspec.structs.asdict(body.budget)
         # This budget is inside the limits of the key: a call has to fit all of them.
-        with call.begin_run(), budget(**given) if given else nullcontext():
+        with call.begin_run(), sessions.budget(**given) if given else nullcontext():
             session = call.journal.door.open_background(request, id_)
             call.record(session.id)
     return await show_run(call, FoundSession(session, call.journal.read.records), 202)
@@ -220,7 +214,7 @@ def agent_for(call: ApiCall, name: str, language_model: str) -> Agent[Any]:
     if not language_model:
         return agent
     try:
-        chosen = with_language_model(agent, language_model)
+        chosen = sessions.with_language_model(agent, language_model)
         call.journal.door.require_model(chosen)
     except DefinitionError as exc:
         raise HttpError(
@@ -376,7 +370,7 @@ async def delete_run(call: ApiCall) -> Response:
 async def cancel_run(call: ApiCall) -> Response:
     """Cancel a run and all tasks below it for good."""
     session = await lookup.find_run(call, call.path("run"))
-    if not is_over(session):
+    if not sessions.is_over(session):
         call.record(session.id)
         await call.journal.door.close(session)
     return await show_run(call, FoundSession(session, call.journal.read.records))
@@ -395,7 +389,7 @@ async def resume_run(call: ApiCall) -> Response:
     session = await lookup.find_run(call, call.path("run"))
     agent = agent_of(call, session)
     # A request that is repeated while the run goes on has nothing left to do.
-    if session.door is None or is_over(session):
+    if session.door is None or sessions.is_over(session):
         door = call.journal.door
         paused = await door.seconds_interrupted(session)
         with call.begin_run(session):

@@ -8,12 +8,7 @@ from starlette.responses import Response
 
 from orchestrator.agents import Agent, Budget, Pipeline
 from orchestrator.ports.execution import reachable_agents
-from orchestrator.products.history.ports import (
-    Quantiles,
-    SimulationReport,
-    SimulationSettings,
-    simulate_in_thread,
-)
+from orchestrator.products.history import ports as history
 from orchestrator.products.server.api import runs
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
@@ -73,7 +68,7 @@ class Spread(msgspec.Struct, kw_only=True):
     max: float
 
     @classmethod
-    def of(cls, found: Quantiles, factor: float = 1) -> "Spread":
+    def of(cls, found: history.Quantiles, factor: float = 1) -> "Spread":
         return cls(
             min=found.min * factor,
             p50=found.p50 * factor,
@@ -127,7 +122,7 @@ async def create_simulation(call: ApiCall) -> Response:
         _require_no_code(agent)
     call.server.require_short([goal])
     given = {} if body.budget is None else msgspec.structs.asdict(body.budget)
-    settings = SimulationSettings(
+    settings = history.SimulationSettings(
         fan_out=body.fan_out,
         model_seconds=body.model_seconds,
         output_tokens=body.output_tokens,
@@ -137,11 +132,11 @@ async def create_simulation(call: ApiCall) -> Response:
         rules=call.journal.read.records.rules,
         budget=Budget(**given) if given else None,
     )
-    report: SimulationReport | None = None
+    report: history.SimulationReport | None = None
 
     async def simulate() -> None:
         nonlocal report
-        report = await simulate_in_thread(
+        report = await history.simulate_in_thread(
             agent, goal, settings, seconds=SECONDS, limiter=call.server.simulations
         )
 
@@ -182,7 +177,7 @@ def _code_of(agent: Agent[Any]) -> str:
     return " and ".join(words for words, is_there in kinds.items() if is_there)
 
 
-def _body_of(report: SimulationReport) -> Simulation:
+def _body_of(report: history.SimulationReport) -> Simulation:
     return Simulation(
         agent=report.agent,
         seeds=len(report.seeds),

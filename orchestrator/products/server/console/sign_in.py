@@ -16,13 +16,7 @@ import attrs
 import trio
 from starlette.datastructures import Headers
 
-from orchestrator.products.server.keys.file import (
-    Signature,
-    StoredKey,
-    changed_keys,
-    read_keys,
-    signature_of,
-)
+from orchestrator.products.server.keys import file as key_file
 from orchestrator.products.server.keys.key import CONSOLE, DEFAULT, ORDINARY, Key, Scope
 from orchestrator.products.server.keys.store import KeyStore
 from orchestrator.products.server.keys.tokens import NO_TOKEN, new_token, split_token
@@ -40,7 +34,7 @@ PERSON: Final = frozenset({*ORDINARY, Scope.APPROVE, Scope.ADMIN})
 """The scopes of the person who started the server."""
 VIEWER: Final = frozenset({Scope.READ})
 _PERSON_KEY: Final = Key(name=CONSOLE, owner=DEFAULT, scopes=PERSON)
-_Cookies: TypeAlias = dict[str, StoredKey]
+_Cookies: TypeAlias = dict[str, key_file.StoredKey]
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +60,7 @@ class SignIns:
         """The digests of unused one-time codes, with the times when they end."""
         self._cookies: _Cookies = {}
         """The cookies by their ids: each is a key with one token."""
-        self._signature: Signature | None = None
+        self._signature: key_file.Signature | None = None
         self._wrong = WrongKeys()
 
     def new_link(self) -> str:
@@ -133,7 +127,7 @@ class SignIns:
             until=self._keys.now() + COOKIE_SECONDS,
             shown=self._keys.mark_of(token_id, token.salt),
         )
-        stored = StoredKey(key, (token,))
+        stored = key_file.StoredKey(key, (token,))
         await self._change(lambda cookies: cookies.update({token.id: stored}))
         return cookie
 
@@ -152,11 +146,11 @@ class SignIns:
         """Read the file if it has changed: another server of the folder may have written it."""
         if self._file is None:
             return
-        signature = signature_of(self._file)
+        signature = key_file.signature_of(self._file)
         if signature != self._signature:
             # Before the file is read: a change meanwhile is seen the next time.
             self._signature = signature
-            self._cookies = _cookies_of(read_keys(self._file))
+            self._cookies = _cookies_of(key_file.read_keys(self._file))
             self._keys.look_again()
 
     def _refuse(self, peer: str, message: str) -> NoReturn:
@@ -172,9 +166,9 @@ class SignIns:
         )
 
 
-def _cookies_of(keys: Iterable[StoredKey]) -> _Cookies:
+def _cookies_of(keys: Iterable[key_file.StoredKey]) -> _Cookies:
     """Return the cookies by their ids, each as a key with one token."""
-    return {token.id: StoredKey(it.key, (token,)) for it in keys for token in it.tokens}
+    return {token.id: key_file.StoredKey(it.key, (token,)) for it in keys for token in it.tokens}
 
 
 def _without_old(cookies: _Cookies, now: float) -> _Cookies:
@@ -182,12 +176,12 @@ def _without_old(cookies: _Cookies, now: float) -> _Cookies:
 
 
 def _change_file(file: Path, change: Callable[[_Cookies], object], now: float) -> None:
-    with changed_keys(file) as keys:
+    with key_file.changed_keys(file) as keys:
         cookies = _cookies_of(keys.values())
         change(cookies)
         keys.clear()
         for it in _without_old(cookies, now).values():
-            same = keys.setdefault(it.key.name, StoredKey(it.key, ()))
+            same = keys.setdefault(it.key.name, key_file.StoredKey(it.key, ()))
             keys[it.key.name] = attrs.evolve(same, tokens=(*same.tokens, *it.tokens))
 
 

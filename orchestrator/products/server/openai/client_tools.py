@@ -74,7 +74,7 @@ def require_client_tool(kind: str, param: str, *, ignores_others: bool) -> bool:
     )
 
 
-def client_tools(
+def made_tools(
     agent: Agent[Any], definitions: Iterable[ToolDefinition], dialect: Dialect
 ) -> tuple[Tool, ...]:
     """Return the tools of a client as tools of the agent, each with a unique name."""

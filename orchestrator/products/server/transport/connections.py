@@ -18,12 +18,7 @@ import trio
 from starlette.types import ASGIApp
 
 from orchestrator.agents import raising_one_error
-from orchestrator.products.server.transport.http11 import (
-    BROKEN,
-    KEEP_ALIVE_SECONDS,
-    Dates,
-    HttpConnection,
-)
+from orchestrator.products.server.transport import http11
 from orchestrator.products.server.transport.peers import CountedConnection, PeerConnections, peer_of
 from orchestrator.products.server.transport.tls import Certificate
 
@@ -51,19 +46,19 @@ class Connections:
         *,
         certificate: Certificate | None = None,
         per_peer: int | None = None,
-        keep_alive: float = KEEP_ALIVE_SECONDS,
+        keep_alive: float = http11.KEEP_ALIVE_SECONDS,
         count_refusal: Callable[[int], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Prepare to serve; without a certificate, plain HTTP. `serve` accepts connections."""
         self._app = app
         self._log = log
-        self._dates = Dates(now)
+        self._dates = http11.Dates(now)
         self._count_refusal = count_refusal
         self._certificate = certificate
         self._keep_alive = keep_alive
         self._open: set[socket.socket] = set()
-        self._answering: dict[HttpConnection, CountedConnection] = {}
+        self._answering: dict[http11.HttpConnection, CountedConnection] = {}
         """The oldest first."""
         self._is_ending = False
         self._closed = trio.lowlevel.ParkingLot()
@@ -185,7 +180,7 @@ class Connections:
         try:
             with raising_one_error():
                 await self._serve_http(accepted, counted)
-        except (*BROKEN, trio.TooSlowError):
+        except (*http11.BROKEN, trio.TooSlowError):
             pass  # the client has disconnected
         except Exception:  # noqa: BLE001 (a bulkhead: one connection must not end the others)
             self._log.exception("a request failed")
@@ -211,7 +206,7 @@ class Connections:
             stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
             with trio.fail_after(HANDSHAKE_SECONDS):
                 await stream.do_handshake()
-        connection = HttpConnection(
+        connection = http11.HttpConnection(
             self._app,
             accepted,
             stream,

@@ -16,20 +16,10 @@ from orchestrator.delegation.events import EarlierMessage
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.openai import client_tools
 from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.client_content import file_from_data, image_from_url
-from orchestrator.products.server.openai.client_tools import (
-    FUNCTION,
-    ChosenTools,
-    ToolDefinition,
-    choose_tools,
-    client_tools,
-    client_tools_state,
-    earlier_call,
-    earlier_custom_call,
-    require_client_tool,
-)
 from orchestrator.products.server.openai.conversation import (
     CHAT,
     LocatedMessage,
@@ -79,7 +69,9 @@ def to_inbound_request(
         metadata=_metadata(request),
         states=(
             call.request_state(opening=answer_opening(agent, schema)),
-            client_tools_state(tools, has_functions=bool(request.functions and not request.tools)),
+            client_tools.client_tools_state(
+                tools, has_functions=bool(request.functions and not request.tools)
+            ),
         ),
         tools=tools,
         terms=AnswerTerms(
@@ -93,7 +85,7 @@ def to_inbound_request(
 
 
 def _parameters(
-    request: bodies.ChatRequest, chosen: ChosenTools, *, has_tools: bool
+    request: bodies.ChatRequest, chosen: client_tools.ChosenTools, *, has_tools: bool
 ) -> Iterator[Parameter]:
     """Yield the model settings of a body."""
     for name in SAMPLING:
@@ -147,34 +139,36 @@ def _require_supported(request: bodies.ChatRequest) -> None:
 
 def _client_tools(
     agent: Agent[Any], request: bodies.ChatRequest, *, ignores_others: bool
-) -> ChosenTools:
-    definitions: list[ToolDefinition] = []
+) -> client_tools.ChosenTools:
+    definitions: list[client_tools.ToolDefinition] = []
     ignored: list[str] = []
     for index, tool in enumerate(request.tools or ()):
         param = f"tools[{index}]"
-        if require_client_tool(tool.type, f"{param}.type", ignores_others=ignores_others):
+        if client_tools.require_client_tool(
+            tool.type, f"{param}.type", ignores_others=ignores_others
+        ):
             definitions.append(_definition(tool, param))
         else:
             ignored.append(tool.type)
     for index, function in enumerate(request.functions or ()):
         definitions.append(_function(function, f"functions[{index}].name"))
-    tools = client_tools(agent, definitions, CHAT)
+    tools = client_tools.made_tools(agent, definitions, CHAT)
     choice = request.tool_choice
     if choice is None and isinstance(request.function_call, dict):
-        choice = {"type": FUNCTION, **request.function_call}
+        choice = {"type": client_tools.FUNCTION, **request.function_call}
     elif choice is None:
         choice = request.function_call
-    return choose_tools(agent, tools, choice, CHAT, ignored=ignored)
+    return client_tools.choose_tools(agent, tools, choice, CHAT, ignored=ignored)
 
 
-def _definition(tool: bodies.ChatTool, param: str) -> ToolDefinition:
-    if tool.type == FUNCTION and tool.function is not None:
+def _definition(tool: bodies.ChatTool, param: str) -> client_tools.ToolDefinition:
+    if tool.type == client_tools.FUNCTION and tool.function is not None:
         return _function(tool.function, f"{param}.function.name")
-    if tool.type == FUNCTION or tool.custom is None:
+    if tool.type == client_tools.FUNCTION or tool.custom is None:
         raise CHAT.invalid_value(f"a {tool.type} tool needs a name", f"{param}.{tool.type}")
     form = tool.custom.format
     grammar = form.grammar if isinstance(form, bodies.ChatGrammar) else None
-    return ToolDefinition(
+    return client_tools.ToolDefinition(
         name=tool.custom.name,
         description=tool.custom.description,
         param=f"{param}.custom.name",
@@ -184,8 +178,8 @@ def _definition(tool: bodies.ChatTool, param: str) -> ToolDefinition:
     )
 
 
-def _function(function: bodies.FunctionSpec, param: str) -> ToolDefinition:
-    return ToolDefinition(
+def _function(function: bodies.FunctionSpec, param: str) -> client_tools.ToolDefinition:
+    return client_tools.ToolDefinition(
         name=function.name,
         description=function.description,
         parameters=function.parameters,
@@ -274,17 +268,17 @@ def _assistant(message: bodies.Assistant, param: str) -> EarlierMessage:
 
 def _call(call: bodies.Call, param: str) -> ToolCall:
     if isinstance(call, bodies.CustomCall):
-        return earlier_custom_call(call.custom.name, call.custom.input, call.id)
+        return client_tools.earlier_custom_call(call.custom.name, call.custom.input, call.id)
     function = call.function
     where = f"{param}.function.arguments"
-    return earlier_call(function.name, function.arguments, call.id, where, CHAT)
+    return client_tools.earlier_call(function.name, function.arguments, call.id, where, CHAT)
 
 
 def _unnamed_call(function: bodies.Function, index: int, param: str) -> ToolCall:
     """Return a call in the older form. Its id is its place in the conversation."""
     where = f"{param}.function_call.arguments"
     id_ = f"call_{index}"
-    return earlier_call(function.name, function.arguments, id_, where, CHAT)
+    return client_tools.earlier_call(function.name, function.arguments, id_, where, CHAT)
 
 
 def _file(file: bodies.File, param: str) -> Part:

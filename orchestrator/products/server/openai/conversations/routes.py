@@ -13,13 +13,7 @@ from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai.conversations.kept_items import (
-    ConversationState,
-    KeptItems,
-    find_conversation,
-    numbered,
-    prepare,
-)
+from orchestrator.products.server.openai.conversations import kept_items
 from orchestrator.products.server.openai.pages import ItemsQuery, Page
 from orchestrator.products.server.openai.public_ids import CONVERSATION
 from orchestrator.products.server.openai.responses.bodies import Item
@@ -89,7 +83,7 @@ async def create_conversation(call: ApiCall) -> Response:
     """Create a conversation that responses continue."""
     body = await call.body(NewConversation)
     await _check(call, body.items or ())
-    items = await prepare(call, body.items or ())
+    items = await kept_items.prepare(call, body.items or ())
     id_ = call.ids.new_session(call.journal.name)
     if session_exists(call, id_):
         session = await session_for_key(call, id_)
@@ -100,7 +94,7 @@ async def create_conversation(call: ApiCall) -> Response:
             metadata=body.metadata or {},
             states=(
                 call.request_state(),
-                ConversationState(items=numbered(items), next=len(items)),
+                kept_items.ConversationState(items=kept_items.numbered(items), next=len(items)),
             ),
         )
         call.record(session.id)
@@ -110,14 +104,14 @@ async def create_conversation(call: ApiCall) -> Response:
 @Operation("GET", _PATH, Scope.READ, _CONVERSATION)
 async def get_conversation(call: ApiCall) -> Response:
     """Return a conversation without its items."""
-    return await _show(call, await find_conversation(call, call.path("conversation")))
+    return await _show(call, await kept_items.find_conversation(call, call.path("conversation")))
 
 
 @Operation("POST", _PATH, Scope.STEER, _CONVERSATION, body=ChangedConversation, errors=(503,))
 async def update_conversation(call: ApiCall) -> Response:
     """Change the metadata of a conversation."""
     body = await call.body(ChangedConversation)
-    session = await find_conversation(call, call.path("conversation"))
+    session = await kept_items.find_conversation(call, call.path("conversation"))
     call.journal.door.change_metadata(session, body.metadata or {})
     call.record(session.id)
     return await _show(call, session)
@@ -126,7 +120,7 @@ async def update_conversation(call: ApiCall) -> Response:
 @Operation("DELETE", _PATH, Scope.STEER, Answer("The conversation is deleted", ConversationDeleted))
 async def delete_conversation(call: ApiCall) -> Response:
     """Delete a conversation with its items."""
-    session = await find_conversation(call, call.path("conversation"))
+    session = await kept_items.find_conversation(call, call.path("conversation"))
     call.record(session.id)
     await call.journal.door.close(session, deleted=True)
     return json_response(ConversationDeleted(id=CONVERSATION.of(session)))
@@ -144,7 +138,7 @@ async def create_items(call: ApiCall) -> Response:
     """Add items to a conversation."""
     body = await call.body(NewItems)
     await _check(call, body.items)
-    session = await find_conversation(call, call.path("conversation"))
+    session = await kept_items.find_conversation(call, call.path("conversation"))
     added = await _add(call, session, body.items)
     call.record(session.id)
     return await call.durable_response(ConversationItems.of({it["id"]: it for it in added}))
@@ -160,16 +154,16 @@ async def create_items(call: ApiCall) -> Response:
 async def list_items(call: ApiCall) -> Response:
     """List the items of a conversation."""
     query = call.query(ItemsQuery)
-    session = await find_conversation(call, call.path("conversation"))
-    page = ConversationItems.select(KeptItems(session).shown(), query)
+    session = await kept_items.find_conversation(call, call.path("conversation"))
+    page = ConversationItems.select(kept_items.KeptItems(session).shown(), query)
     return await call.durable_response(page)
 
 
 @Operation("GET", f"{_PATH}/items/{{item}}", Scope.READ, Answer("The item", dict[str, Any]))
 async def get_item(call: ApiCall) -> Response:
     """Return one item of a conversation."""
-    session = await find_conversation(call, call.path("conversation"))
-    item = KeptItems(session).shown().get(call.path("item"))
+    session = await kept_items.find_conversation(call, call.path("conversation"))
+    item = kept_items.KeptItems(session).shown().get(call.path("item"))
     if item is None:
         raise _no_item(call)
     return await call.durable_response(item)
@@ -178,13 +172,13 @@ async def get_item(call: ApiCall) -> Response:
 @Operation("DELETE", f"{_PATH}/items/{{item}}", Scope.STEER, _CONVERSATION, errors=(400,))
 async def delete_item(call: ApiCall) -> Response:
     """Delete an item of a conversation."""
-    session = await find_conversation(call, call.path("conversation"))
-    kept = KeptItems(session)
+    session = await kept_items.find_conversation(call, call.path("conversation"))
+    kept = kept_items.KeptItems(session)
     if call.path("item") not in kept.shown():
         raise _no_item(call)
     kept.require_unlocked()
     number = kept.numbers()[call.path("item")]
-    call.journal.door.change_state(session, ConversationState, items={number: None})
+    call.journal.door.change_state(session, kept_items.ConversationState, items={number: None})
     call.record(session.id)
     return await _show(call, session)
 
@@ -204,13 +198,16 @@ async def _check(call: ApiCall, items: Sequence[dict[str, Any]]) -> None:
 async def _add(
     call: ApiCall, session: SessionRecord, items: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    kept = KeptItems(session)
+    kept = kept_items.KeptItems(session)
     kept.require_unlocked()
     version = kept.version
-    added = await prepare(call, items, session)
+    added = await kept_items.prepare(call, items, session)
     kept.require_unlocked(version)
     call.journal.door.change_state(
-        session, ConversationState, items=numbered(added, version), next=version + len(added)
+        session,
+        kept_items.ConversationState,
+        items=kept_items.numbered(added, version),
+        next=version + len(added),
     )
     return added
 

@@ -25,17 +25,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation.events import EarlierMessage
-from orchestrator.products.server.openai import client_content, conversation
-from orchestrator.products.server.openai.client_tools import (
-    CUSTOM,
-    ChosenTools,
-    ToolDefinition,
-    choose_tools,
-    client_tools,
-    earlier_call,
-    earlier_custom_call,
-    require_client_tool,
-)
+from orchestrator.products.server.openai import client_content, client_tools, conversation
 from orchestrator.products.server.openai.requested_settings import (
     KeptSettings,
     Parameter,
@@ -84,7 +74,7 @@ def require_supported(body: bodies.CreateResponse) -> None:
 def kept_settings(
     body: bodies.CreateResponse,
     agent: Agent[Any],
-    chosen: ChosenTools,
+    chosen: client_tools.ChosenTools,
     unknown: Iterable[str],
     *,
     is_strict: bool,
@@ -123,28 +113,28 @@ def logprob_parameters(body: bodies.CreateResponse) -> list[Parameter]:
 
 def tools_of_client(
     tools: Sequence[bodies.ResponseTool], choice: object, agent: Agent[Any], *, ignores_others: bool
-) -> ChosenTools:
+) -> client_tools.ChosenTools:
     """Return the tools that the client runs as tools of the agent."""
-    definitions: list[ToolDefinition] = []
+    definitions: list[client_tools.ToolDefinition] = []
     ignored: list[str] = []
     for number, tool in enumerate(tools):
         param = f"tools[{number}].type"
-        if not require_client_tool(tool.type, param, ignores_others=ignores_others):
+        if not client_tools.require_client_tool(tool.type, param, ignores_others=ignores_others):
             ignored.append(tool.type)
             continue
         definitions.append(
-            ToolDefinition(
+            client_tools.ToolDefinition(
                 name=tool.name,
                 description=tool.description,
                 parameters=tool.parameters,
                 param=f"tools[{number}].name",
-                text_input=_text_input(tool) if tool.type == CUSTOM else None,
+                text_input=_text_input(tool) if tool.type == client_tools.CUSTOM else None,
             )
         )
-    made = client_tools(agent, definitions, conversation.RESPONSES)
+    made = client_tools.made_tools(agent, definitions, conversation.RESPONSES)
     if made and isinstance(agent, Pipeline):
         raise bad_request(f"{agent.name!r} is a pipeline, which calls no tools", param="tools")
-    return choose_tools(agent, made, choice, conversation.RESPONSES, ignored=ignored)
+    return client_tools.choose_tools(agent, made, choice, conversation.RESPONSES, ignored=ignored)
 
 
 def _text_input(tool: bodies.ResponseTool) -> TextInput:
@@ -270,9 +260,9 @@ def _add_call(
     if not item.name:
         raise conversation.RESPONSES.invalid_value(f"a {item.type} needs a name", f"{param}.name")
     if item.type == "custom_tool_call":
-        call = earlier_custom_call(item.name, item.input, item.call_id)
+        call = client_tools.earlier_custom_call(item.name, item.input, item.call_id)
     else:
-        call = earlier_call(
+        call = client_tools.earlier_call(
             item.name, item.arguments, item.call_id, f"{param}.arguments", conversation.RESPONSES
         )
     if messages and messages[-1].role == "assistant":

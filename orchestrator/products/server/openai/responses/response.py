@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -22,35 +22,7 @@ from orchestrator.products.server.openai.answer_format import PlainText
 from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.products.server.openai.logprobs import logprobs_of
 from orchestrator.products.server.openai.public_ids import RESPONSE, id_suffix
-from orchestrator.products.server.openai.responses.bodies import (
-    AnyCall,
-    CallItem,
-    CallOutputItem,
-    Code,
-    Content,
-    ConversationRef,
-    CustomCallItem,
-    CustomCallOutputItem,
-    IncompleteDetails,
-    InputFile,
-    InputImage,
-    InputItem,
-    InputMessageItem,
-    InputText,
-    MessageItem,
-    OutputItem,
-    OutputText,
-    Reasoning,
-    ReasoningItem,
-    Refusal,
-    ResponseBody,
-    ResponseError,
-    Role,
-    Summary,
-    SummaryText,
-    TextConfig,
-    response_usage,
-)
+from orchestrator.products.server.openai.responses import bodies
 from orchestrator.products.server.openai.responses.response_state import ResponseState
 
 BLANK_LINE: Final = "\n\n"
@@ -61,7 +33,7 @@ Status: TypeAlias = session_status.State | Literal["incomplete"]
 _REASONING: Final = re.compile(r"(r_[0-9a-f]{16}) ([0-9A-Za-z_~.-]{1,80})")
 _ITEM_ID: Final = re.compile(r"(?:msg|fc|fco|ctc|ctco|rs)_([0-9a-f]{16})_(?:in)?[0-9]{1,9}")
 # The codes that OpenAI's clients know.
-_CODES: Final[Mapping[str, Code]] = {
+_CODES: Final[Mapping[str, bodies.Code]] = {
     "rate_limit": "rate_limit_exceeded",
     "context": "invalid_prompt",
 }
@@ -73,7 +45,7 @@ def response_of_item(item: str) -> str | None:
     return None if found is None else f"{RESPONSE.prefix}{found[1]}"
 
 
-def body_of(session: SessionRecord) -> ResponseBody:
+def body_of(session: SessionRecord) -> bodies.ResponseBody:
     """Return the body of a response, finished or not."""
     state = status_of(session)
     is_over = state not in {"queued", "in_progress"}
@@ -85,13 +57,13 @@ def body_of(session: SessionRecord) -> ResponseBody:
         # Only the repaired answer is shown, because clients read the text as one JSON value.
         body.output = [it for it in body.output if _is_answer(it)]
     if (reason := session_status.cut_reason(session)) is not None:
-        body.incomplete_details = IncompleteDetails(
+        body.incomplete_details = bodies.IncompleteDetails(
             "max_output_tokens" if reason == "length" else reason
         )
     elif is_over and session_status.refusal_of(session) is None:
         body.error = _error_of(session)
     if is_over:
-        body.usage = response_usage(session.tree.total)
+        body.usage = bodies.response_usage(session.tree.total)
     if state == "completed" and ended is not None:
         body.completed_at = int(ended)
     return body
@@ -108,11 +80,11 @@ def status_of(session: SessionRecord) -> Status:
     )
 
 
-def initial_body(session: SessionRecord) -> ResponseBody:
+def initial_body(session: SessionRecord) -> bodies.ResponseBody:
     """Return the body of a response that has just begun."""
     state = session.state(ResponseState)
     created = session.tree[session.root.id].requested
-    return ResponseBody(
+    return bodies.ResponseBody(
         id=RESPONSE.of(session),
         created_at=int(created),
         status="in_progress",
@@ -123,7 +95,9 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         run=session.id,
         instructions=state.instructions,
         previous_response_id=state.previous,
-        conversation=None if state.conversation is None else ConversationRef(state.conversation),
+        conversation=None
+        if state.conversation is None
+        else bodies.ConversationRef(state.conversation),
         metadata=dict(session.metadata),
         tools=state.tools,
         tool_choice=state.tool_choice,
@@ -132,24 +106,23 @@ def initial_body(session: SessionRecord) -> ResponseBody:
         temperature=state.settings.get("temperature"),
         top_p=state.settings.get("top_p"),
         top_logprobs=state.settings.get("top_logprobs"),
-        reasoning=Reasoning(
-            effort=state.settings.get("reasoning_effort"),
-            summary=cast("Summary | None", state.summary),
+        reasoning=bodies.Reasoning(
+            effort=state.settings.get("reasoning_effort"), summary=state.summary
         ),
-        text=state.text or TextConfig(PlainText()),
+        text=state.text or bodies.TextConfig(PlainText()),
     )
 
 
-def _error_of(session: SessionRecord) -> ResponseError | None:
+def _error_of(session: SessionRecord) -> bodies.ResponseError | None:
     outcome = session_status.last_outcome_of(session)
     reason = None if outcome is None else session_status.failure_reason(outcome)
     if reason is None:
         if session_status.state_of(session) == "completed":
             return None
-        return ResponseError(
+        return bodies.ResponseError(
             code="server_error", type="cancelled", message="cancelled: it was stopped"
         )
-    return ResponseError(
+    return bodies.ResponseError(
         code=_CODES.get(reason.code, "server_error"),
         type=reason.code,
         message=reason.message,
@@ -157,22 +130,22 @@ def _error_of(session: SessionRecord) -> ResponseError | None:
     )
 
 
-def _is_answer(item: OutputItem) -> bool:
-    return not isinstance(item, MessageItem) or item.phase == "final_answer"
+def _is_answer(item: bodies.OutputItem) -> bool:
+    return not isinstance(item, bodies.MessageItem) or item.phase == "final_answer"
 
 
-def output_of(session: SessionRecord) -> list[OutputItem]:
+def output_of(session: SessionRecord) -> list[bodies.OutputItem]:
     """Return the messages of the agent, and the calls that the client has to run."""
     messages = session_status.agent_messages(session)
     calls = session_status.client_calls(session)
     is_answered = session_status.state_of(session) == "completed" and not calls
-    items: list[OutputItem] = []
+    items: list[bodies.OutputItem] = []
     for number, message in enumerate(messages):
         if message.is_reasoning:
             items.append(
-                ReasoningItem(
+                bodies.ReasoningItem(
                     id=item_id(id_suffix(session), number, "rs"),
-                    summary=[SummaryText(message.text)],
+                    summary=[bodies.SummaryText(message.text)],
                     status="completed",
                 )
             )
@@ -180,18 +153,18 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
         is_last = not any(not it.is_reasoning for it in messages[number + 1 :])
         text = message.text if is_last else message.text + BLANK_LINE
         items.append(
-            MessageItem(
+            bodies.MessageItem(
                 id=item_id(id_suffix(session), number),
-                content=[OutputText(text, logprobs=logprobs_of(message.logprobs))],
+                content=[bodies.OutputText(text, logprobs=logprobs_of(message.logprobs))],
                 status="incomplete" if message.incomplete else "completed",
                 phase="final_answer" if is_last and is_answered else "commentary",
             )
         )
     if (refusal := session_status.refusal_of(session)) is not None:
         items.append(
-            MessageItem(
+            bodies.MessageItem(
                 id=item_id(id_suffix(session), len(messages)),
-                content=[Refusal(refusal)],
+                content=[bodies.Refusal(refusal)],
                 status="completed",
                 phase="final_answer",
             )
@@ -199,7 +172,7 @@ def output_of(session: SessionRecord) -> list[OutputItem]:
     custom = custom_tools_of(session)
     if calls and (reference := _reasoning_reference(session)) is not None:
         items.append(
-            ReasoningItem(
+            bodies.ReasoningItem(
                 id=item_id(id_suffix(session), len(items), "rs"),
                 summary=[],
                 encrypted_content=reference,
@@ -251,13 +224,13 @@ def reasoning_of(session: SessionRecord, id_: MessageId) -> tuple[ReasoningBlock
     return message.reasoning if isinstance(message, AssistantMessage) else ()
 
 
-def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
+def call_item(call: ToolCall, custom: Collection[str]) -> bodies.AnyCall:
     """Return the item of a call; the caller completes its id."""
     if call.name in custom:
-        return CustomCallItem(
+        return bodies.CustomCallItem(
             id="ctc", call_id=call.id, name=call.name, input=custom_input(call), status="completed"
         )
-    return CallItem(
+    return bodies.CallItem(
         id="fc",
         call_id=call.id,
         name=call.name,
@@ -266,11 +239,11 @@ def call_item(call: ToolCall, custom: Collection[str]) -> AnyCall:
     )
 
 
-def input_of(session: SessionRecord) -> list[InputItem]:
+def input_of(session: SessionRecord) -> list[bodies.InputItem]:
     """Return the input of a response and the conversation before it, oldest first."""
-    items: list[InputItem] = []
+    items: list[bodies.InputItem] = []
     if instructions := session.state(ResponseState).system_instructions:
-        items.append(_message_item("developer", [InputText(instructions)]))
+        items.append(_message_item("developer", [bodies.InputText(instructions)]))
     custom = custom_tools_of(session)
     names = {
         call.id: call.name
@@ -298,32 +271,32 @@ def _input_messages(session: SessionRecord) -> Iterator[Message]:
 
 def _items(
     message: Message, custom: Collection[str], custom_calls: Collection[str]
-) -> Iterator[InputItem]:
+) -> Iterator[bodies.InputItem]:
     """Yield the items of a message of the input; `custom_calls` are calls of custom tools."""
     match message:
         case UserMessage():
-            texts: list[Content] = [InputText(message.text)] if message.text else []
+            texts: list[bodies.Content] = [bodies.InputText(message.text)] if message.text else []
             yield _message_item("user", [*texts, *map(_part_content, message.parts)])
         case AssistantMessage():
             if message.text:
-                yield _message_item("assistant", [OutputText(message.text)])
+                yield _message_item("assistant", [bodies.OutputText(message.text)])
             for call in message.calls:
                 yield call_item(call, custom)
         case ToolMessage() if message.call in custom_calls:
-            yield CustomCallOutputItem(id="ctco", call_id=message.call, output=message.text)
+            yield bodies.CustomCallOutputItem(id="ctco", call_id=message.call, output=message.text)
         case ToolMessage():
-            yield CallOutputItem(id="fco", call_id=message.call, output=message.text)
+            yield bodies.CallOutputItem(id="fco", call_id=message.call, output=message.text)
 
 
-def _message_item(role: Role, content: list[Content]) -> InputMessageItem:
-    return InputMessageItem(id="msg", role=role, content=content)
+def _message_item(role: bodies.Role, content: list[bodies.Content]) -> bodies.InputMessageItem:
+    return bodies.InputMessageItem(id="msg", role=role, content=content)
 
 
-def _part_content(part: Part) -> Content:
+def _part_content(part: Part) -> bodies.Content:
     data = base64.b64encode(part.data).decode()
     url = part.url or f"data:{part.media_type};base64,{data}"
     if part.is_image:
-        return InputImage(image_url=url, detail="auto")
+        return bodies.InputImage(image_url=url, detail="auto")
     if part.url:
-        return InputFile(file_url=part.url, filename=part.name or None)
-    return InputFile(file_data=url, filename=part.name or None)
+        return bodies.InputFile(file_url=part.url, filename=part.name or None)
+    return bodies.InputFile(file_data=url, filename=part.name or None)

@@ -36,7 +36,7 @@ class ResponseState(SessionState, frozen=True):
     """The format of the answer; None is plain text."""
     message: str | None = None
     """The id of the user message that it answers."""
-    summary: str | None = None
+    summary: bodies.Summary | None = None
     """The form of the model's reasoning that the client asks for; None hides it."""
     has_encrypted_reasoning: bool = False
     """Whether the client sends reasoning back itself."""
@@ -48,7 +48,7 @@ def conversation_of(body: bodies.CreateResponse) -> str | None:
     return named.id if isinstance(named, bodies.ConversationRef) else named
 
 
-def summary_of(body: bodies.CreateResponse) -> str | None:
+def summary_of(body: bodies.CreateResponse) -> bodies.Summary | None:
     """Return the form of the model's reasoning that a client asks for."""
     asked = body.reasoning
     return None if asked is None else asked.summary or asked.generate_summary

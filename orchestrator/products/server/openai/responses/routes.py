@@ -33,15 +33,7 @@ from orchestrator.products.server.openai.failures import run_header
 from orchestrator.products.server.openai.pages import ItemsQuery
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.openai.responses import bodies
-from orchestrator.products.server.openai.responses.request import (
-    as_input,
-    kept_settings,
-    logprob_parameters,
-    parse_input,
-    require_supported,
-    sendable,
-    tools_of_client,
-)
+from orchestrator.products.server.openai.responses import request as requests
 from orchestrator.products.server.openai.responses.response import (
     body_of,
     input_of,
@@ -117,7 +109,7 @@ async def create_response(call: ApiCall) -> Response:
     """Run an agent, and return its response."""
     await trio.lowlevel.checkpoint()
     body = await call.body(bodies.CreateResponse)
-    require_supported(body)
+    requests.require_supported(body)
     session = await _begin(call, body)
     owns_turn = body.store is False
     if not owns_turn:
@@ -135,7 +127,7 @@ async def create_response(call: ApiCall) -> Response:
     if (left := await wait_for_answers(call, [session], wait)) is not None:
         return left
     if wants_logprobs(session) and any(map(_lacks_logprobs, output_of(session))):
-        names = [it.name for it in logprob_parameters(body)]
+        names = [it.name for it in requests.logprob_parameters(body)]
         call.answer_headers = also_ignored(call.answer_headers, names)
     return await _show(call, session)
 
@@ -225,7 +217,7 @@ async def _find_reasoning(
         # Deleted reasoning is left out, like the reasoning of another server.
         with suppress(UnknownIdError):
             session = await read_other_run(call, place[0])
-            found[content] = sendable(reasoning_of(session, place[1]))
+            found[content] = requests.sendable(reasoning_of(session, place[1]))
     return found
 
 
@@ -235,7 +227,7 @@ async def _referred_item(call: ApiCall, id_: str, number: int) -> bodies.Item:
         session = await _find(call, response, read_other_run, param=param)
         for item in (*output_of(session), *input_of(session)):
             if item.id == id_:
-                return as_input(item)
+                return requests.as_input(item)
     await trio.lowlevel.checkpoint()
     raise HttpError(404, f"there is no item with the id {id_!r}", code="not_found", param=param)
 
@@ -272,16 +264,18 @@ def _inbound_request(
     if call.journal.is_stopping:
         raise ClosedError("the server is stopping, and begins no new work")
     agent = call.server.agent(body.model)
-    parsed = parse_input(
+    parsed = requests.parse_input(
         body,
         () if previous is None else previous.root.transcript,
         () if conversation is None else conversation.items,
         reasoning,
     )
     ignores = call.server.settings.ignores_hosted_tools
-    chosen = tools_of_client(body.tools or (), body.tool_choice, agent, ignores_others=ignores)
+    chosen = requests.tools_of_client(
+        body.tools or (), body.tool_choice, agent, ignores_others=ignores
+    )
     strict = call.server.settings.is_strict
-    kept = kept_settings(body, agent, chosen, unknown, is_strict=strict)
+    kept = requests.kept_settings(body, agent, chosen, unknown, is_strict=strict)
     call.answer_headers = kept.headers
     inherited = "" if previous is None else previous.state(ResponseState).system_instructions
     custom = parsed.custom_tools
@@ -324,7 +318,7 @@ def agent_of_response(session: SessionRecord, agent: Agent[Any]) -> Agent[Any]:
     if not tools or isinstance(agent, Pipeline):
         return agent
     # The terms of the message say which of them has to be called.
-    chosen = tools_of_client(tools, None, agent, ignores_others=True)
+    chosen = requests.tools_of_client(tools, None, agent, ignores_others=True)
     return with_client_tools(agent, client_tools.allowed_tools(chosen.tools, state.tool_choice))
 
 
@@ -458,7 +452,7 @@ async def count_input_tokens(call: ApiCall) -> Response:
     # As budgets do: the input of the first model call, without instructions that a function makes.
     await trio.lowlevel.checkpoint()
     body = await call.body(bodies.CreateResponse)
-    require_supported(body)
+    requests.require_supported(body)
     request, _ = await prepare_response(call, body)
     own = request.agent.instructions
     messages = [it.message(number) for number, it in enumerate(request.history)]

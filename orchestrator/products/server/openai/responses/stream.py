@@ -25,18 +25,7 @@ from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
 from orchestrator.products.server.live.progress import open_updates
 from orchestrator.products.server.openai.logprobs import Logprob, logprobs_of
-from orchestrator.products.server.openai.responses.bodies import (
-    CallItem,
-    CustomCallItem,
-    MessageItem,
-    OutputItem,
-    OutputText,
-    Progress,
-    ReasoningItem,
-    Refusal,
-    ResponseBody,
-    SummaryText,
-)
+from orchestrator.products.server.openai.responses import bodies
 from orchestrator.products.server.openai.responses.response import (
     BLANK_LINE,
     body_of,
@@ -81,7 +70,7 @@ class ResponseEvents:
         """The message of the present item, once it is durable."""
         self._is_reasoning = False
         """Whether the present item is reasoning."""
-        self._begun: ResponseBody | None = None
+        self._begun: bodies.ResponseBody | None = None
         """The response at its beginning."""
 
     def take(self) -> list[tuple[str, bytes]]:
@@ -89,7 +78,7 @@ class ResponseEvents:
         events, self._events = self._events, []
         return events
 
-    def begin(self, response: ResponseBody) -> None:
+    def begin(self, response: bodies.ResponseBody) -> None:
         self._append(0, "response.created", response=response)
         self._append(1, IN_PROGRESS, response=response)
         self._begun = response
@@ -124,7 +113,7 @@ class ResponseEvents:
         }
         self._events.append((IN_PROGRESS, msgspec.json.encode(data)))
 
-    def end(self, response: ResponseBody, items: Sequence[OutputItem]) -> None:
+    def end(self, response: bodies.ResponseBody, items: Sequence[bodies.OutputItem]) -> None:
         """Add all events that were not sent, and the end; `items` include repaired answers."""
         for number, item in enumerate(items):
             if number >= self._item:
@@ -160,51 +149,55 @@ class ResponseEvents:
         while self._item < item:
             text = "".join(self._texts) if self._full is None else self._full.text
             is_broken_off = self._full is not None and self._full.incomplete
-            status: Progress = "incomplete" if is_broken_off else "completed"
+            status: bodies.Progress = "incomplete" if is_broken_off else "completed"
             blank = "" if self._is_reasoning else BLANK_LINE
             self._finish(self._item, self._present(f"{text}{blank}", status))
         if not self._is_open:
             self._open(is_reasoning=is_reasoning)
 
-    def _present(self, text: str, status: Progress) -> MessageItem | ReasoningItem:
+    def _present(
+        self, text: str, status: bodies.Progress
+    ) -> bodies.MessageItem | bodies.ReasoningItem:
         if not self._is_reasoning:
             return self._message(text, status)
-        return ReasoningItem(
-            id=item_id(self._suffix, self._item, "rs"), summary=[SummaryText(text)], status=status
+        return bodies.ReasoningItem(
+            id=item_id(self._suffix, self._item, "rs"),
+            summary=[bodies.SummaryText(text)],
+            status=status,
         )
 
-    def _message(self, text: str, status: Progress) -> MessageItem:
-        return MessageItem(
+    def _message(self, text: str, status: bodies.Progress) -> bodies.MessageItem:
+        return bodies.MessageItem(
             id=item_id(self._suffix, self._item),
-            content=[OutputText(text, logprobs=self._logprobs())],
+            content=[bodies.OutputText(text, logprobs=self._logprobs())],
             status=status,
             phase=None if status == "in_progress" else "commentary",
         )
 
-    def _finish(self, number: int, item: OutputItem) -> None:
+    def _finish(self, number: int, item: bodies.OutputItem) -> None:
         assert number == self._item, "items come in order"
         match item:
-            case CallItem():
-                begun: OutputItem = replace(item, arguments="", status="in_progress")
+            case bodies.CallItem():
+                begun: bodies.OutputItem = replace(item, arguments="", status="in_progress")
                 whole = {"name": item.name, "arguments": item.arguments}
                 event = "response.function_call_arguments"
                 self._append_whole(item, begun, item.arguments, event, whole)
-            case CustomCallItem():
+            case bodies.CustomCallItem():
                 begun = replace(item, input="", status="in_progress")
                 event = "response.custom_tool_call_input"
                 self._append_whole(item, begun, item.input, event, {"input": item.input})
-            case ReasoningItem(summary=[]):
+            case bodies.ReasoningItem(summary=[]):
                 # The reasoning is not shown.
                 begun = replace(item, encrypted_content=None, status="in_progress")
                 self._append_whole(item, begun)
-            case MessageItem(content=[Refusal() as said]):
+            case bodies.MessageItem(content=[bodies.Refusal() as said]):
                 begun = replace(item, content=[], status="in_progress")
                 whole = {"refusal": said.refusal}
                 event = "response.refusal"
                 self._append_whole(item, begun, said.refusal, event, whole, part=said)
-            case MessageItem() | ReasoningItem():
+            case bodies.MessageItem() | bodies.ReasoningItem():
                 if not self._is_open:
-                    self._open(is_reasoning=isinstance(item, ReasoningItem))
+                    self._open(is_reasoning=isinstance(item, bodies.ReasoningItem))
                 self._add(_part_of(item).text[self._length :])
                 self._close(item)
 
@@ -214,9 +207,9 @@ class ResponseEvents:
         self._texts, self._length = [], 0
         self._full = None
         item = self._present("", "in_progress")
-        begun: OutputItem = (
+        begun: bodies.OutputItem = (
             replace(item, summary=[])
-            if isinstance(item, ReasoningItem)
+            if isinstance(item, bodies.ReasoningItem)
             else replace(item, content=[])
         )
         self._append(self._start, "response.output_item.added", output_index=self._item, item=begun)
@@ -250,19 +243,21 @@ class ResponseEvents:
     def _logprobs(self) -> list[Logprob]:
         return [] if self._full is None else logprobs_of(self._full.logprobs)
 
-    def _close(self, item: MessageItem | ReasoningItem) -> None:
+    def _close(self, item: bodies.MessageItem | bodies.ReasoningItem) -> None:
         content = _part_of(item)
         end = self._start + 2 + len(content.text)
         place = self._place(item.id)
         # Clients could not parse an answer that does not fit its schema and is repaired.
-        is_commentary = isinstance(item, MessageItem) and item.phase == "commentary"
+        is_commentary = isinstance(item, bodies.MessageItem) and item.phase == "commentary"
         if not (self._is_json and is_commentary):
             self._append(
                 end,
                 self._event("text.done"),
                 **place,
                 text=content.text,
-                **({"logprobs": content.logprobs} if isinstance(content, OutputText) else {}),
+                **(
+                    {"logprobs": content.logprobs} if isinstance(content, bodies.OutputText) else {}
+                ),
             )
             self._append(end + 1, self._event("part.done"), **place, part=content)
         self._is_open = False
@@ -270,13 +265,13 @@ class ResponseEvents:
 
     def _append_whole(
         self,
-        item: OutputItem,
-        begun: OutputItem,
+        item: bodies.OutputItem,
+        begun: bodies.OutputItem,
         text: str = "",
         event: str = "",
         whole: Mapping[str, Any] = NOTHING,
         *,
-        part: Refusal | None = None,
+        part: bodies.Refusal | None = None,
     ) -> None:
         """Add the events of an item that is complete at once; `begun` has no text yet."""
         start, end = self._start, self._start + 1 + len(text)
@@ -284,7 +279,7 @@ class ResponseEvents:
         place: dict[str, Any] = {"item_id": item.id, "output_index": self._item}
         if part is not None:
             place["content_index"] = 0
-            self._append(start + 1, "response.content_part.added", **place, part=Refusal(""))
+            self._append(start + 1, "response.content_part.added", **place, part=bodies.Refusal(""))
         if event:
             known = max(0, self._after - start - 1)
             self._append(end, f"{event}.delta", **place, delta=text[known:])
@@ -293,7 +288,7 @@ class ResponseEvents:
             self._append(end + 2, "response.content_part.done", **place, part=part)
         self._end_item(end + 3, item)
 
-    def _end_item(self, number: int, item: OutputItem) -> None:
+    def _end_item(self, number: int, item: bodies.OutputItem) -> None:
         self._append(number, "response.output_item.done", output_index=self._item, item=item)
         self._item += 1
         self._start = number + 1
@@ -310,12 +305,14 @@ class ResponseEvents:
         self._events.append((event, msgspec.json.encode(data)))
 
 
-def _part_of(item: MessageItem | ReasoningItem) -> OutputText | SummaryText:
+def _part_of(
+    item: bodies.MessageItem | bodies.ReasoningItem,
+) -> bodies.OutputText | bodies.SummaryText:
     """Return the only part of an item."""
-    if isinstance(item, ReasoningItem):
+    if isinstance(item, bodies.ReasoningItem):
         return item.summary[0]
     content = item.content[0]
-    assert isinstance(content, OutputText), "it was opened with a text"
+    assert isinstance(content, bodies.OutputText), "it was opened with a text"
     return content
 
 
