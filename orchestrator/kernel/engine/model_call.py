@@ -85,7 +85,7 @@ class _ModelCall:
         self._task = task
         self._reservations = reservations
         self._emit = request.tell
-        self.request = self._sent = replace(request, tell=self._on_event, attempts=self)
+        self.sent = replace(request, tell=self._on_event, attempts=self)
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:
@@ -100,7 +100,7 @@ class _ModelCall:
         if self._task.accounts:
             request = await self._reserve(request)
         self.is_open = True
-        self._sent = request
+        self.sent = request
         return request  # noqa: ASYNC910 (without a budget there is nothing to wait for)
 
     async def _reserve(self, request: ModelRequest) -> ModelRequest:
@@ -187,7 +187,7 @@ class _ModelCall:
 
     def _used(self, error: Exception | None) -> tuple[Usage, bool]:
         """Return the known usage of the call, and whether it is complete."""
-        estimated = estimated_usage(self._asked, self._sent, written=self._written)
+        estimated = estimated_usage(self._asked, self.sent, written=self._written)
         one_call = with_cost(ONE_CALL, self._asked)
         if not isinstance(error, ModelError):
             # Broken off, or an error of the model's own code, which may have sent anything.
@@ -209,7 +209,7 @@ class _ModelCall:
         if error.kind is not Failure.CUT_OFF or self._capped_by is None:
             return None
         problem = (
-            f"is used up: it paid for {self._sent.max_output} tokens of an answer that is longer"
+            f"is used up: it paid for {self.sent.max_output} tokens of an answer that is longer"
         )
         tightest = self._capped_by
         return OverBudgetError(tightest.account, tightest.ran_out, problem)
@@ -223,7 +223,7 @@ class _ModelCall:
         if usage == NO_CALL:
             # A model of the user that reports no usage: the largest possible usage is charged.
             written = message_length(answer)
-            paid = estimated_usage(self._asked, self._sent, written=written)
+            paid = estimated_usage(self._asked, self.sent, written=written)
             if self._reservation is not None:
                 self._reservation.charge = self._reservation.charged(paid)
         else:
@@ -310,7 +310,7 @@ class BookedModel:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         call = self._call(self._model, self._task, self._reservations, request)
-        request = call.request
+        request = call.sent
         if self._task.accounts or request.settings is not NO_SETTINGS:
             request = await call.begin(request)
         else:
@@ -320,7 +320,10 @@ class BookedModel:
         except BaseException as exc:
             await call.break_off(exc)
             raise
-        return call.answered(answer)
+        answer = call.answered(answer)
+        # The request leads back to its call: both are freed now, not by a garbage collection.
+        del call.sent
+        return answer
 
 
 class QuestionModel(BookedModel):
