@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import attrs
 
 from orchestrator.cli.errors import CommandError
-from orchestrator.delegation import Ledger, SessionId, SessionRecord
+from orchestrator.delegation import Ledger, SessionId
 from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import JournalError
@@ -20,8 +20,10 @@ from orchestrator.ports.journals import (
     JournalStore,
     ListedSession,
     SessionList,
+    SessionSummary,
     Writer,
     fold_entries,
+    summarize,
 )
 
 SECONDS: Final = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
@@ -32,7 +34,7 @@ ReadT = TypeVar("ReadT")
 class Runs:
     """Some of the runs of all journals, oldest first, and the number of all runs."""
 
-    shown: Sequence[SessionRecord]
+    shown: Sequence[SessionSummary]
     count: int
     damaged: Mapping[SessionId, JournalError]
     """The runs that cannot be read."""
@@ -47,41 +49,50 @@ def read_runs(journals: Journals, *, newest: int | None = None) -> Runs:
     wanted: dict[str, list[SessionId]] = {}
     for it in listed.sessions:
         wanted.setdefault(it.journal, []).append(it.id)
-    records: dict[SessionId, SessionRecord] = {}
+    summaries: dict[SessionId, SessionSummary] = {}
     damaged: dict[SessionId, JournalError] = {}
     unreadable = dict(listed.unreadable)
     for name, sessions in wanted.items():
         try:
-            records |= _read_records(journals, name, sessions, damaged)
+            summaries |= _read_summaries(journals, name, sessions, damaged)
         except JournalError as exc:
             unreadable[name] = exc
-    found = [records[it.id] for it in listed.sessions if it.id in records]
+    found = [summaries[it.id] for it in listed.sessions if it.id in summaries]
     shown = [it for it in found if it.kind is not SessionKind.JOB]
     return Runs(shown, listed.count - (len(found) - len(shown)), damaged, [*unreadable.values()])
 
 
-def _read_records(
+def _read_summaries(
     journals: Journals,
     name: str,
     sessions: Sequence[SessionId],
     damaged: dict[SessionId, JournalError],
-) -> Mapping[SessionId, SessionRecord]:
+) -> Mapping[SessionId, SessionSummary]:
     """Return sessions of one journal; the errors of unreadable ones go into `damaged`."""
+    store = journals.store(name)
+    stored: dict[SessionId, SessionSummary] = {}
 
     def read(reader: JournalReader) -> list[Entry]:
+        has_writer = store.writer() is not None
         # Numbers of entries mean something in one journal only.
         found: dict[int, Entry] = {}
+        stored.clear()
         for session in sessions:
             damaged.pop(session, None)
             try:
-                found |= {entry.seq: entry for entry in reader.entries(session)}
+                summary = reader.summary(session, has_writer=has_writer)
+                if summary is not None:
+                    stored[session] = summary
+                else:
+                    found |= {entry.seq: entry for entry in reader.entries(session)}
             except JournalError as exc:
                 damaged[session] = exc
         return [found[seq] for seq in sorted(found)]
 
-    entries, writer = read_journal(journals.store(name), read)
-    title = title_of(journals, name)
-    return fold_run(entries, title, has_writer=writer is not None).sessions
+    entries, writer = read_journal(store, read)
+    ledger = fold_run(entries, title_of(journals, name), has_writer=writer is not None)
+    folded = {id_: summarize(record, ledger) for id_, record in ledger.sessions.items()}
+    return folded | stored
 
 
 @attrs.frozen(kw_only=True)

@@ -35,6 +35,7 @@ from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
 from orchestrator.kernel.journal.records import Records
+from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
 
 ID_PATTERN: Final = re.compile(r"[a-z]+_[0-9a-z_-]{1,64}")
@@ -258,6 +259,10 @@ class ReadApi:
         To read it here would keep every other task waiting; None if it would not.
         """
         return await self._book.file_of_large_session(SessionId(session), facts=facts)
+
+    async def summary(self, session: SessionId) -> SessionSummary | None:
+        """Return the stored summary of an evicted session; None if it has none, or is in memory."""
+        return await self._book.read_summary(session)
 
     async def entries(self, session: str, *, after: int = 0) -> Sequence[Entry]:
         """Return the entries of a session after a number, and those of no session among them."""

@@ -45,6 +45,14 @@ from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.refusals import RefusalCounter
 from orchestrator.kernel.journal.run_history import RunHistory, TaskTranscript, read_history
 from orchestrator.kernel.journal.separate_journals import OneJournal
+from orchestrator.kernel.journal.session_summary import (
+    SessionSummary,
+    StoredSummary,
+    changed_at,
+    is_asking,
+    read_summary,
+    summarize,
+)
 from orchestrator.kernel.journal.shards import (
     MOST_SHARDS,
     SHARDS,

@@ -17,7 +17,7 @@ from orchestrator.kernel.doors.inbound import (
     with_client_tools,
     with_language_model,
 )
-from orchestrator.kernel.doors.kept import NO_PUSHES, KeptDoor, KeptOpen, Push, is_over
+from orchestrator.kernel.doors.kept import NO_PUSHES, KeptDoor, KeptOpen, Push
 from orchestrator.kernel.doors.one_shot import Run, ended_run, require_resumable, run_once
 from orchestrator.kernel.doors.request import RequestDoor
 from orchestrator.kernel.doors.run_events import (
@@ -36,6 +36,7 @@ from orchestrator.kernel.doors.run_events import (
 from orchestrator.kernel.doors.session import Session, open_session
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
+from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.opened_engine import open_engine, random_task_id
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.pipelines.child import ended_with_caller

@@ -9,6 +9,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Journal, JournalContents, Pruned
+from orchestrator.kernel.journal.session_summary import SessionSummary
 
 
 class CrashedError(JournalError):
@@ -76,6 +77,13 @@ class CrashingJournal:
     def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
         if ledger.last_seq <= self._after:
             self._journal.store_snapshot(ledger, session)
+
+    def store_summary(self, summary: SessionSummary, seq: int) -> None:
+        if seq <= self._after:
+            self._journal.store_summary(summary, seq)
+
+    async def read_summary(self, session: SessionId) -> SessionSummary | None:
+        return await self._journal.read_summary(session)
 
     async def read(self, rules: Rules) -> JournalContents:
         return await self._journal.read(rules)

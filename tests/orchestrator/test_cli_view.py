@@ -25,6 +25,7 @@ from orchestrator.cli.watch.state import Quit, ReadTranscript, WatchState
 from orchestrator.delegation import Ending, Ledger, Mode, SessionId, Status, TaskId
 from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened, ToolAnswered
 from orchestrator.kernel.control.server import AnswerApproval, Cancel, Steer
+from orchestrator.kernel.journal.session_summary import summarize
 from tests.orchestrator.synthetic_trees import BEGAN, ask_of, grown, snapshot_of
 from tests.orchestrator.terminals import SEQUENCE
 
@@ -395,7 +396,8 @@ def test_the_list_of_runs_fits_and_only_a_goal_is_cut(width: int) -> None:
     message = MessageReceived(opened.session, "Find out " + "more " * 50)
     ledger.fold(Entry(2, 1_800_000_001.0, opened.session, message))
 
-    print_runs(Runs([*ledger.sessions.values()], 1, {}, []), console)
+    runs = [summarize(it, ledger) for it in ledger.sessions.values()]
+    print_runs(Runs(runs, 1, {}, []), console)
 
     head, line = _text(written).splitlines()
     assert ("2027-01-15" in line, "editor" in line, "$0" in line) == (True, True, True)

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from orchestrator.cli.journal_queries import Runs
 from orchestrator.cli.terminal.style import format_money, format_tokens, is_ascii
-from orchestrator.delegation import Mode, SessionRecord, one_line
+from orchestrator.delegation import Mode
 from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.ports.journals import SessionSummary
 
 WIDE: Final = 110
 """From this width on, ids and statuses are whole words."""
@@ -28,7 +29,7 @@ GAP: Final = "  "
 @attrs.frozen
 class _Column:
     head: str
-    value: Callable[[SessionRecord], str]
+    value: Callable[[SessionSummary], str]
     from_width: int = 0
     """The width of a terminal that has room for it."""
     is_number: bool = False
@@ -78,11 +79,11 @@ def _columns(*, is_wide: bool) -> list[_Column]:
         *mark,
         _Column("run", lambda it: it.id if is_wide else it.id[:SHORT_ID]),
         _Column("began", _began),
-        _Column("agent", lambda it: it.root.agent),
+        _Column("agent", lambda it: it.agent),
         *state,
-        _Column("tasks", lambda it: f"{len(it.tree):,}", 70, is_number=True),
-        _Column("tokens", lambda it: format_tokens(it.tree.total), 70, is_number=True),
-        _Column("cost", lambda it: format_money(it.tree.total), 50, is_number=True),
+        _Column("tasks", lambda it: f"{sum(it.tasks.values()):,}", 70, is_number=True),
+        _Column("tokens", lambda it: format_tokens(it.usage), 70, is_number=True),
+        _Column("cost", lambda it: format_money(it.usage), 50, is_number=True),
         _Column("goal", _goal, 70),
     ]
 
@@ -91,22 +92,19 @@ def _of_damaged(head: str) -> str:
     return {"": "✗", "agent": "damaged"}.get(head, "")
 
 
-def _began(session: SessionRecord) -> str:
-    at = session.tree[session.root.id].requested
-    return f"{dt.datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
+def _began(run: SessionSummary) -> str:
+    return f"{dt.datetime.fromtimestamp(run.created).astimezone():%Y-%m-%d %H:%M}"
 
 
-def _status(session: SessionRecord) -> str:
+def _status(run: SessionSummary) -> str:
     # No agent works in a record, so it is in no state.
-    return str(session.tree[session.root.id].status) if session.kind.is_run else ""
+    return run.status if run.kind.is_run else ""
 
 
-def _glyph(session: SessionRecord) -> str:
-    status = _status(session)
+def _glyph(run: SessionSummary) -> str:
+    status = _status(run)
     return glyph(status, Mode.ROOT) if status else ""
 
 
-def _goal(session: SessionRecord) -> str:
-    goal = one_line(session.tree[session.root.id].goal)
-    link = session.forked_from
-    return f"[fork of {link}] {goal}" if link else goal
+def _goal(run: SessionSummary) -> str:
+    return f"[fork of {run.forked_from}] {run.about}" if run.forked_from else run.about

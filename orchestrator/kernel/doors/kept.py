@@ -38,6 +38,7 @@ from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.doors.one_shot import require_resumable
 from orchestrator.kernel.errors import ClosedError, UnknownIdError
+from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.sessions import Sessions
 
 Push: TypeAlias = Callable[[SessionRecord, Reply], Awaitable[None]]
@@ -398,13 +399,6 @@ class KeptDoor:
         finally:
             self._supervised.remove(session.id)
             lifecycle.disconnect_door(self._sessions, session, door)
-
-
-def is_over(session: SessionRecord) -> bool:
-    """Return whether a session has nothing left to do, or waits until it is resumed."""
-    if session.closed or session.awaits_resume:
-        return True
-    return session.has_nothing_pending and session.turns > 0
 
 
 class _PollDoor:

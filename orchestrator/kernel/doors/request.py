@@ -24,6 +24,7 @@ from orchestrator.kernel.doors import kept
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.kernel.errors import OrchestratorError
+from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.sessions import Sessions
 
 
@@ -72,7 +73,7 @@ class RequestDoor(kept.KeptDoor):
         # No checkpoint before the turn has an owner: one that is never taken would never end.
         shared = self._shared.get(session.id)
         if shared is None:
-            if kept.is_over(session):
+            if is_over(session):
                 await self.wait_over(session)
                 return
             shared = self._shared[session.id] = _SharedTurn()

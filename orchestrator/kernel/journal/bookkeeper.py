@@ -21,6 +21,7 @@ from orchestrator.kernel.journal.group_commit import MAX_DELAY_SECONDS
 from orchestrator.kernel.journal.journal import Journal, Pruned
 from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.session_cache import SessionCache
+from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactSubscribers
 from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
 
@@ -174,6 +175,13 @@ class Bookkeeper:
             self.durable_seq = seq
             if self._durable_advanced:
                 self._durable_advanced.unpark_all()
+
+    async def read_summary(self, session: SessionId) -> SessionSummary | None:
+        """Return the summary of an evicted session, if it has one; None for others."""
+        await self.wait_durable()
+        if not self.ledger.is_evicted(session):
+            return None
+        return await self._journal.read_summary(session)
 
     async def read_entries(self, session: SessionId, *, after: int = 0) -> Sequence[Entry]:
         """Return the entries of a session after a number, and those of no session among them."""

@@ -20,6 +20,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
+from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
 MISFITS: Final = (
@@ -146,6 +147,14 @@ class Journal(Protocol):
 
         It may be stored at any time, or never: durability does not depend on it.
         """
+        ...
+
+    def store_summary(self, summary: SessionSummary, seq: int) -> None:
+        """Take the summary of a session, in the commit of the entry with this number or later."""
+        ...
+
+    async def read_summary(self, session: SessionId) -> SessionSummary | None:
+        """Return the durable summary of a session at rest; None if it has none that fits."""
         ...
 
     async def read(self, rules: Rules) -> JournalContents:

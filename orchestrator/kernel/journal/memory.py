@@ -22,6 +22,7 @@ from orchestrator.kernel.journal.audit import AuditEvent, AuditHead, AuditLog, A
 from orchestrator.kernel.journal.journal import JournalContents, Pruned, fold_entries
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.reader import EntriesReader, JournalReader
+from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.store import Finding, Level, Writer
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
@@ -68,6 +69,13 @@ class MemoryJournal:
 
     def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
         """Do nothing: memory ends with the process."""
+
+    def store_summary(self, summary: SessionSummary, seq: int) -> None:
+        """Do nothing: no other process reads it."""
+
+    async def read_summary(self, session: SessionId) -> SessionSummary | None:
+        await trio.lowlevel.checkpoint()
+        return None
 
     async def read(self, rules: Rules) -> JournalContents:
         await trio.lowlevel.checkpoint()

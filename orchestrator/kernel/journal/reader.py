@@ -12,6 +12,7 @@ from orchestrator.delegation import SessionId, encode
 from orchestrator.delegation.events import Entry, SessionOpened, TaskRequested
 from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.session_summary import SessionSummary
 
 
 class DatedSession(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +64,15 @@ class JournalReader(Protocol):
 
         An entry of no session says that all processes ended that ran anything. The first one after
         the last entry of the session is included; any later one says the same.
+        """
+        ...
+
+    def summary(self, session: SessionId, *, has_writer: bool) -> SessionSummary | None:
+        """Return the summary of a long session; None if its entries must be folded instead.
+
+        Args:
+            session: its id.
+            has_writer: whether a process writes the journal: then a summary may be a second old.
         """
         ...
 
@@ -139,6 +149,11 @@ class EntriesReader:
             if entry.seq > own[-1] and not entry.session:
                 break
         return [entry for entry in found if entry.seq > after]
+
+    def summary(self, session: SessionId, *, has_writer: bool) -> SessionSummary | None:
+        """Return None: memory has no summaries."""
+        del session, has_writer
+        return None
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""

@@ -4,6 +4,7 @@ A session at rest that is evicted stays in the journal, with the replies that no
 is read back when it is needed.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ from orchestrator.delegation import (
 from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
 from orchestrator.delegation.snapshot import MIN_FACTS_LEFT, is_snapshot_due
 from orchestrator.kernel.journal.journal import Journal
+from orchestrator.kernel.journal.session_summary import MIN_FACTS, SECONDS, SHARE, summarize
 
 MAX_RESTING_TASKS: Final = 2_000
 """The number of tasks of resting sessions that stay in memory: some 5 MB.
@@ -81,6 +83,10 @@ class SessionCache:
         """The size of each session in memory, as its facts are stored."""
         self._resting_sizes: dict[SessionId, _Size] = {}
         """The sessions at rest in memory, oldest first."""
+        self._summarized: dict[SessionId, tuple[int, float]] = {}
+        """The number of facts and the time of the last summary of each long session in memory."""
+        is_read_by_others = journal.file is not None or journal.spans_hosts
+        self._min_facts = MIN_FACTS if is_read_by_others else math.inf
         self._resting_tasks = 0
         self._resting_bytes = 0
         self._reads: dict[SessionId, _SessionRead] = {}
@@ -100,6 +106,8 @@ class SessionCache:
         session = self._ledger.sessions.get(id_)
         if session is not None:
             self._bytes[id_] = self._bytes[id_] + size if id_ in self._bytes else size
+            if session.facts >= self._min_facts:
+                self._summarize_if_due(session, entry)
             if session.turn is not None and self._opened is None and id_ in self.active:
                 return NO_CHANGES  # most facts: the session is known to be active
         changed: dict[SessionId, str | None] = {}
@@ -117,6 +125,7 @@ class SessionCache:
         elif isinstance(entry.event, JournalOpened):
             for each in list(self._ledger.sessions.values()):
                 changed |= self._update(each)
+                self._summarize(each, entry)
             # Recovery looks at what each of them has left behind, and then calls `trim`.
             return changed
         if self._resting_tasks > MAX_RESTING_TASKS or self._resting_bytes > MAX_RESTING_BYTES:
@@ -209,6 +218,20 @@ class SessionCache:
         self.untaken.pop(id_, None)
         return {id_: encode_shared_use(session)}
 
+    def _summarize_if_due(self, session: SessionRecord, entry: Entry) -> None:
+        facts, at = self._summarized.get(session.id, (0, 0.0))
+        if (
+            session.facts >= facts + facts // SHARE
+            or not 0 <= entry.at - at < SECONDS
+            or (session.turn is None and session.is_at_rest)
+        ):
+            self._summarize(session, entry)
+
+    def _summarize(self, session: SessionRecord, entry: Entry) -> None:
+        if session.facts >= self._min_facts:
+            self._summarized[session.id] = (session.facts, entry.at)
+            self._journal.store_summary(summarize(session, self._ledger), entry.seq)
+
     def _mark_active(self, session: SessionRecord) -> dict[SessionId, str | None]:
         self.active.add(session.id)
         self.untaken.pop(session.id, None)
@@ -241,6 +264,7 @@ class SessionCache:
     def _evict(self, session: SessionId) -> None:
         self._unmark_resting(session)
         del self._bytes[session]
+        self._summarized.pop(session, None)
         if session in self._reads:
             self._reads[session].evictions += 1
         # A fold that began before lacks what was posted since.

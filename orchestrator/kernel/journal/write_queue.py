@@ -15,13 +15,16 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.group_commit import GroupCommit, RunInThread
+from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary, store_form
 from orchestrator.kernel.journal.snapshots import SnapshotQueue, StoredSnapshot
 from orchestrator.kernel.journal.stored_entries import FactRow, IdleChanges
 
 FLUSH_SECONDS: Final = 10
 """How long closing may take to write what is left."""
 
-Commit: TypeAlias = Callable[[Sequence[FactRow], Sequence[AuditedEvent]], None]
+Commit: TypeAlias = Callable[
+    [Sequence[FactRow], Sequence[AuditedEvent], Sequence[StoredSummary]], None
+]
 """Writes all of it, or nothing; blocking."""
 RunUntil: TypeAlias = Callable[[trio.CancelScope], Awaitable[None]]
 """Runs until a scope is cancelled."""
@@ -33,7 +36,9 @@ class WriteQueue:
     def __init__(self, commit: Commit, *, in_thread: RunInThread | None = None) -> None:
         self._commit = commit
         self.snapshots = SnapshotQueue()
-        self.group = GroupCommit[FactRow | AuditedEvent](self._commit_batch, in_thread=in_thread)
+        self.group = GroupCommit[FactRow | AuditedEvent | StoredSummary](
+            self._commit_batch, in_thread=in_thread
+        )
 
     def append(
         self, entry: Entry, encoded: Encoded, idle_changes: IdleChanges, *, urgent: bool = False
@@ -46,10 +51,15 @@ class WriteQueue:
     def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
         self.snapshots.put(ledger, session)
 
-    def _commit_batch(self, batch: Sequence[FactRow | AuditedEvent]) -> None:
+    def store_summary(self, summary: SessionSummary, seq: int) -> None:
+        self.group.append_unnumbered(store_form(summary, seq))
+
+    def _commit_batch(self, batch: Sequence[FactRow | AuditedEvent | StoredSummary]) -> None:
         facts = [row for row in batch if len(row) == 3]
         audited = [row for row in batch if len(row) == 2]
-        self._commit(facts, audited)
+        # Of each session, the newest matters.
+        summaries = {row[0]: row for row in batch if len(row) == 4}
+        self._commit(facts, audited, [*summaries.values()])
 
     @asynccontextmanager
     async def running(

@@ -9,8 +9,9 @@ import msgspec
 
 from orchestrator.delegation import Encoded, SessionId
 from orchestrator.delegation.events import Entry
+from orchestrator.ports.journals import SessionSummary
 from orchestrator.ports.reads import FoundSession, ReadApi
-from orchestrator.products.server.api.bodies import RunSummary, summary_of
+from orchestrator.products.server.api.bodies import RunSummary, run_summary, summary_of
 
 MOST: Final = 20_000
 """The most summaries, of some 600 bytes each."""
@@ -35,8 +36,15 @@ class RunSummaries:
         """Keep the summary of a run at rest, if no fact came after `seq`, when it was read."""
         run = found.session.id
         is_now = found.records is self._read.records or seq == self._read.last_seq
-        if not (is_now and found.session.is_at_rest):
-            return
+        if is_now and found.session.is_at_rest:
+            self._keep(run, summary_of(found.session, found.records))
+
+    def keep_stored(self, summary: SessionSummary, *, seq: int) -> None:
+        """Keep a summary that the journal has, if no fact came after `seq`, when it was read."""
+        if seq == self._read.last_seq and not summary.deleted:
+            self._keep(summary.id, run_summary(summary))
+
+    def _keep(self, run: SessionId, summary: RunSummary) -> None:
         if len(self._kept) >= MOST and run not in self._kept:
             del self._kept[next(iter(self._kept))]
-        self._kept[run] = msgspec.json.encode(summary_of(found.session, found.records))
+        self._kept[run] = msgspec.json.encode(summary)

@@ -10,6 +10,7 @@ from orchestrator.agents import AssistantMessage, Budget, Failure, ToolCall, una
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import Cause, Ending, Grant, Outcome, SessionRecord
 from orchestrator.ports.execution import PROCESS_DIED
+from orchestrator.ports.journals import SessionSummary
 from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.request_state import RequestState
 
@@ -64,13 +65,31 @@ def last_outcome_of(session: SessionRecord) -> Outcome | None:
 
 def state_of(session: SessionRecord) -> State:
     """Return the state of a session, in the words of OpenAI's responses."""
-    if not is_over(session):
-        has_begun = session.turn is not None or session.turns > 0
-        return "in_progress" if has_begun else "queued"
     outcome = last_outcome_of(session)
-    if session.closed or outcome is None or outcome.ending is Ending.CANCELLED:
+    return _state(
+        has_begun=session.turn is not None or session.turns > 0,
+        is_over=is_over(session),
+        closed=session.closed,
+        ending=None if outcome is None else outcome.ending,
+    )
+
+
+def state_in(summary: SessionSummary) -> State:
+    """Return the same of a summary."""
+    return _state(
+        has_begun=summary.has_begun,
+        is_over=summary.is_over,
+        closed=summary.closed,
+        ending=INTERRUPTED.ending if summary.awaits_resume else summary.ending,
+    )
+
+
+def _state(*, has_begun: bool, is_over: bool, closed: bool, ending: Ending | None) -> State:
+    if not is_over:
+        return "in_progress" if has_begun else "queued"
+    if closed or ending is None or ending is Ending.CANCELLED:
         return "cancelled"
-    return "completed" if outcome.succeeded else "failed"
+    return "completed" if ending is Ending.SUCCEEDED else "failed"
 
 
 def failure_reason(outcome: Outcome) -> FailureReason | None:

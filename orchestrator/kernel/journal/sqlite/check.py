@@ -53,6 +53,7 @@ WRITABLE: Final = (b"\1\1", b"\2\2")
 """The formats in the header of a file that SQLite writes: without a log, and with one."""
 LISTS: Final = {
     "sessions": "session, first, used",
+    "summaries": "session, seq, body",
     "pruned": "entries, last, used",
     "pruned_sessions": "session",
 }

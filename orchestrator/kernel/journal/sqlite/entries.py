@@ -11,6 +11,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
 from orchestrator.kernel.journal.journal import JournalContents
 from orchestrator.kernel.journal.long_strings import extract_long_strings
+from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary, read_summary
 from orchestrator.kernel.journal.sqlite.schema import last_seq
 from orchestrator.kernel.journal.stored_entries import (
     RESTORE,
@@ -58,6 +59,24 @@ def write_entries(connection: sqlite3.Connection, batch: Iterable[FactRow]) -> C
         )
     connection.executemany("INSERT OR REPLACE INTO last_entries VALUES (?, ?)", last.items())
     return payloads.keys()
+
+
+def write_summaries(connection: sqlite3.Connection, summaries: Iterable[StoredSummary]) -> None:
+    """Write the newest summaries of sessions."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO summaries SELECT ?, ?, ?, ? FROM sessions WHERE session = ?",
+        [(*it, it[0]) for it in summaries],
+    )
+
+
+def read_stored_summary(
+    connection: sqlite3.Connection, session: SessionId, *, has_writer: bool
+) -> SessionSummary | None:
+    """Return the summary of a session, or None if its entries must be folded."""
+    stored = connection.execute(
+        "SELECT session, seq, body, checksum FROM summaries WHERE session = ?", (session,)
+    ).fetchone()
+    return read_summary(stored, last=last_entry(connection, session), has_writer=has_writer)
 
 
 def last_entry(connection: sqlite3.Connection, session: SessionId) -> int:

@@ -16,6 +16,7 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError, JournalInUseError
 from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import JournalContents, Pruned
+from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary
 from orchestrator.kernel.journal.snapshots import StoredSnapshot
 from orchestrator.kernel.journal.sqlite import schema
 from orchestrator.kernel.journal.sqlite.audit import prune_audit, write_audit
@@ -24,7 +25,9 @@ from orchestrator.kernel.journal.sqlite.entries import (
     last_time,
     owners,
     read_contents,
+    read_stored_summary,
     write_entries,
+    write_summaries,
 )
 from orchestrator.kernel.journal.sqlite.lock import (
     NEVER_ELSEWHERE,
@@ -110,6 +113,7 @@ class SQLiteJournal:
         self.append = self.queue.append
         self.append_audit = self.queue.append_audit
         self.store_snapshot = self.queue.store_snapshot
+        self.store_summary = self.queue.store_summary
         self.wait_durable = self.group.wait_durable
         self.wait_audited = self.group.wait_all_durable
         self._reading = trio.CapacityLimiter(READERS)
@@ -121,6 +125,9 @@ class SQLiteJournal:
 
     async def read(self, rules: Rules) -> JournalContents:
         return await trio.to_thread.run_sync(self._read, rules)
+
+    async def read_summary(self, session: SessionId) -> SessionSummary | None:
+        return await self._find(read_stored_summary, session, has_writer=False)
 
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         return await trio.to_thread.run_sync(
@@ -261,7 +268,12 @@ class SQLiteJournal:
         with open_tables_read_only(self._path) as connection, schema.translate_errors(self._path):
             return fold_session(self._path, connection, session, rules, self.queue.snapshots.encode)
 
-    def _commit(self, facts: Sequence[FactRow], audited: Sequence[AuditedEvent]) -> None:
+    def _commit(
+        self,
+        facts: Sequence[FactRow],
+        audited: Sequence[AuditedEvent],
+        summaries: Sequence[StoredSummary],
+    ) -> None:
         last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq
         with schema.translate_errors(self._path):
             self._lock.ensure_held()
@@ -269,6 +281,8 @@ class SQLiteJournal:
             with self._connection:
                 strings = write_entries(self._connection, facts)
                 write_audit(self._connection, audited)
+                if summaries:
+                    write_summaries(self._connection, summaries)
                 snapshots = self.queue.snapshots.take(until=last)
                 write_snapshots(self._connection, snapshots)
             # Read once: the event loop sets it to None when the pruning ends.

@@ -17,9 +17,16 @@ from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal import stored_entries
 from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.reader import DatedSession
+from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.sqlite import lock, schema
 from orchestrator.kernel.journal.sqlite.audit import read_audit
-from orchestrator.kernel.journal.sqlite.entries import COLUMNS, decode_rows, last_entry, owners
+from orchestrator.kernel.journal.sqlite.entries import (
+    COLUMNS,
+    decode_rows,
+    last_entry,
+    owners,
+    read_stored_summary,
+)
 from orchestrator.kernel.journal.sqlite.trust import distrust, reading_deadline, require_own_tables
 from orchestrator.kernel.private_files import irregularity
 
@@ -131,6 +138,9 @@ class SQLiteReader:
         """Return the same entries as they are stored."""
         select = SELECT_SESSION.format(columns=COLUMNS, kept=IS_KEPT)
         return self._connection.execute(select, {"session": session, "after": after}).fetchall()
+
+    def summary(self, session: SessionId, *, has_writer: bool) -> SessionSummary | None:
+        return read_stored_summary(self._connection, session, has_writer=has_writer)
 
     def naming(
         self, id_: str, *, session: SessionId | None = None, kind: str = ""

@@ -86,10 +86,20 @@ TABLES: Final = (
         checksum INTEGER NOT NULL
     ) STRICT
     """,
-    # However a session is deleted, its snapshot goes with it.
+    # Lists read it instead of the entries of a long session.
+    """
+    CREATE TABLE summaries (
+        session  TEXT    PRIMARY KEY,
+        seq      INTEGER NOT NULL,
+        body     TEXT    NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT
+    """,
+    # However a session is deleted, its snapshot and its summary go with it.
     """
     CREATE TRIGGER delete_snapshot AFTER DELETE ON sessions BEGIN
         DELETE FROM snapshots WHERE session = old.session;
+        DELETE FROM summaries WHERE session = old.session;
     END
     """,
     """

@@ -22,6 +22,7 @@ _TABLES: Final = (
     "payloads",
     "sessions",
     "snapshots",
+    "summaries",
     "pruned",
     "pruned_sessions",
     "audit",
@@ -101,6 +102,14 @@ CREATE TABLE orchestrator.snapshots (
     PRIMARY KEY (session, journal)
 );
 ALTER TABLE orchestrator.snapshots ALTER COLUMN state SET STORAGE EXTERNAL;
+CREATE TABLE orchestrator.summaries (
+    session  text NOT NULL,
+    journal  integer NOT NULL,
+    seq      bigint NOT NULL,
+    body     text NOT NULL,
+    checksum bigint NOT NULL,
+    PRIMARY KEY (session, journal)
+);
 CREATE TABLE orchestrator.pruned (
     number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     journal  integer NOT NULL,

@@ -53,6 +53,18 @@ _SNAPSHOT: Final[LiteralString] = (
 ) """
     + fenced_connection.IS_MINE
 )
+_SUMMARY: Final[LiteralString] = (
+    fenced_connection.FENCE
+    + fenced_connection.FENCED
+    + """, stored AS (
+    INSERT INTO orchestrator.summaries
+    SELECT session, mine.journal, %s::bigint, %s, %s::bigint
+    FROM mine JOIN orchestrator.sessions USING (journal) WHERE session = %s
+    ON CONFLICT (session, journal) DO UPDATE SET seq = excluded.seq,
+        body = excluded.body, checksum = excluded.checksum
+) """
+    + fenced_connection.IS_MINE
+)
 
 _EPOCH: Final[LiteralString] = "SELECT epoch FROM orchestrator.journals WHERE journal = %s"
 
@@ -108,11 +120,15 @@ class PostgresJournal:
         self.append = self.queue.append
         self.append_audit = self.queue.append_audit
         self.store_snapshot = self.queue.store_snapshot
+        self.store_summary = self.queue.store_summary
         self.wait_durable = self.group.wait_durable
         self.wait_audited = self.group.wait_all_durable
 
     async def read(self, rules: Rules) -> journals.JournalContents:
         return await self._read(lambda it: it.contents(rules, self.queue.snapshots.encode))
+
+    async def read_summary(self, session: SessionId) -> journals.SessionSummary | None:
+        return await self._read(lambda it: it.summary(session, has_writer=False))
 
     async def read_ledger(self, session: SessionId, rules: Rules) -> Ledger:
         return await self._read(lambda it: it.fold(session, rules, self.queue.snapshots.encode))
@@ -262,12 +278,17 @@ class PostgresJournal:
         await self._reading.ask(require_mine)
 
     def _commit(
-        self, facts: Sequence[journals.FactRow], audited: Sequence[journals.AuditedEvent]
+        self,
+        facts: Sequence[journals.FactRow],
+        audited: Sequence[journals.AuditedEvent],
+        summaries: Sequence[journals.StoredSummary],
     ) -> None:
         strings = self._writer.write(facts, audited)
         # Read once: the event loop sets it to None when the pruning ends.
         if (new_strings := self._new_strings) is not None:
             new_strings.update(strings)
+        for session, seq, body, checksum in summaries:
+            self._connection.execute(_SUMMARY, (), (str(seq), body, str(checksum), session))
         self._write_snapshots(self.queue.snapshots.take(until=self._writer.last))
 
     def _write_snapshots(self, snapshots: Sequence[journals.StoredSnapshot]) -> None:

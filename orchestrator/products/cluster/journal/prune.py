@@ -29,7 +29,7 @@ from orchestrator.products.cluster.journal.reader import JournalRow, read_audit_
 if TYPE_CHECKING:
     from orchestrator.products.cluster.database.connection import Connection
 
-TABLES: Final = ("entries", "payloads", "sessions", "snapshots", "pruned", "audit")
+TABLES: Final = ("entries", "payloads", "sessions", "snapshots", "summaries", "pruned", "audit")
 # By the last entry, not by the latest: clocks are set back.
 _EXPIRED: Final[LiteralString] = """
 SELECT sessions.session FROM orchestrator.sessions JOIN orchestrator.entries
@@ -93,6 +93,10 @@ def mark_pruned(
             used += json.loads(said)
     connection.execute(
         "DELETE FROM orchestrator.snapshots WHERE journal = %s AND session = ANY(%s)",
+        (journal, names),
+    )
+    connection.execute(
+        "DELETE FROM orchestrator.summaries WHERE journal = %s AND session = ANY(%s)",
         (journal, names),
     )
     connection.execute(
@@ -227,7 +231,7 @@ def vacuum(connection: "Connection") -> None:
     """Let Postgres reuse the space of deleted rows, and release the space at the end."""
     connection.execute(
         "VACUUM orchestrator.entries, orchestrator.payloads, orchestrator.sessions,"
-        " orchestrator.snapshots"
+        " orchestrator.snapshots, orchestrator.summaries"
     )
 
 

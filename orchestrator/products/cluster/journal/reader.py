@@ -325,6 +325,19 @@ class PostgresReader:
         for id_, seq, layout, state, checksum in self._rows(query, session=session):
             yield Snapshot(SessionId(id_), seq, layout, state), checksum
 
+    def summary(self, session: SessionId, *, has_writer: bool) -> journals.SessionSummary | None:
+        rows = self._rows(
+            "SELECT summaries.session, summaries.seq, body, summaries.checksum, last"
+            " FROM orchestrator.summaries JOIN orchestrator.sessions USING (session, journal)"
+            " WHERE journal = %(journal)s AND session = %(session)s",
+            session=session,
+        )
+        if not rows:
+            return None
+        id_, seq, body, checksum, last = rows[0]
+        stored = (SessionId(id_), seq, body, checksum)
+        return journals.read_summary(stored, last=last, has_writer=has_writer)
+
     def fold(
         self, session: SessionId, rules: Rules, store: journals.StoreSnapshot | None = None
     ) -> Ledger:

@@ -5,14 +5,20 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from orchestrator.agents import Usage
-from orchestrator.delegation import Mode, Outcome, SessionRecord, one_line
+from orchestrator.delegation import Mode, Outcome, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.ports.journals import Records
+from orchestrator.ports.journals import Records, SessionSummary, is_asking, summarize
 from orchestrator.ports.reads import FoundTask
 from orchestrator.ports.sessions import is_over
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.operation import doc
-from orchestrator.products.server.session_status import failure_reason, last_outcome_of, state_of
+from orchestrator.products.server.session_status import (
+    State,
+    failure_reason,
+    last_outcome_of,
+    state_in,
+    state_of,
+)
 
 MOST_NOTES: Final = 16
 """The most entries that the metadata of a client may have."""
@@ -124,22 +130,13 @@ class Task(msgspec.Struct, kw_only=True):
     seq: Annotated[int, doc("The number of the journal's last fact.")]
 
 
-def changed_at(session: SessionRecord) -> float:
-    """Return the time when the last turn of a session began or ended."""
-    tree = session.tree
-    if not tree.turns:
-        return tree[tree.root].requested
-    began, ended = tree.turns[-1]
-    return began if ended is None else ended
-
-
 def status_of(session: SessionRecord, records: Records) -> RunStatus:
     """Return the status of a run: its progress, or `waiting` for an approval."""
-    state = state_of(session)
-    questions = records.open_questions.values()
-    if any(records.tasks[it.task].session == session.id for it in questions):
-        return "waiting" if state == "in_progress" else state
-    return state
+    return _status(state_of(session), is_asking=is_asking(session, records))
+
+
+def _status(state: State, *, is_asking: bool) -> RunStatus:
+    return "waiting" if is_asking and state == "in_progress" else state
 
 
 def failure_of(session: SessionRecord) -> Failure | None:
@@ -157,24 +154,28 @@ def failure_body(outcome: Outcome) -> Failure | None:
 
 
 def summary_of(session: SessionRecord, records: Records) -> RunSummary:
-    node = session.tree[session.root.id]
+    return run_summary(summarize(session, records))
+
+
+def run_summary(summary: SessionSummary) -> RunSummary:
+    """Return the entry of a run in a list."""
     return RunSummary(
-        id=session.id,
-        kind=session.kind,
-        owner=session.owner or DEFAULT,
-        agent=session.root.agent,
-        status=status_of(session, records),
-        about=one_line(node.goal),
-        tasks=dict(session.tree.counts()),
-        usage=session.tree.total,
-        metadata=dict(session.metadata),
-        interrupted=session.awaits_resume and not session.closed,
-        paused=session.root.id in session.slots.paused,
-        forked_from=session.forked_from,
-        created=node.requested,
-        changed=changed_at(session),
-        started=node.started,
-        ended=node.ended if is_over(session) else None,
+        id=summary.id,
+        kind=summary.kind,
+        owner=summary.owner or DEFAULT,
+        agent=summary.agent,
+        status=_status(state_in(summary), is_asking=summary.is_asking),
+        about=summary.about,
+        tasks=summary.tasks,
+        usage=summary.usage,
+        metadata=summary.metadata,
+        interrupted=summary.awaits_resume and not summary.closed,
+        paused=summary.is_paused,
+        forked_from=summary.forked_from,
+        created=summary.created,
+        changed=summary.changed,
+        started=summary.started,
+        ended=summary.ended if summary.is_over else None,
     )
 
 

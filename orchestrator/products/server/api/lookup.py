@@ -15,6 +15,7 @@ import trio
 from orchestrator.delegation import SessionId, SessionRecord, TaskId
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.journals import SessionSummary
 from orchestrator.ports.reads import FoundSession, FoundTask
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.keys.key import Key
@@ -143,6 +144,11 @@ class Bodies(Generic[T]):
         self.show = show
         """Returns the body of a session, or None to leave it out."""
 
+    def show_summary(self, summary: SessionSummary) -> Shown[T] | None:
+        """Return the entry of a session if its summary is enough for it."""
+        del summary
+        return None
+
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[T] | None:
         """Return the entry of a session if it is known without reading the session."""
         del journal, session
@@ -150,6 +156,11 @@ class Bodies(Generic[T]):
 
     async def read(self, journal: ServedJournal, session: SessionId) -> T | None:
         """Read a session of a journal that this server writes."""
+        seq = journal.read.last_seq
+        summary = await journal.read.summary(session)
+        if summary is not None and (shown := self.show_summary(summary)) is not None:
+            journal.summaries.keep_stored(summary, seq=seq)
+            return None if summary.deleted else shown.body
         found = await _read(journal, session)
         return None if found is None else self.show(found)
 
@@ -255,7 +266,7 @@ async def _page_of_all(
         start = ids.index(SessionId(query.after)) + 1
 
     async def read_other(listed: "Listed", _: SessionId) -> T | None:
-        return await listing.show(listed, bodies.show)
+        return await listing.show(listed, bodies)
 
     filling = _Filling(query.limit, bodies)
     for listed in islice(newest, start, None):

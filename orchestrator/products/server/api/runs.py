@@ -14,6 +14,7 @@ from orchestrator.agents.budget import BudgetAmounts
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports import sessions
+from orchestrator.ports.journals import SessionSummary
 from orchestrator.ports.reads import FoundSession
 from orchestrator.products.history.ports import MEDIA_TYPES, Format, draw_tree, html_report
 from orchestrator.products.server.api import bodies, lookup
@@ -259,19 +260,14 @@ class _RunBodies(lookup.Bodies[bodies.RunSummary]):
         super().__init__(lambda it: self._listed(bodies.summary_of(it.session, it.records)))
         self._query = query
 
+    def show_summary(self, summary: SessionSummary) -> lookup.Shown[bodies.RunSummary]:
+        return lookup.Shown(self._listed(bodies.run_summary(summary)))
+
     def known(
         self, journal: ServedJournal, session: SessionId
     ) -> lookup.Shown[bodies.RunSummary] | None:
         summary = journal.summaries.get(session)
         return None if summary is None else lookup.Shown(self._listed(summary))
-
-    async def read(self, journal: ServedJournal, session: SessionId) -> bodies.RunSummary | None:
-        past = await journal.past_runs.ask(session)
-        if past is None:
-            return await super().read(journal, session)
-        if not past:
-            return None  # it was deleted
-        return self._listed(msgspec.json.decode(past, type=bodies.RunSummary))
 
     def _listed(self, summary: bodies.RunSummary) -> bodies.RunSummary | None:
         return summary if self._query.lists(summary) else None

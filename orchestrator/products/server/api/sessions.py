@@ -11,10 +11,11 @@ from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord, one_l
 from orchestrator.delegation.events import MessageReceived
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
+from orchestrator.ports.journals import SessionSummary, changed_at
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import InboundRequest, search_parts_ahead
 from orchestrator.products.server.api import lookup
-from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, changed_at, status_of
+from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, status_of
 from orchestrator.products.server.api.parts import Parts, parts_of
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
@@ -171,6 +172,10 @@ async def create_session(call: ApiCall) -> Response:
 
 class _SessionBodies(lookup.Bodies[Session]):
     """Makes the entry of each conversation in a list."""
+
+    def show_summary(self, summary: SessionSummary) -> lookup.Shown[Session] | None:
+        is_other = summary.kind is not SessionKind.CONVERSATION
+        return lookup.Shown(None) if is_other else None
 
     def known(self, journal: ServedJournal, session: SessionId) -> lookup.Shown[Session] | None:
         summary = journal.summaries.get(session)

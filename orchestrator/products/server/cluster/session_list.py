@@ -5,18 +5,21 @@ its own facts.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
 from orchestrator.delegation import SessionId
 from orchestrator.ports.errors import JournalAwayError, JournalError
-from orchestrator.ports.journals import Journals, JournalStore, fold_entries
+from orchestrator.ports.journals import Journals, JournalStore, SessionSummary, fold_entries
 from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.keys.key import DEFAULT, Key
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.api.lookup import Bodies
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
@@ -88,19 +91,28 @@ class SessionListing:
                 self._pass_over(name, exc)
         return sorted(found, reverse=True)
 
-    async def show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
+    async def show(self, listed: Listed, bodies: "Bodies[T]") -> T | None:
         """Return the body of a session of another process; None if it cannot be read."""
-        return await self._readers.read(partial(self._show, listed, show))
+        return await self._readers.read(partial(self._show, listed, bodies))
 
-    def _show(self, listed: Listed, show: Callable[[FoundSession], T | None]) -> T | None:
+    def _show(self, listed: Listed, bodies: "Bodies[T]") -> T | None:
         try:
+            summary = self._read_summary(listed)
+            if summary is not None and (shown := bodies.show_summary(summary)) is not None:
+                return None if summary.deleted else shown.body
             found = self.read(listed.journal, listed.id)
         except JournalAwayError:
             raise
         except JournalError as exc:
             self._pass_over(listed.id, exc)
             return None
-        return None if found is None else show(found)
+        return None if found is None else bodies.show(found)
+
+    def _read_summary(self, listed: Listed) -> SessionSummary | None:
+        store = self._journals.store(listed.journal)
+        has_writer = store.writer() is not None
+        with store.open_reader(verify=False) as reader:
+            return reader.summary(listed.id, has_writer=has_writer)
 
     async def find(self, session: SessionId, key: Key) -> FoundSession | None:
         """Return a session in any journal, if it exists and the key sees it."""
