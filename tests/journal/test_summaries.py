@@ -37,7 +37,7 @@ def shout(word: str) -> str:
 def team() -> Agent:
     good = Agent("good", model=ScriptedModel.always("fine"))
     bad = Agent("bad", model=ScriptedModel([ToolCall("shout", {"word": "no"}), RuntimeError("no")]))
-    script = [
+    script: list[ToolCall | str] = [
         hand_on("look", agent="good"),
         ToolCall("shout", {"word": "so"}),
         hand_on("one", "two", agent="bad"),
