@@ -123,11 +123,8 @@ class SessionCache:
         elif session is not None:
             changed |= self._update(session)
         elif isinstance(entry.event, JournalOpened):
-            for each in list(self._ledger.sessions.values()):
-                changed |= self._update(each)
-                self._summarize(each, entry)
             # Recovery looks at what each of them has left behind, and then calls `trim`.
-            return changed
+            return changed | self._update_all(entry)
         if self._resting_tasks > MAX_RESTING_TASKS or self._resting_bytes > MAX_RESTING_BYTES:
             self._evict_oldest(but=entry.session)
         return changed
@@ -201,6 +198,13 @@ class SessionCache:
         """Evict all sessions at rest, however few their tasks are."""
         for session in list(self._resting_sizes):
             self._evict(session)
+
+    def _update_all(self, entry: Entry) -> dict[SessionId, str | None]:
+        changed: dict[SessionId, str | None] = {}
+        for session in list(self._ledger.sessions.values()):
+            changed |= self._update(session)
+            self._summarize(session, entry)
+        return changed
 
     def _update(self, session: SessionRecord) -> dict[SessionId, str | None]:
         id_ = session.id
