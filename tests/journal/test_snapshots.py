@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
@@ -143,7 +143,7 @@ async def test_the_facts_are_folded_instead_of_one_that_contradicts_itself(
     before = await state_of(path, session)
     state = decode_state(before.state)
     state.tasks.clear()
-    wrong = attrs.evolve(before, state=encode_state(state))
+    wrong = replace(before, state=encode_state(state))
     checksum = snapshot_checksum(session, wrong.seq, wrong.layout, wrong.state)
     update = "UPDATE snapshots SET seq = ?, layout = ?, state = ?, checksum = ?"
     assert change(path, update, wrong.seq, wrong.layout, wrong.state, checksum) == 1

@@ -100,8 +100,9 @@ class GroupCommit(Generic[RowT]):
             with scope:
                 while True:
                     await self._appended.wait()
-                    with trio.move_on_after(MAX_DELAY_SECONDS):
-                        await self._wanted.wait()
+                    if not self._wanted.is_set():
+                        with trio.move_on_after(MAX_DELAY_SECONDS):
+                            await self._wanted.wait()
                     async with self.turn:
                         self._appended, self._wanted = trio.Event(), trio.Event()
                         for progress in (self._numbered, self._rows):

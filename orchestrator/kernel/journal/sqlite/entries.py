@@ -10,7 +10,7 @@ from orchestrator.delegation import SessionId, UnreadableFactError
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
 from orchestrator.kernel.journal.journal import JournalContents
-from orchestrator.kernel.journal.long_strings import extract_long_strings
+from orchestrator.kernel.journal.long_strings import MAX_INLINE_CHARACTERS, extract_long_strings
 from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary, read_summary
 from orchestrator.kernel.journal.sqlite.schema import last_seq
 from orchestrator.kernel.journal.stored_entries import (
@@ -36,8 +36,11 @@ def write_entries(connection: sqlite3.Connection, batch: Iterable[FactRow]) -> C
     last: dict[SessionId, int] = {}
     for entry, fact, changed in batch:
         seq, at, session = entry.seq, entry.at, entry.session
-        body = extract_long_strings(fact.body.decode(), payloads)
-        stored = fact.body if len(fact.body) == len(body) else body.encode()
+        stored = fact.body
+        body = stored.decode()
+        if len(body) > MAX_INLINE_CHARACTERS:
+            body = extract_long_strings(body, payloads)
+            stored = body.encode()
         if session not in last:
             last[session] = last_entry(connection, session)
         previous, last[session] = last[session], seq
