@@ -64,7 +64,7 @@ def _document() -> dict[str, Any]:
 def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
     """Return the operations of modules, in the order of their definition."""
     values = (it for module in modules for it in vars(module).values())
-    return tuple(it for it in values if isinstance(it, Operation))
+    return tuple(it for it in values if isinstance(it, Operation) and it.path)
 
 
 # The busiest routes come first: a request is compared with each path until one fits.

@@ -75,6 +75,10 @@ class Operation:
     def __call__(self, handle: Handler) -> "Operation":
         return attrs.evolve(self, handle=handle)
 
+    def at(self, path: str, answer: Answer | None = None) -> "Operation":
+        """Return the same operation at another path."""
+        return attrs.evolve(self, path=path, answer=answer or self.answer)
+
     @property
     def answers(self) -> tuple[Answer, ...]:
         return self.answer, *self.other_answers

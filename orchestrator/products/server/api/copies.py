@@ -19,29 +19,19 @@ from orchestrator.products.server.transport.idempotency import session_exists, s
 
 MOST_FACTS: Final = 10_000
 """The most facts of a run that a server copies: other requests wait for half a second."""
-
-
-@Operation(
-    "POST",
-    "/v1/tasks/{task}/fork",
-    Scope.RUN,
-    Answer("The new run has begun", Run, status=202),
-    errors=(409, 422, 503),
-    takes_idempotency_key=True,
+_BEGUN: Final = Answer("The new run has begun", Run, status=202)
+_COPY: Final = Operation(
+    "POST", "", Scope.RUN, _BEGUN, errors=(409, 422, 503), takes_idempotency_key=True
 )
+
+
+@_COPY.at("/v1/tasks/{task}/fork")
 async def fork_task(call: ApiCall) -> Response:
     """Fork a run: a new run goes on live from the point where the task was delegated."""
     return await _begin(call, facts_before)
 
 
-@Operation(
-    "POST",
-    "/v1/tasks/{task}/retry",
-    Scope.RUN,
-    Answer("The new run has begun", Run, status=202),
-    errors=(409, 422, 503),
-    takes_idempotency_key=True,
-)
+@_COPY.at("/v1/tasks/{task}/retry")
 async def retry_task(call: ApiCall) -> Response:
     """Repeat a task that did not succeed, in a new run that keeps the rest of its run."""
     return await _begin(call, facts_without)

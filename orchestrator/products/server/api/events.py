@@ -139,29 +139,24 @@ def _chunks(facts: Sequence[FactLine]) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-@Operation(
+_EVENTS: Final = Operation(
     "GET",
-    "/v1/runs/{run}/events",
+    "",
     Scope.READ,
     Answer("Server-sent events", media_types=(SSE_MEDIA_TYPE,)),
     query=EventsQuery,
     errors=(409,),
     takes_last_event_id=True,
 )
+
+
+@_EVENTS.at("/v1/runs/{run}/events")
 async def get_run_events(call: ApiCall) -> Response:
     """Stream the facts of a run as they come; the last event is `end`."""
     return _event_stream(call, await read_run(call, call.path("run")))
 
 
-@Operation(
-    "GET",
-    "/v1/sessions/{session}/events",
-    Scope.READ,
-    Answer("Server-sent events", media_types=(SSE_MEDIA_TYPE,)),
-    query=EventsQuery,
-    errors=(409,),
-    takes_last_event_id=True,
-)
+@_EVENTS.at("/v1/sessions/{session}/events")
 async def get_session_events(call: ApiCall) -> Response:
     """Stream the facts of a conversation as they come, until it is closed."""
     return _event_stream(call, await read_session(call))

@@ -19,13 +19,8 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
-from orchestrator.products.server.openai.chat.stream import chat_stream
-from orchestrator.products.server.openai.choices import (
-    MOST_CHOICES,
-    begin_choices,
-    wait_for_answers,
-    wait_for_turns,
-)
+from orchestrator.products.server.openai.chat.stream import stream_or_wait
+from orchestrator.products.server.openai.choices import MOST_CHOICES
 from orchestrator.products.server.openai.conversation import CHAT
 from orchestrator.products.server.operation import UNSUPPORTED, Answer, Operation
 from orchestrator.products.server.transport.errors import JSON, bad_request
@@ -95,21 +90,10 @@ async def create_completion(call: ApiCall) -> Response:
         await call.take_request(one)
         inbound += [one] * (request.n or 1)
     words = _Words(prompts, request.n or 1, has_echo=bool(request.echo))
-    sessions = await begin_choices(call, inbound)
-    wait = wait_for_turns(call, sessions)
-    if request.stream:
-        # No checkpoint before the stream is called, which then owns the turns.
-        return chat_stream(
-            call.journal,
-            sessions,
-            wait,
-            request.stream_options or bodies.StreamOptions(),
-            encode=words.encode_chunk,
-        )
-    if (left := await wait_for_answers(call, sessions, wait)) is not None:
-        return left
-    body = words.completion(completion(sessions))
-    return json_response(body, x_run_id=sessions[0].id)
+    begun = await stream_or_wait(call, inbound, request, encode=words.encode_chunk)
+    if isinstance(begun, Response):
+        return begun
+    return json_response(words.completion(completion(begun)), x_run_id=begun[0].id)
 
 
 def _prompts(request: CompletionRequest) -> list[str]:

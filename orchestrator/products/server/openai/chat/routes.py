@@ -10,12 +10,11 @@ from starlette.responses import Response
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
-from orchestrator.products.server.openai import choices
 from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
 from orchestrator.products.server.openai.chat.stored import stored_state
-from orchestrator.products.server.openai.chat.stream import chat_stream
+from orchestrator.products.server.openai.chat.stream import stream_or_wait
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.session_status import wants_logprobs
@@ -45,24 +44,17 @@ async def create_chat_completion(call: ApiCall) -> Response:
     states = (*inbound.states, stored_state(request, inbound.instructions))
     inbound = replace(inbound, states=states)
     await call.take_request(inbound)
-    sessions = await choices.begin_choices(call, [inbound] * (request.n or 1))
-    wait = choices.wait_for_turns(call, sessions)
-    if request.stream:
-        # No checkpoint before the stream is called, which then owns the turns.
-        return chat_stream(
-            call.journal,
-            sessions,
-            wait,
-            request.stream_options or bodies.StreamOptions(),
-            include_reasoning=bool(request.include_reasoning),
-        )
-    if (left := await choices.wait_for_answers(call, sessions, wait)) is not None:
-        return left
-    answer = completion(sessions)
-    if wants_logprobs(sessions[0]) and any(_lacks_logprobs(it) for it in answer.choices):
+    count, include_reasoning = request.n or 1, bool(request.include_reasoning)
+    begun = await stream_or_wait(
+        call, [inbound] * count, request, include_reasoning=include_reasoning
+    )
+    if isinstance(begun, Response):
+        return begun
+    answer = completion(begun)
+    if wants_logprobs(begun[0]) and any(_lacks_logprobs(it) for it in answer.choices):
         names = ["logprobs", *(["top_logprobs"] if request.top_logprobs else [])]
         call.answer_headers = also_ignored(call.answer_headers, names)
-    return json_response(answer, x_run_id=sessions[0].id)
+    return json_response(answer, x_run_id=begun[0].id)
 
 
 def _lacks_logprobs(choice: bodies.Choice) -> bool:

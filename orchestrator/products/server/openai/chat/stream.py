@@ -6,20 +6,28 @@ the official one gives up after ten minutes, and proxies after about one. So a s
 latest when its first heartbeat is due. Heartbeats are comments, which clients skip.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
+from starlette.responses import Response
 
 from orchestrator.agents import Usage, raising_one_error
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import SessionRecord
+from orchestrator.ports.sessions import InboundRequest
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
 from orchestrator.products.server.live.progress import NextUpdate, Update, open_updates
 from orchestrator.products.server.openai.chat import bodies, response
-from orchestrator.products.server.openai.choices import total_usage
+from orchestrator.products.server.openai.choices import (
+    begin_choices,
+    total_usage,
+    wait_for_answers,
+    wait_for_turns,
+)
 from orchestrator.products.server.openai.client_tools import has_functions
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.logprobs import chat_logprobs
@@ -39,27 +47,26 @@ Encode: TypeAlias = Callable[[bodies.Chunk], bytes | None]
 """Encodes a chunk for a protocol; None leaves it out."""
 
 
-def chat_stream(
-    journal: ServedJournal,
-    sessions: Sequence[SessionRecord],
-    take_turns: Callable[[], Awaitable[object]],
-    options: bodies.StreamOptions,
+async def stream_or_wait(
+    call: ApiCall,
+    inbound: Sequence[InboundRequest],
+    request: bodies.SampledRequest,
     *,
     include_reasoning: bool = False,
     encode: Encode = msgspec.json.encode,
-) -> EventStream:
-    """Respond with the texts of agents, each as one choice; `take_turns` ends with the client."""
+) -> Response | list[SessionRecord]:
+    """Begin a session for each choice; return their stream, or their sessions with all answers."""
+    sessions = await begin_choices(call, inbound)
+    wait = wait_for_turns(call, sessions)
+    if not request.stream:
+        return await wait_for_answers(call, sessions, wait) or sessions
+    options = request.stream_options or bodies.StreamOptions()
+    send = partial(_send_all, call.journal, sessions, options)
+    # No checkpoint before the stream is called, which then owns the turns.
     return EventStream(
-        partial(
-            _send_all,
-            journal,
-            sessions,
-            options,
-            include_reasoning=include_reasoning,
-            encode=encode,
-        ),
+        partial(send, include_reasoning=include_reasoning, encode=encode),
         headers=run_header(sessions[0]),
-        owned_work=take_turns,
+        owned_work=wait,
         error_name="",
         begins_at_first_event=True,
     )
