@@ -233,10 +233,10 @@ def replaced(text: str, secrets: Iterable[Replacement]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def named_secrets(text: str, low: str, begin: int = 0) -> Iterator[Replacement]:
-    """Yield the secret values after secret names that end after an offset."""
+def named_secrets(text: str, low: str, begin: int = 0, first: int = 0) -> Iterator[Replacement]:
+    """Yield the secret values after names from `first` on that end after another offset."""
     done = 0
-    for position in name_positions(low):
+    for position in name_positions(low, first):
         # A value that stays may contain another name; a replaced one is skipped.
         found = NAMED.match(text, position) if position >= done else None
         # The value of a stream is whole when any of it is shown: it does not end there.

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -70,11 +71,11 @@ MAX_PEM_LINE: Final = 75
 """With its line end. OpenSSL and PGP write 64 letters a line, OpenSSH 70; mails have 76."""
 # With the line end, which may be escaped as in JSON.
 _PEM_LINE: Final = lazy_pattern(
-    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{16,}(?:\s|\\+[nr])+\Z"
+    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?P<letters>[A-Za-z0-9+/=]+)(?:\s|\\+[nr])+\Z"
 )
-_SHORT_PEM_LINE: Final = lazy_pattern(
-    r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/=]{1,15}(?:\s|\\+[nr])+\Z"
-)
+_SHORTEST_PEM_LINE: Final = 16
+"""The letters of a line, except for the last line."""
+IN_BASE64: Final = f"{string.ascii_letters}{string.digits}+/="
 # A quote ends the text, unless a program concatenates it line by line.
 _GAP: Final = r"(?:[^\"']|\\n[\"'][\s+]*[\"']){0,100}?"
 _LOGIN_IN_URL: Final = lazy_pattern(
@@ -437,7 +438,7 @@ class Redactor:
                 low = lowered(text)
         return text
 
-    def finds_secret_after(self, text: str, begin: int) -> bool:
+    def finds_secret_after(self, text: str, begin: int, first_name: int = 0) -> bool:
         """Return whether a text has a secret that ends after an offset."""
         if not self.may_hold_secret(text.encode(errors="replace")):
             return False
@@ -445,7 +446,9 @@ class Redactor:
             if text.find(form, max(0, begin - len(form) + 1)) >= 0:
                 return True
         low = lowered(text)
-        return any(True for find in _SEARCHES for _ in find(text, low, begin))
+        if any(True for _ in named_secrets(text, low, begin, first_name)):
+            return True
+        return any(True for find in _UNNAMED for _ in find(text, low, begin))
 
     def _redact_field(self, name: object, value: object) -> Any:
         # Under such a name, a schema describes a password, and a flag whether there is one.
@@ -460,16 +463,30 @@ class Redactor:
 def start_of_key_lines(text: str, end: int, first: int = 0) -> int:
     """Return the offset, from `first`, of the lines before `end` that may be of a private key."""
     begin = end
+    letters, length = _last_pem_line(text[max(first, end - MAX_PEM_LINE) : end])
     # The last line may be short.
-    if short := _SHORT_PEM_LINE.search(text[max(first, end - MAX_PEM_LINE) : end]):
-        begin -= len(short[0])
+    if letters < _SHORTEST_PEM_LINE:
+        begin -= length
+        letters, length = _last_pem_line(text[max(first, begin - MAX_PEM_LINE) : begin])
     last = begin
-    # Line by line from the end, in linear time.
-    while line := _PEM_LINE.search(text[max(first, begin - MAX_PEM_LINE) : begin]):
-        if len(line[0]) == MAX_PEM_LINE:
-            break  # the end of a longer line, which is of no key
-        begin -= len(line[0])
+    # Line by line from the end, in linear time. The end of a longer line is of no key.
+    while letters >= _SHORTEST_PEM_LINE and length < MAX_PEM_LINE:
+        begin -= length
+        letters, length = _last_pem_line(text[max(first, begin - MAX_PEM_LINE) : begin])
     return begin if begin < last else end
+
+
+def _last_pem_line(text: str) -> tuple[int, int]:
+    """Return how many letters the last line of a text has, and its length with the line end."""
+    if "\\" in text:
+        found = _PEM_LINE.search(text)
+        return (0, 0) if found is None else (len(found["letters"]), len(found[0]))
+    # Most texts have no escaped line ends, and this is many times as fast.
+    line = text.rstrip()
+    before = line.rstrip(IN_BASE64)
+    if len(line) == len(text) or len(before) == len(line):
+        return 0, 0
+    return len(line) - len(before), len(text) - len(before)
 
 
 def ends_of_private_keys(text: str, _low: str, begin: int = 0) -> Iterator[Replacement]:
@@ -483,6 +500,7 @@ def ends_of_private_keys(text: str, _low: str, begin: int = 0) -> Iterator[Repla
                 yield start, done, REDACTED
 
 
+_UNNAMED: Final = (*(rule.find for rule in RULES), ends_of_private_keys)
 _SEARCHES: Final = (*(rule.find for rule in RULES), named_secrets, ends_of_private_keys)
 
 

@@ -25,6 +25,7 @@ from orchestrator.agents.redaction.named_values import (
     unfinished_value,
 )
 from orchestrator.agents.redaction.redactor import (
+    IN_BASE64,
     MAX_PEM_LINE,
     WORD_START,
     Redactor,
@@ -56,7 +57,6 @@ _PARTIAL_PREFIXES: Final = frozenset(
 _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 _WORD_START: Final = re.compile(WORD_START)
 _IN_KEYS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:"
-_IN_BASE64: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _KEY: Final = re.compile(
     rf"{WORD_START}(?:{'|'.join(map(re.escape, KEY_PREFIXES))})[A-Za-z0-9_.-]*+\Z"
     # With the longer beginning it is a key wherever it stands.
@@ -173,6 +173,8 @@ class StreamRedactor:
         self._is_in_login = False
         """Whether a long password of an address goes on: it is dropped up to its end."""
         self._is_stopped = False
+        self._gave_up = False
+        """Whether a value was undecided for too long: its end may make it a secret."""
 
     @property
     def held_back(self) -> int:
@@ -230,7 +232,8 @@ class StreamRedactor:
         """Return the new part of a text, without its secrets."""
         begin = len(self._emitted)
         # Only the new end is searched: the text before it has no unfinished secret.
-        if not self._redactor.finds_secret_after(text, begin):
+        first_name = 0 if self._gave_up else max(0, begin - NAME_DISTANCE)
+        if not self._redactor.finds_secret_after(text, begin, first_name):
             return text[begin:]
         before, after = map(self._redactor.redact, (self._emitted, text))
         if after.startswith(before):
@@ -268,6 +271,7 @@ class StreamRedactor:
                 if is_secret is None:
                     is_secret = self._ends_in_secret(text)
                 if not is_secret:
+                    self._gave_up = True
                     continue
             end = start
         return end
@@ -314,7 +318,7 @@ def _lines_of_private_key(text: str) -> int:
         begin = start_of_key_lines(text, end, first)
         return begin if begin < end else length
     bare = text.rstrip("\\")
-    end = len(bare.rstrip(_IN_BASE64))
+    end = len(bare.rstrip(IN_BASE64))
     if bare.startswith(("\\n", "\\r"), max(0, end - 1)):
         end += 1  # an escaped line end
     if len(bare) - end > MAX_PEM_LINE:
