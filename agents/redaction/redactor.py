@@ -8,6 +8,7 @@ It is against accidents. Who wants to show a secret can write it in a form that 
 
 import base64
 import binascii
+import html
 import json
 import re
 import string
@@ -273,7 +274,8 @@ class Redactor:
 
     Args:
         known: values that are secret whatever they look like. They are found verbatim, escaped
-            as in JSON or a URL, as hex, as base64 also in the middle of more, and reversed.
+            as in JSON, HTML or a URL, as hex, as base64 in lines or in the middle of more, and
+            reversed.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -526,11 +528,15 @@ def _has_secret_mark(raw: str, low: str) -> bool:
 
 
 def _forms(value: str) -> set[str]:
-    """Return the forms of a value: verbatim, escaped, as hex and base64, and reversed."""
+    """Return the forms of a value: verbatim, escaped, as hex and base64, and reversed.
+
+    A form that a person writes by hand, such as base64 of base64, is not among them.
+    """
     raw = value.encode("utf-8", "surrogateescape")
     as_json = json.dumps(value, ensure_ascii=False)[1:-1]
     forms = {value, as_json, json.dumps(value)[1:-1], json.dumps(as_json)[1:-1]}
     forms |= {quote(raw, safe=safe) for safe in ("", "/")}
+    forms |= {html.escape(value), html.escape(value, quote=False)}
     if len(raw) >= MIN_SECRET_LENGTH:
         # A suffix, such as a new line, changes the last letters only.
         for part in (raw, raw[: len(raw) // 3 * 3]):
@@ -540,6 +546,11 @@ def _forms(value: str) -> set[str]:
             inner = _inner_base64(raw, before)
             forms |= {inner, inner.replace("+", "-").replace("/", "_")}
         forms |= {raw.hex(), raw.hex().upper(), value[::-1]}
+        # `base64` and mails break lines after 76 letters, `openssl` after 64.
+        whole = base64.b64encode(raw).decode().rstrip("=")
+        for width in (64, 76):
+            lines = [whole[at : at + width] for at in range(0, len(whole), width)]
+            forms |= {end.join(lines) for end in ("\n", "\r\n", "\\n", "\\r\\n")}
     return forms
 
 

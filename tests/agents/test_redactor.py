@@ -1,7 +1,9 @@
 """A secret does not stay in a text, wherever it stands; the text around it does."""
 
 import base64
+import html
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -124,6 +126,8 @@ def test_a_schema_that_speaks_of_passwords_stays() -> None:
         json.dumps(json.dumps([SECRET], ensure_ascii=False)),
         quote(SECRET),
         quote(SECRET, safe=""),
+        html.escape(SECRET),
+        html.escape(SECRET, quote=False),
         base64.b64encode(SECRET.encode()).decode(),
         base64.b64encode(f"{SECRET}\n".encode()).decode(),
         base64.urlsafe_b64encode(SECRET.encode()).decode(),
@@ -255,6 +259,12 @@ def test_a_long_text_is_redacted_in_time(piece: str) -> None:
         assert grows_at_most(30, redacted, small=small, large=large), before
 
 
+def b2a_in_lines(raw: bytes) -> bytes:
+    """Return base64 as `openssl` writes it."""
+    whole = base64.b64encode(raw)
+    return b"".join(whole[at : at + 64] + b"\n" for at in range(0, len(whole), 64))
+
+
 SWORDFISH = "swordfish-9f8e7d?>"
 
 
@@ -280,3 +290,14 @@ def test_a_known_value_is_found_in_forms_that_tools_print(shown: str) -> None:
     assert REDACTED in left
     # At most the letters at the ends are left, which also depend on the bytes around.
     assert len(left) <= len(f"before {REDACTED} after") + 9
+
+
+@pytest.mark.parametrize("lines", [base64.encodebytes, b2a_in_lines])
+def test_base64_of_several_lines_is_found(lines: Callable[[bytes], bytes]) -> None:
+    long = SWORDFISH * 5
+    written = lines(long.encode()).decode()
+    redactor = Redactor([long])
+
+    for each in (written, written.replace("\n", "\r\n"), json.dumps(written)):
+        assert each.count("\n") + each.count("\\n") > 1
+        assert len(redactor.redact(f"see {each}.")) < len("see ***\r\n.") + 8
