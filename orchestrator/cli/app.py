@@ -1,7 +1,4 @@
-"""The command line: finds the command, and turns its errors into exit codes.
-
-The version and the help are printed without importing any command.
-"""
+"""The command line: finds the command, and turns its errors into exit codes."""
 
 import io
 import os

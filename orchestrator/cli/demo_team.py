@@ -1,7 +1,4 @@
-"""The team of `orchestrator demo`: an editor, its researchers, and a slower archivist.
-
-Only the models are scripted: every task, turn and wake-up is real.
-"""
+"""The team of `orchestrator demo`: an editor and its delegates, with scripted models."""
 
 import json
 from typing import Final

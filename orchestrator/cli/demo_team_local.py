@@ -1,8 +1,4 @@
-"""The team of `orchestrator demo --local`: a real model that is too small to be clever.
-
-Every answer has a JSON schema of limited length, so that any output is a valid step and the run
-ends.
-"""
+"""The team of `orchestrator demo --local`: a tiny real model, held to short JSON schemas."""
 
 from collections.abc import Mapping
 from typing import Any, Final

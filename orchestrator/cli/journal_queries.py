@@ -1,7 +1,4 @@
-"""Queries of commands about journals that this or other processes may be writing.
-
-Only the runs that a command shows are read, whatever the size of the journals.
-"""
+"""Queries of commands about journals: only the runs that a command shows are read."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""A chat in a terminal: the answer streams above the line that the user types.
-
-The user may type at any time. The next turn reads messages sent during a turn.
-"""
+"""A chat in a terminal: the answer streams above the line that the user types."""
 
 from typing import Final
 

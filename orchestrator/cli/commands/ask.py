@@ -1,7 +1,4 @@
-"""`orchestrator ask`: send one question to a model.
-
-The model is set up like the model of an agent: with prices, retries, and the fallback of `a | b`.
-"""
+"""`orchestrator ask`: send one question to a model that is set up like an agent's."""
 
 import math
 import os

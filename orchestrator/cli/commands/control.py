@@ -1,7 +1,4 @@
-"""`orchestrator cancel`, `pause`, `unpause`, `message`, `approve` and `deny`: act on a live run.
-
-Each command sends one request to the process that runs the run, over its control socket.
-"""
+"""`orchestrator cancel`, `pause`, `unpause`, `message`, `approve`, `deny`: act on a live run."""
 
 import sys
 from typing import Annotated, Any, Literal

@@ -1,7 +1,4 @@
-"""The progress display of a command, and the control socket for `orchestrator watch`.
-
-An error in the display never ends the work.
-"""
+"""The progress display of a command, whose errors never end the work, and its control socket."""
 
 import os
 import sys

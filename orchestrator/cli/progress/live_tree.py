@@ -1,7 +1,4 @@
-"""The live tree in the terminal that runs the tasks; the user answers questions in it.
-
-The frame owns the terminal: typed input is part of it, and printed lines go above it.
-"""
+"""The live tree in the terminal that runs the tasks; the user answers questions in it."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,4 @@
-"""A process of `orchestrator serve`: prepared before its event loop starts, and then run.
-
-It serves one journal, or the journals that it holds in a folder or a database.
-"""
+"""A process of `orchestrator serve`: prepared before its event loop starts, and then run."""
 
 import ctypes
 import gc

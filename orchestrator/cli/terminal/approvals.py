@@ -1,8 +1,4 @@
-"""Approval questions in the terminal: their text, and the answers of the user.
-
-The whole subject is shown: a line end is a command of its own to a shell, so it never looks like a
-blank.
-"""
+"""Approval questions in the terminal: their whole subject, and the answers of the user."""
 
 import os
 from collections.abc import Collection

@@ -1,8 +1,4 @@
-"""Single keys from a terminal in raw mode, which is always restored.
-
-In raw mode the terminal echoes nothing and waits for no line end. Ctrl-C and Ctrl-Z work as
-everywhere.
-"""
+"""Single keys from a terminal in raw mode, which is always restored."""
 
 import codecs
 import os

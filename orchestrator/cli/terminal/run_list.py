@@ -1,8 +1,4 @@
-"""The list of runs in a terminal: one line per run, with columns that fit the width.
-
-A narrow terminal has fewer columns and short ids; only a goal is ever cut. A file or a pipe gets
-everything.
-"""
+"""The list of runs in a terminal: one line per run, with columns that fit the width."""
 
 import datetime as dt
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""Colours, glyphs and number formats of the terminal, and the kind of progress that it can show.
-
-Colour never carries a meaning alone: a glyph or a word has it too.
-"""
+"""Colours, glyphs and number formats of the terminal; a colour never has a meaning alone."""
 
 from collections.abc import Mapping
 from typing import IO, Final, Literal, TypeAlias, assert_never

@@ -1,8 +1,4 @@
-"""A run that another process writes, read from its journal and kept up to date.
-
-The reader reads new entries when the writer reports them over the control socket, and once a second
-without a control socket.
-"""
+"""A run that another process writes, read from its journal and kept up to date."""
 
 from collections.abc import Sequence
 from typing import Final

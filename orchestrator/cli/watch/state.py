@@ -1,7 +1,4 @@
-"""The state of `orchestrator watch`: the selected row, the open transcript, the meaning of keys.
-
-Pure: a key press returns the action to take, and the watcher takes it.
-"""
+"""The state of `orchestrator watch`, pure: a key press returns the action to take."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias

@@ -1,8 +1,4 @@
-"""The loop of `orchestrator watch`: reads a run's journal, draws it, and sends actions.
-
-The view comes from the journal. Actions go over the control socket to the process that runs the
-tasks, if it has one.
-"""
+"""The loop of `orchestrator watch`: reads a run's journal, draws it, and sends actions."""
 
 import os
 import signal

@@ -1,7 +1,4 @@
-"""The audit of requests: each write is one row, in the commit of its facts, before it is answered.
-
-Refused requests are counted. Reads are recorded only if the settings ask for that.
-"""
+"""The audit of requests: each write is one row, in the commit of its facts, before its answer."""
 
 import os
 from collections.abc import Generator

@@ -1,8 +1,4 @@
-"""The HTTP listener for chat platforms that call us: it answers their paths only.
-
-A platform proves its identity in each call, in its own protocol. Bodies that are too large are not
-read.
-"""
+"""The HTTP listener for chat platforms that call us: it answers their paths only."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,4 @@
-"""The OpenAPI document, made from the same table as the routes.
-
-The names of its components are the names of the body classes: each must be unique in the server.
-"""
+"""The OpenAPI document, made from the same table as the routes; body classes have unique names."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

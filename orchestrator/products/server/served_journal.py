@@ -1,8 +1,4 @@
-"""The objects that a server has for one journal, and the journals that it holds now.
-
-Each journal has an orchestrator of its own. When one ends, only its own streams and waits end, and
-the server goes on with the others.
-"""
+"""The objects that a server has for one journal, and the journals that it holds now."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager

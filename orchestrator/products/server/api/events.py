@@ -1,7 +1,4 @@
-"""`.../events`: the facts of a run as they become durable, each once, then one end.
-
-The id of an event is the number of its fact. A client that reconnects sends the last id to go on.
-"""
+"""`.../events`: the facts of a run as they become durable, each once by its number, then an end."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,4 @@
-"""`GET /v1/runs/{run}/failures`: the tasks that stopped the branches of a run, and why.
-
-A failure below a task fails the task too, so the list has only the lowest failure of each branch.
-"""
+"""`GET /v1/runs/{run}/failures`: the lowest failure of each branch of a run, and why."""
 
 from typing import Annotated, Final, Literal
 

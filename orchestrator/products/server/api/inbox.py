@@ -1,7 +1,4 @@
-"""`/v1/sessions/{session}/inbox`: replies wait there until the client takes them.
-
-Reading does not take a reply, so a broken connection loses no reply.
-"""
+"""`/v1/sessions/{session}/inbox`: replies, also read ones, wait until the client takes them."""
 
 from typing import Annotated, Final, Literal
 

@@ -1,7 +1,4 @@
-"""`POST /v1/runs/prune`: deletes old runs for good, or counts them.
-
-It is for the operator: it deletes the runs of every owner, and keeps no fact of them.
-"""
+"""`POST /v1/runs/prune`: deletes or counts old runs of every owner, for the operator."""
 
 from typing import Annotated, Literal
 

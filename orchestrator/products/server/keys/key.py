@@ -1,7 +1,4 @@
-"""A key: the name of one client, its owner, its scopes, its expiry and its limits.
-
-A key sees the sessions of its owner. Several keys may have the same owner.
-"""
+"""A key: the name of one client, its owner, whose sessions it sees, and its rights and limits."""
 
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,4 @@
-"""The owner of each session, known without reading the session from the journal.
-
-So the server answers for a session of another owner as for a missing one, and in the same time.
-"""
+"""The owner of each session, known without reading the session: as fast as for a missing one."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,4 @@
-"""The images and files that clients of both protocols send.
-
-Invalid content raises a `DefinitionError`; the caller knows its place in the request.
-"""
+"""The images and files of clients; an invalid one raises a `DefinitionError`."""
 
 import base64
 import mimetypes

@@ -1,8 +1,4 @@
-"""`POST /v1/completions`: chat completions for older clients.
-
-A prompt is the message of a user. Several prompts, and several answers to each, are choices of one
-completion, numbered as OpenAI does.
-"""
+"""`POST /v1/completions`: chat completions for older clients; a prompt is a user's message."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal

@@ -1,7 +1,4 @@
-"""The API key and other secrets of the server, from the environment or a private file.
-
-No secret is written anywhere else.
-"""
+"""The API key and other secrets, in the environment or a private file and nowhere else."""
 
 import os
 import stat

@@ -1,7 +1,4 @@
-"""The bodies of `POST /v1/chat/completions`.
-
-Unknown fields are ignored. A field that is here but not supported is refused in `request.py`.
-"""
+"""The bodies of `POST /v1/chat/completions`; `request.py` refuses unsupported fields."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 

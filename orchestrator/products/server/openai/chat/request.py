@@ -1,8 +1,4 @@
-"""Converts the body of a chat completion to an inbound request.
-
-A parameter that would change the meaning of an answer is never ignored silently: it is refused, and
-the error names it.
-"""
+"""Converts a chat completion to an inbound request; no parameter is ignored silently."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, assert_never

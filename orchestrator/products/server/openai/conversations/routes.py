@@ -1,7 +1,4 @@
-"""`/v1/conversations`: items that stay, independent of the agents that answer them.
-
-A response that names a conversation reads its items, and adds its own input and output.
-"""
+"""`/v1/conversations`: items that responses read and add to, independent of agents."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal

@@ -1,7 +1,4 @@
-"""The bodies of `/v1/responses`.
-
-Unknown fields are ignored. A field that is here but not supported is refused in `request.py`.
-"""
+"""The bodies of `/v1/responses`; `request.py` refuses unsupported fields."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 

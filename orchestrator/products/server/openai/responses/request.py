@@ -1,8 +1,4 @@
-"""Converts the body of `POST /v1/responses` to a conversation.
-
-A parameter that would change the meaning of an answer is never ignored silently: it is refused, and
-the error names it.
-"""
+"""Converts a request for a response to a conversation; no parameter is ignored silently."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
