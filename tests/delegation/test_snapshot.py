@@ -25,6 +25,7 @@ from orchestrator.delegation import (
     TaskId,
     UnreadableFactError,
     UnwritableFactError,
+    evict_session,
     root_of,
 )
 from orchestrator.delegation.events import (
@@ -179,6 +180,23 @@ def test_a_snapshot_keeps_the_states_of_ended_tasks(
             task.state,
             task.history,
         )
+
+
+def test_an_evicted_session_has_the_snapshot_of_before(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
+) -> None:
+    """It leaves the memory with a task that never starts, and is stored afterwards."""
+    begin(NONE)
+    t1, t2 = TaskId("t1"), TaskId("t2")
+    tell(requested(t1), requested(t2, needs=(t1,)), TaskStarted(t1))
+    tell(TaskSettled(t1, Outcome(Ending.FAILED, error="no")), JournalOpened("1"))
+    before = take(ledger, S)
+
+    past = evict_session(ledger, S)
+
+    assert list(past.unstartable) == [t2]
+    assert is_same_state(take(past, S), before)
+    assert not ledger.tasks
 
 
 def test_tasks_to_come_of_an_earlier_turn_are_not_restored(
