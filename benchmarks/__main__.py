@@ -35,7 +35,8 @@ from orchestrator import Agent, ScriptedModel, run_sync
 def run(journal):
     run_sync(Agent("a", model=ScriptedModel.always("done")), "go", journal=journal)
 """
-PROGRAM = "from orchestrator import Agent, tool, open_orchestrator, run_sync"
+PROGRAM = "from orchestrator import Agent, ScriptedModel, map_each, run_sync"
+"""The import of the README's first program."""
 
 
 def floor(work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[Cost]]:
