@@ -5,7 +5,7 @@
 
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
 from orchestrator.kernel.execution.agent_registry import AgentRegistry, reachable_agents
-from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
+from orchestrator.kernel.execution.executor import ServerCaller, TaskHost, WorkOrder
 from orchestrator.kernel.execution.model_resolver import (
     MODELS_CLOSE_SECONDS,
     ModelResolver,

@@ -26,12 +26,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """The length of the transcript when the turn began."""
 
 
-class TaskHost(TurnHost, Protocol):
-    """The services of the process with the journal, for one running task."""
-
-    def budgeted_model(self, model: Model) -> Model:
-        """Return a model whose every call the budgets of the task pay for, and is booked."""
-        ...
+class ServerCaller(Protocol):
+    """The task on whose behalf a server is called, as far as the server may ask it anything."""
 
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
@@ -56,6 +52,14 @@ class TaskHost(TurnHost, Protocol):
     @property
     def is_over(self) -> bool:
         """The task has ended, or ends when it is torn down: no process continues it."""
+        ...
+
+
+class TaskHost(TurnHost, ServerCaller, Protocol):
+    """The services of the process with the journal, for one running task."""
+
+    def budgeted_model(self, model: Model) -> Model:
+        """Return a model whose every call the budgets of the task pay for, and is booked."""
         ...
 
     def add_tools(self, tools: Sequence[Tool]) -> None:

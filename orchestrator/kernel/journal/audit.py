@@ -7,7 +7,7 @@ compute a new chain: only a copy of the last hash, kept elsewhere, detects that.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -121,6 +121,9 @@ class AuditHead(msgspec.Struct, frozen=True, gc=False):
         return AuditRow(seq, at, event, _hash(self.hash, seq, at, event))
 
 
+AUDIT_COLUMNS: Final = "seq, at, actor, owner, action, target, outcome, peer, count, hash"
+
+
 class AuditRow(msgspec.Struct, frozen=True, gc=False):
     """A recorded event."""
 
@@ -128,6 +131,21 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
     at: float
     event: AuditEvent
     hash: str
+
+    @classmethod
+    def of(cls, columns: Sequence[Any]) -> "AuditRow":
+        """Return the row with these values of `AUDIT_COLUMNS`."""
+        seq, at, actor, owner, action, target, outcome, peer, count, digest = columns
+        event = AuditEvent(
+            actor=actor,
+            owner=owner,
+            action=action,
+            target=target,
+            outcome=outcome,
+            peer=peer,
+            count=count,
+        )
+        return cls(seq, at, event, digest)
 
     @property
     def head(self) -> AuditHead:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import (
+    AUDIT_COLUMNS,
     AuditedEvent,
-    AuditEvent,
     AuditHead,
     AuditLog,
     AuditRow,
@@ -44,21 +44,8 @@ def read_audit(connection: sqlite3.Connection) -> AuditLog:
 
 
 def _read_rows(connection: sqlite3.Connection) -> Iterator[AuditRow]:
-    rows = connection.execute(
-        "SELECT seq, at, actor, owner, action, target, outcome, peer, count, hash"
-        " FROM audit ORDER BY seq"
-    )
-    for seq, at, actor, owner, action, target, outcome, peer, count, hash_ in rows:
-        event = AuditEvent(
-            actor=actor,
-            owner=owner,
-            action=action,
-            target=target,
-            outcome=outcome,
-            peer=peer,
-            count=count,
-        )
-        yield AuditRow(seq, at, event, hash_)
+    select = f"SELECT {AUDIT_COLUMNS} FROM audit ORDER BY seq"  # noqa: S608
+    return map(AuditRow.of, connection.execute(select))
 
 
 def _read_heads(connection: sqlite3.Connection) -> tuple[AuditHead, AuditHead]:

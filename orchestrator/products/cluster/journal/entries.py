@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from orchestrator.delegation import SessionId
 from orchestrator.ports import journals
@@ -215,20 +215,9 @@ def _json(value: object) -> str:
 def _storable(audited: journals.AuditedEvent) -> journals.AuditedEvent:
     """Return an event without the one character that Postgres has no text for."""
     at, event = audited
-    texts = (event.actor, event.owner, event.target, event.outcome, event.peer)
-    if not any("\0" in it for it in (*texts, event.action)):
-        return audited
-    clean = replace(
-        event,
-        actor=_without_nul(event.actor),
-        owner=_without_nul(event.owner),
-        action=_without_nul(event.action),
-        target=_without_nul(event.target),
-        outcome=_without_nul(event.outcome),
-        peer=_without_nul(event.peer),
-    )
-    return at, clean
-
-
-def _without_nul(text: str) -> str:
-    return text.replace("\0", "\ufffd")
+    clean = {
+        name: value.replace("\0", "\ufffd")
+        for name, value in asdict(event).items()
+        if isinstance(value, str) and "\0" in value
+    }
+    return (at, replace(event, **clean)) if clean else audited

@@ -447,21 +447,9 @@ class PostgresReader:
 
 
 def read_audit_rows(connection: "Connection", journal: int) -> Iterator[journals.AuditRow]:
-    """Yield the rows of the audit of a journal."""
+    """Return the rows of the audit of a journal."""
     rows = connection.execute(_AUDIT, (journal,))
-    for seq, at, actor, owner, action, target, outcome, peer, count, digest in cast(
-        Iterable[tuple[Any, ...]], rows
-    ):
-        event = journals.AuditEvent(
-            actor=actor,
-            owner=owner,
-            action=action,
-            target=target,
-            outcome=outcome,
-            peer=peer,
-            count=count,
-        )
-        yield journals.AuditRow(seq, at, event, digest)
+    return map(journals.AuditRow.of, rows)
 
 
 def read_row(connection: "Connection", name: str) -> JournalRow | None:

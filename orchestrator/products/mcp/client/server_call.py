@@ -5,49 +5,21 @@ every task that the SDK starts for the call inherits it.
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Final
 
 import trio
 
-from orchestrator.agents import AssistantMessage, CallId, Message
-
-
-class Caller(Protocol):
-    """The task on whose behalf a server is called, as far as the server may ask it anything."""
-
-    async def sample(
-        self, instructions: str, messages: Sequence[Message], max_output: int
-    ) -> AssistantMessage:
-        """Ask the model of the task, which pays for it; raise `ToolError` if it cannot be asked."""
-        ...
-
-    async def ask_person(
-        self, call: CallId, tool: str, message: str, form: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
-        """Ask the person who approves to fill in a JSON schema; None without an answer."""
-        ...
-
-    async def note_task(self, call: CallId, server: str, task: str) -> None:
-        """Note which task a server has made of a call, and return when that is durable."""
-        ...
-
-    def noted_task(self, call: CallId, server: str) -> str:
-        """Return the task that a server had made of a call before a crash; empty if none."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """The task of the caller has ended, and is not only interrupted."""
-        ...
+from orchestrator.agents import CallId
+from orchestrator.ports.execution import ServerCaller
 
 
 class ServerCall:
     """A call that is under way."""
 
-    def __init__(self, caller: Caller, call: CallId, tool: str) -> None:
+    def __init__(self, caller: ServerCaller, call: CallId, tool: str) -> None:
         self.caller: Final = caller
         self.id: Final = call
         self.tool: Final = tool

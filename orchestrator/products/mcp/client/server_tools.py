@@ -18,9 +18,10 @@ from orchestrator.agents.tools.mcp.call_results import (
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.listed_tools import ListedTool, tool_name, visible_text
 from orchestrator.agents.tools.result_text import ToolResult
+from orchestrator.ports.execution import ServerCaller
 from orchestrator.products.mcp.client.checked_messages import raw_part
 from orchestrator.products.mcp.client.connection import ServerConnection
-from orchestrator.products.mcp.client.server_call import Caller, ServerCall
+from orchestrator.products.mcp.client.server_call import ServerCall
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -30,7 +31,7 @@ MOST_LISTED: Final = 500
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
-def tools_of(connection: ServerConnection, caller: Caller) -> list[Tool]:
+def tools_of(connection: ServerConnection, caller: ServerCaller) -> list[Tool]:
     """Return the tools of a server, as a task has them."""
     listed = () if connection.listing is None else connection.listing.tools
     tools = {it.name: _listed(connection, caller, it) for it in listed}
@@ -42,7 +43,7 @@ def tools_of(connection: ServerConnection, caller: Caller) -> list[Tool]:
     return list(tools.values())
 
 
-def _listed(connection: ServerConnection, caller: Caller, listed: ListedTool) -> Tool:
+def _listed(connection: ServerConnection, caller: ServerCaller, listed: ListedTool) -> Tool:
     async def run(call: ToolCall) -> ToolResult:
         arguments = checked_arguments(call, listed)
 
@@ -85,7 +86,7 @@ def _tool(
     )
 
 
-def _list_resources(connection: ServerConnection, caller: Caller, name: str) -> Tool | None:
+def _list_resources(connection: ServerConnection, caller: ServerCaller, name: str) -> Tool | None:
     if connection.capabilities.resources is None:
         return None
 
@@ -106,7 +107,7 @@ def _list_resources(connection: ServerConnection, caller: Caller, name: str) -> 
     )
 
 
-def _list_prompts(connection: ServerConnection, caller: Caller, name: str) -> Tool | None:
+def _list_prompts(connection: ServerConnection, caller: ServerCaller, name: str) -> Tool | None:
     if connection.capabilities.prompts is None:
         return None
 
@@ -121,7 +122,7 @@ def _list_prompts(connection: ServerConnection, caller: Caller, name: str) -> To
 
 def _reader(
     connection: ServerConnection,
-    caller: Caller,
+    caller: ServerCaller,
     name: str,
     description: str,
     request: "Callable[[Client], Awaitable[list[str]]]",
@@ -138,7 +139,7 @@ def _reader(
     return _tool(name, description, NO_ARGUMENTS, run, repeatable=True)
 
 
-def _read_resource(connection: ServerConnection, caller: Caller, name: str) -> Tool | None:
+def _read_resource(connection: ServerConnection, caller: ServerCaller, name: str) -> Tool | None:
     if connection.capabilities.resources is None:
         return None
     parameters = {
@@ -165,7 +166,7 @@ def _read_resource(connection: ServerConnection, caller: Caller, name: str) -> T
     return _tool(name, "Reads a resource of this server.", parameters, run, repeatable=True)
 
 
-def _get_prompt(connection: ServerConnection, caller: Caller, name: str) -> Tool | None:
+def _get_prompt(connection: ServerConnection, caller: ServerCaller, name: str) -> Tool | None:
     if connection.capabilities.prompts is None:
         return None
     parameters = {
