@@ -88,16 +88,12 @@ class TurnSteps:
         task: str,
         start: int = 0,
     ) -> None:
-        self.history = transcript.completed()
-        self._start = start
-        if self.history is not transcript:
-            # Answers that were missing stand before the turn.
-            self._start += len(self.history) - len(transcript)
+        self.history, self._start, so_far = transcript.open_turn(start)
         self.answers = 0
         """How many answers the model has given in this turn."""
         self.used = NOTHING_USED
         """Their usage."""
-        for message in self.history.of_turn(self._start):
+        for message in so_far:
             if isinstance(message, AssistantMessage):
                 self._count(message)
         self._task = task

@@ -159,6 +159,18 @@ class Transcript(Sequence[Message]):
         view._log, view._length = log, length  # noqa: SLF001 (its constructor)
         return view
 
+    def open_turn(self, start: int) -> "tuple[Transcript, int, list[Message]]":
+        """Return the transcript for a turn that began at a length: completed, with the length that
+        it had then, and with the messages of the turn so far, the newest first.
+        """
+        # Most tasks begin with their goal alone.
+        if self._length == 1 and isinstance(self._log.messages[0], UserMessage):
+            return self, start, []
+        whole = self.completed()
+        # Answers that were missing stand before the turn.
+        start += len(whole) - self._length
+        return whole, start, whole.of_turn(start)
+
     def of_turn(self, start: int) -> list[Message]:
         """Return the messages since the last one of a user, the newest first.
 
@@ -201,8 +213,6 @@ class Transcript(Sequence[Message]):
         A turn may end in the middle of a call, and no provider accepts open calls.
         """
         log, length = self._log, self._length
-        if length == 1:
-            return self  # most tasks begin with their goal alone
         counts = log.counts
         counts.find_gaps(log, length)
         gaps = counts.gaps

@@ -94,8 +94,9 @@ class Watchdog:
         """Watch a task from now on, until `unwatch`."""
         now = self.now()
         activity = self._activities[task.id] = TaskActivity(self, task, patience, now)
-        if patience.shortest < math.inf:
-            self._add_check(activity, now + patience.shortest)
+        due = now + patience.shortest
+        if due < math.inf:
+            self._add_check(activity, due)
         return activity
 
     def touch(self, task: TaskId) -> None:

@@ -146,9 +146,19 @@ class Bookkeeper:
             self.is_broken = True
             raise
 
-    async def wait_durable(self) -> None:
-        """Wait until everything posted so far survives a crash."""
-        await self._wait_durable(self.ledger.last_seq)
+    async def wait_durable(self, seq: int | None = None) -> None:
+        """Wait until a fact survives a crash; by default, until everything posted so far does."""
+        if seq is None:
+            seq = self.ledger.last_seq
+        try:
+            await self._journal.wait_durable(seq)
+        except JournalError:
+            self.is_broken = True
+            raise
+        if seq > self.durable_seq:
+            self.durable_seq = seq
+            if self._durable_advanced:
+                self._durable_advanced.unpark_all()
 
     async def wait_committed(self, seq: int) -> None:
         """Wait until a fact survives a crash, for a reader: no commit begins for it alone.
@@ -163,18 +173,7 @@ class Bookkeeper:
                 await self._durable_advanced.park()
                 if self.durable_seq >= seq:
                     return
-        await self._wait_durable(seq)
-
-    async def _wait_durable(self, seq: int) -> None:
-        try:
-            await self._journal.wait_durable(seq)
-        except JournalError:
-            self.is_broken = True
-            raise
-        if seq > self.durable_seq:
-            self.durable_seq = seq
-            if self._durable_advanced:
-                self._durable_advanced.unpark_all()
+        await self.wait_durable(seq)
 
     async def read_summary(self, session: SessionId) -> SessionSummary | None:
         """Return the summary of an evicted session, if it has one; None for others."""
