@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import cached_property
 from inspect import isawaitable, signature
 from pathlib import Path
 from types import UnionType
@@ -204,6 +203,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """The place of its tools: one worker of that name runs all calls of a turn. Empty means this
     process. Use it for tools with state on a machine: files, commands, memory."""
 
+    plan: TurnPlan = attrs.field(init=False, repr=False, eq=False)
+    """The parts of its turns that are the same for every task."""
+
     def __attrs_post_init__(self) -> None:
         if not has_type(self.name, str) or not NAME.fullmatch(self.name):
             raise DefinitionError(
@@ -281,7 +283,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             self._require_askable()
         if self.schedules:
             self._require_scheduling()
-        output_schema(self.output)
+        # Not a cached property: with one, attrs makes every attribute of an agent slower.
+        object.__setattr__(self, "plan", TurnPlan(self))
 
     if not TYPE_CHECKING:
 
@@ -297,11 +300,6 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         from orchestrator.agents.pipelines.pipeline import in_sequence
 
         return in_sequence(self, then)
-
-    @cached_property
-    def plan(self) -> TurnPlan:
-        """The parts of its turns that are the same for every task."""
-        return TurnPlan(self)
 
     @property
     def team(self) -> "tuple[Agent[Any], ...]":

@@ -1,7 +1,6 @@
 """The values `Limits` and `Patience`: how much a task may use itself, and how long it may idle."""
 
 import math
-from functools import cached_property
 from typing import Any
 
 import attrs
@@ -73,11 +72,13 @@ class Patience:
     stalled_in_tool: float | None = attrs.field(default=3_600, validator=_positive)
     """The same while it waits for a tool."""
 
-    @cached_property
-    def shortest(self) -> float:
-        """The shortest of them: a task that has just begun is not checked before that."""
+    shortest: float = attrs.field(init=False, repr=False, eq=False)
+    """The shortest of them: a task that has just begun is not checked before that."""
+
+    def __attrs_post_init__(self) -> None:
         given = (self.quiet, self.stalled, self.stalled_in_tool)
-        return min((seconds for seconds in given if seconds is not None), default=math.inf)
+        shortest = min((it for it in given if it is not None), default=math.inf)
+        object.__setattr__(self, "shortest", shortest)
 
     def until_stalled(self, *, in_tool: bool) -> float:
         seconds = self.stalled_in_tool if in_tool else self.stalled
