@@ -12,7 +12,7 @@ from orchestrator.agents.budget import BudgetKind
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.ledger.ledger import Ledger
 from orchestrator.delegation.ledger.records import TaskRecord
-from orchestrator.delegation.task import DeliveryCapability, Mode, Reason, TaskRequest
+from orchestrator.delegation.task import DETACHED, JOINED, NO_DELIVERY, Mode, Reason, TaskRequest
 
 
 class Join(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +50,7 @@ def decide(requests: Sequence[TaskRequest], ledger: Ledger) -> Decision:
     request = requests[0]
     parent = ledger.tasks[request.parent]
     owner = _owner(request, ledger)
-    mode = Mode.DETACHED if isinstance(owner, Detach) else Mode.JOINED
+    mode = DETACHED if isinstance(owner, Detach) else JOINED
     return (
         _refused_by_rules(parent, ledger)
         or (
@@ -93,7 +93,7 @@ def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
         return Join(Reason.HANDED_OFF)
     if request.background is False:
         return Join(Reason.ASKED_TO_WAIT)
-    if request.origin.capability is DeliveryCapability.NONE:
+    if request.origin.capability is NO_DELIVERY:
         return Join(Reason.CANNOT_BE_TOLD_LATER)
     if ledger.rules.detached == 0:
         return Join(Reason.NONE_IN_BACKGROUND)

@@ -43,6 +43,13 @@ class Mode(enum.StrEnum):
     """The orchestrator, which sends the session a notice when the task has ended."""
 
 
+# Every fact asks for these, and the class of an Enum answers slowly in Python 3.11.
+ROOT: Final = Mode.ROOT
+JOINED: Final = Mode.JOINED
+DETACHED: Final = Mode.DETACHED
+NO_DELIVERY: Final = DeliveryCapability.NONE
+
+
 class Reason(enum.StrEnum):
     """Why a task is joined or detached."""
 

@@ -76,7 +76,7 @@ from orchestrator.delegation.ledger.transitions import (
 )
 from orchestrator.delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
 from orchestrator.delegation.session_state import merge_changes
-from orchestrator.delegation.task import DeliveryCapability, Grant, Mode, root_of
+from orchestrator.delegation.task import NO_DELIVERY, ROOT, Grant, root_of
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -93,7 +93,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None
     id_ = root_of(event.session)
     require(id_ not in ledger.tasks, event, "there is such a session or task already")
     root = TaskRecord(
-        id_, session=event.session, agent=event.agent, path=f"/{event.agent}", mode=Mode.ROOT
+        id_, session=event.session, agent=event.agent, path=f"/{event.agent}", mode=ROOT
     )
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
@@ -107,7 +107,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None
             earlier.message(index) for index, earlier in enumerate(event.history)
         )
     session.tree.add(
-        root.id, parent=None, agent=event.agent, path=root.path, mode=Mode.ROOT, at=entry.at
+        root.id, parent=None, agent=event.agent, path=root.path, mode=ROOT, at=entry.at
     )
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
@@ -312,11 +312,11 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
     root.placed = NOTHING_PLACED
     if root.questions:
         drop_questions(ledger, root)
-    if turn.promises is DeliveryCapability.NONE:
+    if turn.promises is NO_DELIVERY:
         drop_processes(session, root)
     session.last_outcome = event.outcome
     # The caller of a turn without delivery gets the outcome as its result.
-    if turn.capability is not DeliveryCapability.NONE and not session.closed:
+    if turn.capability is not NO_DELIVERY and not session.closed:
         session.undelivered[event.turn] = Reply(
             session.id, event.turn, turn.read, event.outcome, root.context
         )

@@ -66,7 +66,7 @@ from orchestrator.delegation.ledger.transitions import (
     update_state,
 )
 from orchestrator.delegation.notices import TaskNotice
-from orchestrator.delegation.task import Mode, TaskId, TaskRequest
+from orchestrator.delegation.task import DETACHED, JOINED, ROOT, TaskId, TaskRequest
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -111,7 +111,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
         needs=request.needs,
         to_come=request.siblings_to_come,
     )
-    if event.mode is Mode.DETACHED:
+    if event.mode is DETACHED:
         session.unsettled_detached[request.id] = task
     if parent.accounts or request.grants or request.budget is not None:
         open_accounts(ledger, task, parent, request, entry.at)
@@ -130,7 +130,7 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
         return "its call has requested it already"
     if request.origin.session != parent.session:
         return "its parent is in another session"
-    if event.mode is Mode.ROOT:
+    if event.mode is ROOT:
         return "a root is opened with its session"
     for dependency in request.needs:
         if dependency not in ledger.tasks or ledger.tasks[dependency].parent is not parent:
@@ -203,7 +203,7 @@ def _mark_ready(ledger: "Ledger", session: SessionRecord, tasks: Iterable[TaskRe
     for task in tasks:
         state = READY_TO_RESUME if task.is_interrupted else READY
         change_state(session, task, state)
-        if task.mode is Mode.DETACHED:
+        if task.mode is DETACHED:
             ledger.startable[task.id] = task
         else:
             ledger.joinable[task.id] = task
@@ -220,7 +220,7 @@ def requeue_joined_children(ledger: "Ledger", parent: TaskRecord) -> None:
     """Queue the joined children of a task that goes on after a crash."""
     for child in parent.children.unsettled.values():
         is_due = child.is_interrupted and not child.pending_dependencies
-        if child.mode is Mode.JOINED and is_due:
+        if child.mode is JOINED and is_due:
             queue_for_slot(ledger, ledger.sessions[parent.session], child)
 
 
@@ -396,10 +396,10 @@ def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
     for dependent in task.dependents:
         _resolve_dependency(ledger, session, dependent, task.id, event)
     task.dependents = ()
-    if task.mode is Mode.DETACHED:
+    if task.mode is DETACHED:
         del session.unsettled_detached[event.task]
         _add_task_notice(session, task, entry, event)
-    if task.mode is Mode.DETACHED or session.processes:
+    if task.mode is DETACHED or session.processes:
         drop_processes(session, task)
         refresh_session(ledger, session)
 

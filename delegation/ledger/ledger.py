@@ -19,7 +19,7 @@ from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestio
 from orchestrator.delegation.ledger.fold import fold_entry
 from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
 from orchestrator.delegation.rules import Rules
-from orchestrator.delegation.task import DeliveryCapability, Mode, SessionId, TaskId
+from orchestrator.delegation.task import DETACHED, NO_DELIVERY, Mode, SessionId, TaskId
 
 _TASK_EVENTS: Final = frozenset(get_args(TaskEvent))
 
@@ -65,7 +65,7 @@ class Ledger:
             if record.cancel_requested:
                 return True
             # A detached task outlives its parent.
-            record = None if record.mode is Mode.DETACHED else record.parent
+            record = None if record.mode is DETACHED else record.parent
         return False
 
     def settles_on_teardown(self, task: TaskId) -> bool:
@@ -77,21 +77,21 @@ class Ledger:
             return True
         record = self.tasks[task]
         while record.parent is not None:
-            if record.mode is Mode.DETACHED:
+            if record.mode is DETACHED:
                 return False
             record = record.parent
         turn = self.sessions[record.session].turn
-        return turn is not None and turn.capability is DeliveryCapability.NONE
+        return turn is not None and turn.capability is NO_DELIVERY
 
     def can_ask_approval(self, task: TaskId) -> bool:
         """Return whether people can be asked to approve the calls of a task."""
         record = self.tasks[task]
-        while record.parent is not None and record.mode is not Mode.DETACHED:
+        while record.parent is not None and record.mode is not DETACHED:
             record = record.parent
         session = self.sessions[record.session]
         # A session that gets the outcome later can be asked meanwhile.
-        is_reached = record.mode is Mode.DETACHED or (
-            session.turn is not None and session.turn.capability is not DeliveryCapability.NONE
+        is_reached = record.mode is DETACHED or (
+            session.turn is not None and session.turn.capability is not NO_DELIVERY
         )
         return is_reached or session.attended
 

@@ -43,6 +43,7 @@ from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import NO_STATES, SessionState, StateT, read_state
 from orchestrator.delegation.task import (
+    NO_DELIVERY,
     DeliveryCapability,
     Grant,
     Mode,
@@ -336,7 +337,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     @property
     def promises(self) -> DeliveryCapability:
         """The delivery capability of its tasks: the door's, unless a sender lacks it."""
-        return self.capability if self.async_delivery else DeliveryCapability.NONE
+        return self.capability if self.async_delivery else NO_DELIVERY
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -498,9 +499,7 @@ class SessionRecord:
         It holds nothing, and goes on when a caller resumes it, or a door opens.
         """
         turn = self.turn
-        return (
-            turn is not None and turn.capability is DeliveryCapability.NONE and self.is_interrupted
-        )
+        return turn is not None and turn.capability is NO_DELIVERY and self.is_interrupted
 
     @property
     def is_at_rest(self) -> bool:

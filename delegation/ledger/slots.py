@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from orchestrator.delegation.rules import Rules
-from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.task import DETACHED, JOINED, Mode, TaskId
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.records import TaskRecord
@@ -84,7 +84,7 @@ class Slots:
             return 0
         left = self._parent_allowance(parent, mode)
         if (most := self._rules.live_tasks) is not None:
-            lent = mode is Mode.JOINED and _can_lend(parent)
+            lent = mode is JOINED and _can_lend(parent)
             left = min(left, max(0, most - self.in_use) + lent)
         return max(0, left)
 
@@ -140,7 +140,7 @@ class Slots:
         assert parent is not None, "a root has no slot"
         children = parent.children
         children.slots_used -= 1
-        if task.mode is Mode.DETACHED:
+        if task.mode is DETACHED:
             self.detached -= 1
             self.in_use -= 1
         else:
@@ -150,7 +150,7 @@ class Slots:
                 self.in_use -= 1
         if not self._queues:
             return ()
-        return self._admit_next((parent.id, Mode.JOINED), (parent.id, Mode.DETACHED))
+        return self._admit_next((parent.id, JOINED), (parent.id, DETACHED))
 
     def take(self, task: "TaskRecord") -> None:
         """Give a task a slot, whether one is free or not: a fact says that it has one."""
@@ -160,7 +160,7 @@ class Slots:
         assert parent is not None, "a root needs no slot"
         children = parent.children
         children.slots_used += 1
-        if task.mode is Mode.DETACHED:
+        if task.mode is DETACHED:
             self.detached += 1
             self.in_use += 1
             return
@@ -206,7 +206,7 @@ class Slots:
         left = math.inf
         if rules.live_children is not None:
             left = rules.live_children - parent.children.slots_used
-        if mode is Mode.DETACHED and rules.detached is not None:
+        if mode is DETACHED and rules.detached is not None:
             left = min(left, rules.detached - self.detached)
         return left
 
@@ -216,7 +216,7 @@ class Slots:
         for key in changed:
             if self._is_eligible(key):
                 self._eligible[key] = None
-                if key[1] is Mode.JOINED and _can_lend(_parent(self._first(key))):
+                if key[1] is JOINED and _can_lend(_parent(self._first(key))):
                     admitted.append(self._admit_first(key))
         while self._eligible and self._has_free_slot():
             key = next(iter(self._eligible))

@@ -3,7 +3,7 @@
 Nothing else writes `TaskRecord.state` or the status of a node, so the two cannot differ.
 """
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from orchestrator.delegation.errors import ImpossibleEventError
 from orchestrator.delegation.events import (
@@ -37,6 +37,14 @@ from orchestrator.delegation.task import Ending, Status
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
+
+
+# The class of an Enum answers slowly in Python 3.11, and every change of a state asks for these.
+_QUIET: Final = Status.QUIET
+_WAITING: Final = Status.WAITING
+_RUNNING: Final = Status.RUNNING
+_QUEUED: Final = Status.QUEUED
+_INTERRUPTED: Final = Status.INTERRUPTED
 
 
 def require(condition: bool, event: Event, otherwise: str, task: TaskRecord | None = None) -> None:
@@ -117,23 +125,23 @@ def status_of(  # noqa: PLR0911 (a case a state)
     match state := task.state:
         case Running():
             if state.quiet:
-                return Status.QUIET
+                return _QUIET
             is_waiting = task.questions and task.awaits_approval
-            return Status.WAITING if is_waiting else Status.RUNNING
+            return _WAITING if is_waiting else _RUNNING
         case Ended():
             return state.outcome.ending
         case Queued():
-            return Status.QUEUED
+            return _QUEUED
         case Ready():
-            return Status.INTERRUPTED if state.resumes else Status.QUEUED
+            return _INTERRUPTED if state.resumes else _QUEUED
         case Interrupted():
-            return Status.INTERRUPTED
+            return _INTERRUPTED
         case Idle():
             if session.awaits_notices:
-                return Status.WAITING
+                return _WAITING
             if session.last_outcome is not None:
                 return session.last_outcome.ending
-            return Status.QUEUED
+            return _QUEUED
         case _:
             assert_never(state)
 

@@ -6,7 +6,7 @@ A joined and a detached task differ only in their owner: the nursery of the call
 
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 from msgspec import UNSET
@@ -53,6 +53,9 @@ from orchestrator.kernel.journal.fact_redaction import without_secrets
 
 NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
 """Names a new task, by its parent and the call that requests it."""
+
+NO_DELIVERY: Final = DeliveryCapability.NONE
+"""A constant: the class of an Enum answers slowly in Python 3.11."""
 
 
 class OrchestratorDelegator:
@@ -222,9 +225,9 @@ class OrchestratorDelegator:
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
-        if origin.capability is not DeliveryCapability.NONE:
+        if origin.capability is not NO_DELIVERY:
             # A child ends with its one turn, so it cannot be notified later.
-            origin = replace(origin, capability=DeliveryCapability.NONE)
+            origin = replace(origin, capability=NO_DELIVERY)
         if self.timing is not None:
             return self._run_delayed(record, origin, self.timing)
         return self._runner.run(record, origin, self)
