@@ -20,13 +20,8 @@ SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """The buckets of request times: an agent may take minutes."""
 
 COUNTED: Final = (
-    *(
-        events.SessionOpened,
-        events.SessionClosed,
-        events.TurnStarted,
-        events.TurnResumed,
-        events.TurnEnded,
-    ),
+    *(events.SessionOpened, events.SessionClosed),
+    *(events.TurnStarted, events.TurnResumed, events.TurnEnded),
     *(events.TaskStarted, events.TaskSettled, events.ModelAnswered, events.ModelFailed),
 )
 """The facts that change a metric."""

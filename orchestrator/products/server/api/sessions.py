@@ -1,7 +1,7 @@
 """`/v1/sessions`: conversations that stay open until the client closes them."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -91,6 +91,10 @@ class ReceivedMessage(msgspec.Struct, kw_only=True):
     session: str
     message: Annotated[str, doc("Its id in the transcript.")]
     seq: Annotated[int, doc("The number of its fact; replies name it in `read`.")]
+
+
+_SETTLED: Final = Answer("Every task is settled", Session)
+_STEER: Final = Operation("POST", "", Scope.STEER, _SETTLED, takes_idempotency_key=True)
 
 
 def _body_of(found: FoundSession, seq: int) -> Session:
@@ -323,13 +327,7 @@ async def get_messages(call: ApiCall) -> Response:
     return json_response(messages, x_run_id=session.id)
 
 
-@Operation(
-    "POST",
-    "/v1/sessions/{session}/cancel",
-    Scope.STEER,
-    Answer("The text so far stays", Session),
-    takes_idempotency_key=True,
-)
+@_STEER.at("/v1/sessions/{session}/cancel", Answer("The text so far stays", Session))
 async def cancel_turn(call: ApiCall) -> Response:
     """Cancel the present turn; detached tasks go on."""
     session = await find_session(call)
@@ -338,13 +336,7 @@ async def cancel_turn(call: ApiCall) -> Response:
     return await _show(call, await read_session(call))
 
 
-@Operation(
-    "POST",
-    "/v1/sessions/{session}/close",
-    Scope.STEER,
-    Answer("Every task is settled", Session),
-    takes_idempotency_key=True,
-)
+@_STEER.at("/v1/sessions/{session}/close")
 async def close_session(call: ApiCall) -> Response:
     """Close a conversation for good, and cancel its tasks."""
     session = await find_session(call)

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
+import attrs
 import msgspec
 from starlette.responses import Response
 
@@ -50,6 +51,11 @@ class SteeringReceipt(msgspec.Struct, kw_only=True):
     seq: int
 
 
+_SETTLED: Final = Answer("Every task is settled", Task)
+_STEER: Final = Operation("POST", "", Scope.STEER, _SETTLED, takes_idempotency_key=True)
+_PAUSE: Final = attrs.evolve(_STEER, errors=(409,))
+
+
 @Operation("GET", "/v1/tasks/{task}", Scope.READ, Answer("The task", Task))
 async def get_task(call: ApiCall) -> Response:
     """Return the status, outcome and usage of a task."""
@@ -77,13 +83,7 @@ async def get_transcript(call: ApiCall) -> Response:
     return json_response(messages, x_run_id=found.session.id)
 
 
-@Operation(
-    "POST",
-    "/v1/tasks/{task}/cancel",
-    Scope.STEER,
-    Answer("Every task is settled", Task),
-    takes_idempotency_key=True,
-)
+@_STEER.at("/v1/tasks/{task}/cancel")
 async def cancel_task(call: ApiCall) -> Response:
     """Cancel a task, and respond when all tasks below it have settled."""
     found = await find_task(call, call.path("task"))
@@ -98,27 +98,13 @@ async def cancel_task(call: ApiCall) -> Response:
     return await _show(call, found)
 
 
-@Operation(
-    "POST",
-    "/v1/tasks/{task}/pause",
-    Scope.STEER,
-    Answer("The task is paused", Task),
-    errors=(409,),
-    takes_idempotency_key=True,
-)
+@_PAUSE.at("/v1/tasks/{task}/pause", Answer("The task is paused", Task))
 async def pause_task(call: ApiCall) -> Response:
     """Pause a task: no new task below it starts; running tasks go on."""
     return await _set_paused(call, paused=True)
 
 
-@Operation(
-    "POST",
-    "/v1/tasks/{task}/unpause",
-    Scope.STEER,
-    Answer("The task is not paused", Task),
-    errors=(409,),
-    takes_idempotency_key=True,
-)
+@_PAUSE.at("/v1/tasks/{task}/unpause", Answer("The task is not paused", Task))
 async def unpause_task(call: ApiCall) -> Response:
     """Unpause a task: tasks below it start again, waiting ones first."""
     return await _set_paused(call, paused=False)

@@ -31,15 +31,8 @@ CONNECT_SECONDS: Final = 3
 CLOSE_SECONDS: Final = 1
 HOP_BY_HOP: Final = frozenset(
     {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-connection"),
     }
 )
 """The headers about one connection, and not about the request (RFC 9110, 7.6.1)."""

@@ -7,7 +7,7 @@ shard of a dead server is free when its lease ends, and the others look at it at
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import attrs
 import trio
@@ -16,28 +16,12 @@ from orchestrator.agents import raising_one_error
 from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.ports.journals import Journals, Writer, fair_share, is_shard, shard_names
 from orchestrator.ports.reads import ID_PATTERN
-from orchestrator.products.cluster.ports import (
-    CHANNEL,
-    Bell,
-    ClusterView,
-    Database,
-    Wakeups,
-    beat,
-    channel,
-    find_journal,
-    leave,
-    notify,
-    others,
-    read_view,
-)
+from orchestrator.products.cluster import ports as cluster
 from orchestrator.products.server.cluster.folder import locate, owner_of
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
 from orchestrator.products.server.cluster.proxy import Proxy, may_reach
 from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.request_subject import Subject, SubjectKind
-
-if TYPE_CHECKING:
-    from orchestrator.products.cluster.ports import Connection
 
 LOOKS: Final = 3
 """The number of looks at the other servers in one lease."""
@@ -45,7 +29,7 @@ AFTER_SECONDS: Final = 0.05
 """The seconds from the end of another's lease to the look at its shard."""
 AT_ONCE: Final = 4
 """The number of shards that are opened at the same time."""
-_CHANNEL: Final = channel(*CHANNEL)
+_CHANNEL: Final = cluster.channel(*cluster.CHANNEL)
 
 
 class ShardKeeper:
@@ -56,7 +40,7 @@ class ShardKeeper:
         journals: Journals,
         holder: JournalHolder,
         proxy: Proxy,
-        database: Database,
+        database: cluster.Database,
         *,
         id_: str,
         address: str,
@@ -78,7 +62,7 @@ class ShardKeeper:
         self._shards = shards
         self._lease = lease
         self._grace = grace
-        self._view = ClusterView(servers={}, writers={})
+        self._view = cluster.ClusterView(servers={}, writers={})
         self._networks: dict[tuple[str, str], str] = {}
         """The network names of servers, by address and host: a server that leaves still writes."""
         self._looked = trio.lowlevel.ParkingLot()
@@ -93,11 +77,11 @@ class ShardKeeper:
     async def begin(self) -> None:
         """Join the other servers, and take free shards."""
         await self._look()
-        await self._database.run(lambda it: notify(it, _CHANNEL))
+        await self._database.run(lambda it: cluster.notify(it, _CHANNEL))
         await self._balance()
         await self._look()
 
-    async def keep_forever(self, wakeups: Wakeups) -> NoReturn:
+    async def keep_forever(self, wakeups: cluster.Wakeups) -> NoReturn:
         """Look at the other servers, take shards and hand them over, until cancelled."""
         with wakeups.bell(_CHANNEL) as bell, raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -111,10 +95,10 @@ class ShardKeeper:
     async def leave(self) -> None:
         """Take no more shards, and tell the others that this server leaves."""
         self._is_leaving = True
-        await self._database.run(lambda it: leave(it, self._id))
-        await self._database.run(lambda it: notify(it, _CHANNEL))
+        await self._database.run(lambda it: cluster.leave(it, self._id))
+        await self._database.run(lambda it: cluster.notify(it, _CHANNEL))
 
-    async def _wait_due(self, bell: Bell) -> None:
+    async def _wait_due(self, bell: cluster.Bell) -> None:
         """Wait until the next look is due, or another server calls."""
         pause = self._lease / LOOKS
         held = self._holder.names
@@ -131,16 +115,18 @@ class ShardKeeper:
         self._proxy.end_stale(epochs)
         self._looked.unpark_all()
 
-    def _beat_and_read(self, connection: "Connection") -> ClusterView:
+    def _beat_and_read(self, connection: "cluster.Connection") -> cluster.ClusterView:
         if not self._is_leaving:
-            beat(connection, self._id, address=self._address, host=self._host, seconds=self._lease)
-        return read_view(connection)
+            cluster.beat(
+                connection, self._id, address=self._address, host=self._host, seconds=self._lease
+            )
+        return cluster.read_view(connection)
 
     async def _notify_forever(self) -> NoReturn:
         while True:
             await self._tell_others.wait()
             self._tell_others = trio.Event()
-            await self._database.run(lambda it: notify(it, _CHANNEL))
+            await self._database.run(lambda it: cluster.notify(it, _CHANNEL))
 
     async def _balance_forever(self) -> NoReturn:
         while True:
@@ -199,7 +185,7 @@ class ShardKeeper:
             await trio.lowlevel.checkpoint()
             return None
         if subject.kind is SubjectKind.SESSION:
-            return await self._database.ask(lambda it: find_journal(it, subject.id))
+            return await self._database.ask(lambda it: cluster.find_journal(it, subject.id))
         return await self._readers.read(partial(locate, self._journals, subject))
 
     async def owner(self, journal: str, subject: Subject) -> str | None:
@@ -256,5 +242,5 @@ class ShardKeeper:
     async def addresses(self) -> Sequence[str]:
         """Return the addresses of the other servers that can be reached from here."""
         await trio.lowlevel.checkpoint()
-        found = others(self._view, self._id)
+        found = cluster.others(self._view, self._id)
         return [it.address for it in found if may_reach(it.address, it.network)]

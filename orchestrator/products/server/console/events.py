@@ -18,16 +18,8 @@ from orchestrator.delegation import DelegationError, SessionId, TaskId
 from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.server.api.lookup import unknown_run
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.console import topics
 from orchestrator.products.server.console.rows import all_rows
-from orchestrator.products.server.console.topics import (
-    ApprovalsTopic,
-    JobsTopic,
-    RestingRunTopic,
-    RunsTopic,
-    RunTopic,
-    TaskTopic,
-    Topic,
-)
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
@@ -87,28 +79,28 @@ async def get_events(call: ApiCall) -> Response:
 
     async def produce(writer: EventWriter) -> None:
         changes = _Changes()
-        topics: dict[int, Topic] = {}
+        watched: dict[int, topics.Topic] = {}
         with ExitStack() as stack:
             for watch in watches:
                 try:
                     topic = await _topic(call, watch, changes)
                     await topic.open(stack)
-                    topics[watch.number] = topic
+                    watched[watch.number] = topic
                 except (HttpError, OrchestratorError, DelegationError) as exc:
                     problem = {"to": watch.number, "error": str(exc)}
                     await writer.send_event(msgspec.json.encode(problem))
             # Each page learns that its stream is open, even if it has no messages yet.
             await writer.send_event(b'{"open":true}')
-            while not any(topic.has_ended for topic in topics.values()):
+            while not any(topic.has_ended for topic in watched.values()):
                 await changes.wait()
-                for number, topic in topics.items():
+                for number, topic in watched.items():
                     await _send_changes(writer, number, topic)
                 await trio.sleep(INTERVAL)
 
     return EventStream(produce)
 
 
-async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
+async def _send_changes(writer: EventWriter, number: int, topic: topics.Topic) -> None:
     await trio.lowlevel.checkpoint()
     while (message := topic.take()) is not None:
         # Encoded before the wait, so that the message shows one moment.
@@ -119,17 +111,17 @@ async def _send_changes(writer: EventWriter, number: int, topic: Topic) -> None:
             return
 
 
-async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
+async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> topics.Topic:
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
     held = list(server.journals) or [server.journals.first]
     match watch.kind:
         case "runs":
-            return RunsTopic(held, changes.note, key)
+            return topics.RunsTopic(held, changes.note, key)
         case "approvals":
-            return ApprovalsTopic(held, changes.note, key)
+            return topics.ApprovalsTopic(held, changes.note, key)
         case "jobs":
-            return JobsTopic(held, changes.note, key)
+            return topics.JobsTopic(held, changes.note, key)
         case "run":
             return await _run_topic(call, SessionId(watch.id), watch.after, changes)
         case _:
@@ -138,11 +130,11 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> Topic:
                 session = await journal.read.session_of(watch.id, sees=sees)
                 if session is not None:
                     task = TaskId(watch.id)
-                    return TaskTopic(journal, changes.note, session, task)
+                    return topics.TaskTopic(journal, changes.note, session, task)
             raise unknown_run(watch.id)
 
 
-async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Changes) -> Topic:
+async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Changes) -> topics.Topic:
     server, key = call.server, call.key
     journal = server.journals.of_session(run)
     if journal is None and server.listing is not None:
@@ -151,7 +143,7 @@ async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Change
         if found is None:
             raise unknown_run(run)
         rows = msgspec.json.encode(all_rows(found.session, found.records))
-        return RestingRunTopic(server.journals.first, changes.note, run, rows)
+        return topics.RestingRunTopic(server.journals.first, changes.note, run, rows)
     if journal is None or not journal.owners.sees(key, run):
         await trio.lowlevel.checkpoint()
         raise unknown_run(run)
@@ -159,8 +151,8 @@ async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Change
     if past == b"":
         raise unknown_run(run)
     if past is not None:
-        return RestingRunTopic(journal, changes.note, run, past)
-    return RunTopic(journal, changes.note, await journal.read.session(run), after)
+        return topics.RestingRunTopic(journal, changes.note, run, past)
+    return topics.RunTopic(journal, changes.note, await journal.read.session(run), after)
 
 
 def _parsed(text: str) -> Watch:
