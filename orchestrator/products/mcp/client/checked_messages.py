@@ -7,7 +7,7 @@ removes the parts that a server may get wrong, and hands them on beside the answ
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
@@ -87,7 +87,32 @@ def _harmless_tool(at: int, tool: object) -> dict[str, Any]:
     return {"name": known, "inputSchema": {**schema, "type": "object"}}
 
 
-class _CheckedReads:
+StreamT = TypeVar("StreamT", bound="ReadStream[Any] | WriteStream[Any]")
+
+
+class _Wrapped(Generic[StreamT]):
+    """A stream around another one, which it enters and closes."""
+
+    def __init__(self, inner: StreamT) -> None:
+        self._inner = inner
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)  # noqa: ASYNC102 (theirs)
+
+
+class _CheckedReads(_Wrapped["ReadStream[SessionMessage | Exception]"]):
     """The messages of a server, each made harmless."""
 
     def __init__(
@@ -96,7 +121,7 @@ class _CheckedReads:
         methods: dict[Any, str],
         on_end: Callable[[], None],
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._methods = methods
         self._on_end = on_end
 
@@ -117,9 +142,6 @@ class _CheckedReads:
             message.result = harmless(method, message.result)
         return item
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
     def __aiter__(self) -> "_CheckedReads":
         return self
 
@@ -130,24 +152,12 @@ class _CheckedReads:
             self._on_end()
             raise
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)  # noqa: ASYNC102 (theirs)
-
-
-class _NotedWrites:
+class _NotedWrites(_Wrapped["WriteStream[SessionMessage]"]):
     """Our messages to a server: notes the purpose of each request."""
 
     def __init__(self, inner: "WriteStream[SessionMessage]", methods: dict[Any, str]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._methods = methods
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -155,18 +165,3 @@ class _NotedWrites:
         if isinstance(message, JSONRPCRequest) and message.method in _CHECKED:
             self._methods[message.id] = message.method
         await self._inner.send(item)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)  # noqa: ASYNC102 (theirs)
