@@ -140,8 +140,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """Its role and its way of working: a text, or a function of the task, sync or async, which is
     called once in a turn."""
     description: str = attrs.field(default="", kw_only=True)
-    """Its purpose. A parent reads this to choose a delegate; by default it reads the instructions.
-    """
+    """Its purpose, by which a parent chooses a delegate; by default it reads the instructions."""
     language: str = attrs.field(default="", kw_only=True)
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)

@@ -25,8 +25,7 @@ class Rules:
     live_children: int | None = None
     """Slots: how many tasks of one parent may run at once."""
     live_tasks: int | None = 1_000
-    """Slots: how many tasks of one tree may work at once. A parent that waits for its children does
-    not."""
+    """Slots: how many tasks of one tree may work at once, without parents that wait."""
     detached: int | None = 100
     """Slots: how many tasks of one session may run in the background at once."""
     queue: int = 10_000

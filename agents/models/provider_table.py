@@ -48,11 +48,9 @@ class Quirks:
     effort: Literal["reasoning_effort", "reasoning", "thinking"] = "reasoning_effort"
     """How an effort is said: as a word, in an object, or with a switch beside it."""
     asks_for_usage: bool = True
-    """Whether it takes `stream_options`; a service that does not take them reports its usage
-    anyway."""
+    """Whether it takes `stream_options`; any other service reports its usage anyway."""
     has_json_schema: bool = True
-    """Whether it keeps an answer to a schema; for another one, the schema is in the
-    instructions."""
+    """Whether it keeps an answer to a schema; otherwise the instructions have the schema."""
     call_id_length: int | None = None
     """The exact length of the call ids that it takes, in letters and digits."""
     reasoning_field: Literal["reasoning_content", "reasoning_details"] | None = None

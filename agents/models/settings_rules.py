@@ -27,8 +27,7 @@ class SettingsRules:
     thinks_alone: bool = False
     """While it thinks, it takes neither a temperature nor a forced call."""
     reserved: frozenset[str] = frozenset()
-    """The fields of a request that we set: the conversation, and the limit that a budget has paid
-    for."""
+    """The fields of a request that we set: the conversation, and the paid limit."""
 
     def problem_with(self, settings: ModelSettings) -> str | None:
         """Return what of these settings cannot be done, if anything."""

@@ -69,8 +69,7 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
     program: Callable[[PipelineContext, Any], Awaitable[Any]] = attrs.field(kw_only=True)
     """The program: gets the context and the input, returns the output."""
     input: Any = attrs.field(default=Any, kw_only=True)
-    """The input type. `str` and `Any` get the goal unchanged; any other type is parsed from JSON.
-    """
+    """The input type. `str` and `Any` get the goal unchanged; others are parsed from JSON."""
     parts: tuple[Agent[Any], ...] = attrs.field(default=(), kw_only=True, converter=_parts)
     """The agents that it is made of."""
     function: Callable[..., Awaitable[Any]] | None = attrs.field(default=None, kw_only=True)

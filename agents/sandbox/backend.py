@@ -82,8 +82,7 @@ class TaskSandbox:
     """What no command writes, not even in the workspace: the code that the orchestrator runs.
     The paths are real."""
     visible: tuple[Path, ...] = ()
-    """Further paths that a command reads, also in a temporary or hidden folder. The paths are
-    real."""
+    """Further real paths that a command reads, also in a temporary or hidden folder."""
     home: Path | None = None
     """The real path of the user's home, where programs look for start-up files."""
     on_request: Callable[[NetworkRequest], None] = _ignore_request

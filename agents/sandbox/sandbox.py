@@ -62,8 +62,7 @@ class Sandbox:
     """The readable paths besides those and the system's own folders. None means everything except
     credentials and the state of the orchestrator."""
     environment: tuple[str, ...] | None = attrs.field(default=None, converter=_optional_names)
-    """The environment variables that commands get, besides PATH, HOME and the like; None is all
-    but secrets."""
+    """The variables that commands get, besides PATH, HOME and the like; None is all but secrets."""
     cpu: float | None = None
     """How many seconds of processor time each process may use."""
     memory: int | None = None

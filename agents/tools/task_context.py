@@ -29,8 +29,7 @@ class TaskContext(msgspec.Struct, Generic[DepsT_co], frozen=True, kw_only=True):
     path: str
     """The path of its task in the tree, such as `/editor/researcher[3]`."""
     deps: DepsT_co = cast("Any", None)
-    """The dependencies that the program gave to the run: `run(..., deps=...)`; None without them.
-    """
+    """The dependencies that the program gave to the run, `run(..., deps=...)`, or None."""
 
     def __repr__(self) -> str:
         # Dependencies may hold secrets.

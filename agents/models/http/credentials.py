@@ -11,9 +11,7 @@ from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
 
 GCLOUD: Final = ("gcloud", "auth", "print-access-token")
 TOKEN_SECONDS: Final = 300.0
-"""The seconds for which a token of `gcloud` is used: it is valid for an hour, and part of it may be
-over.
-"""
+"""The seconds for which a token of `gcloud` is used: part of its hour may be over."""
 
 
 class Credentials(Protocol):

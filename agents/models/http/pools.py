@@ -15,9 +15,7 @@ from orchestrator.agents.models.http.url import is_on_loopback
 
 CONNECT_SECONDS: Final = 10.0
 CALLS_PER_POOL: Final = 16
-"""Connections per pool. A pool scans all its connections for each call, so several small pools cost
-less.
-"""
+"""Connections per pool. Each call scans all of its pool, so several small pools cost less."""
 KEEPALIVE_SECONDS: Final = 30.0
 
 

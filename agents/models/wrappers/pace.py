@@ -60,8 +60,7 @@ class Pace:
         """The calls that may be unanswered, the oldest first."""
         self._waiting = 0
         self._round = 0
-        """Rises with each refusal: calls sent before a refusal teach nothing about the time after
-        it."""
+        """Rises with each refusal: calls from before it teach nothing about the time after it."""
         self._refused_rounds = 0
         """How many in a row, without an accepted call between them."""
         self._refused_since = math.inf

@@ -40,8 +40,7 @@ class JournalContents(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     """The number of the last entry of all sessions."""
     sessions: Mapping[SessionId, str | None] = {}
-    """All sessions, oldest first: the shared budget usage of an idle one, None for an active one.
-    """
+    """All sessions, oldest first: the shared budget usage of an idle one, None if active."""
     pruned: Sequence[str] = ()
     """What pruned sessions had used of shared budgets."""
     folded: Mapping[SessionId, Ledger] = {}

@@ -11,9 +11,7 @@ from orchestrator.products.chat.settings import GatewaySettings
 
 MINUTE: Final = 60.0
 MOST_USERS: Final = 10_000
-"""The most people whose messages are counted; the person who was silent longest is forgotten
-first.
-"""
+"""The most people whose messages are counted; the longest silent one is forgotten first."""
 
 
 def user_key(address: ChatAddress, user: ChatUser) -> str:

@@ -25,8 +25,7 @@ class ChatState(SessionState, frozen=True):
     opened_by: MessageId = MessageId("")
     """The message whose command opened the session; empty if no command did."""
     linked_to: SessionId = SessionId("")
-    """The session that continues the conversation of the address, if this session is only a link.
-    """
+    """The session that continues the conversation, if this session is only a link."""
     told: str = ""
     """The texts that others sent to its people since its agent last read them."""
     personality: str = ""

@@ -13,8 +13,7 @@ from orchestrator.ports.reads import ReadApi
 from orchestrator.version import VERSION
 
 DRAWN_IN_LOOP: Final = 500
-"""The most tasks that a tree may have to be drawn in the event loop; a larger one would block it.
-"""
+"""The most tasks of a tree that is drawn in the event loop; a larger one would block it."""
 
 TreeFormat: TypeAlias = Literal["text", "mermaid", "dot", "svg", "graphml", "json", "trace"]
 Format: TypeAlias = Literal[TreeFormat, "html"]

@@ -43,9 +43,7 @@ class Delivery:
 
 
 Target: TypeAlias = Callable[[Delivery], Awaitable[str]]
-"""Delivers a reply, and returns the id of the delivered message; or raises, and is called again
-later.
-"""
+"""Delivers a reply, and returns the id of the message; if it raises, it is called again."""
 
 
 @attrs.frozen

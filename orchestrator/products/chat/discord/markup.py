@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 LONGEST: Final = 2_000
-"""The longest message. Discord counts characters; we count as JavaScript does, which is never
-less.
-"""
+"""The longest message, counted as JavaScript does: Discord's count is never higher."""
 PART: Final = 1_800
 """The longest part, with room for a line before it that marks a repetition."""
 FENCE: Final = "```"

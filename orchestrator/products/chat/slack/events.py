@@ -17,8 +17,7 @@ from orchestrator.products.chat.slack.answers import Identity
 PLATFORM: Final = "slack"
 HEARD: Final = frozenset({"message", "app_mention"})
 SUBTYPES: Final = frozenset({"", "file_share", "me_message", "thread_broadcast"})
-"""The kinds of messages that people write; others are edits, deletions, and Slack's own messages.
-"""
+"""The kinds of messages that people write; others are edits, deletions, and Slack's own."""
 LOST_FILES: Final = frozenset({"tombstone", "hidden_by_limit"})
 """The modes of files that Slack no longer shows."""
 _MARKUP: Final = re.compile(r"<([^<>\n]*)>")

@@ -83,15 +83,7 @@ class PostgresJournal:
         reading: Database,
         sent: float,
     ) -> None:
-        """Write a journal that was just taken.
-
-        Args:
-            address: names the journal.
-            where: the journal in errors.
-            opened: the right to write it.
-            reading: a connection beside the commits.
-            sent: the time before it was taken, by the clock of the address.
-        """
+        """Write a journal that was taken just after `sent`, by the clock of the address."""
         self._where = where
         self.name = address.journal
         self.epoch = opened.lease.epoch
@@ -307,9 +299,7 @@ class PostgresJournal:
         await run_statements(connection.release, break_off=connection.hang_up)
 
     async def renew_forever(self, scope: trio.CancelScope) -> None:
-        """Renew the lease, until the scope is cancelled; commits do so, too. Raise
-        `JournalInUseError` if another process has taken the journal over.
-        """
+        """Renew the lease until the scope is cancelled, or raise `JournalInUseError`."""
         pause = self._lease_seconds / RENEWALS
         try:
             with scope:

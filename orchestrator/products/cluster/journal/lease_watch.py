@@ -29,14 +29,7 @@ class LeaseWatch:
         sent: float,
         confirm: Callable[[], Awaitable[None]],
     ) -> None:
-        """Watch a journal that was just taken.
-
-        Args:
-            seconds: the length of the lease.
-            clock: monotonic, and readable in any thread.
-            sent: its time just before the journal was taken.
-            confirm: asks the database whether this process still writes the journal.
-        """
+        """Watch a journal that was taken just after `sent`, by a clock that any thread reads."""
         self._seconds = seconds
         self.clock: Final = clock
         self._sent = sent

@@ -33,8 +33,7 @@ class WorkerSeen:
     beat: Beat
     """Its last report."""
     beats: int
-    """How often it has said something. An execution that began at beat n is in beat n + 2, or
-    lost."""
+    """How often it has beaten. An execution that began at beat n is in beat n + 2, or lost."""
     since: float
     """For how many seconds it has been there."""
     silent: float

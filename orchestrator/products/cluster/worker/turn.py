@@ -16,9 +16,7 @@ from orchestrator.products.cluster.worker.calls import WorkerCalls
 from orchestrator.products.cluster.worker.context import TurnContext
 
 SILENT_SECONDS: Final = 3600.0
-"""How long a worker keeps a turn without a word of its writer. A present writer sends one every ten
-minutes.
-"""
+"""How long a worker keeps a turn without a word of its writer, due every ten minutes."""
 
 
 class WorkerTurn:

@@ -22,9 +22,7 @@ SECONDS_TOLERANCE: Final = 0.01
 STOPPED: Final = frozenset(
     {*(Cause.ASKED, Cause.CALLER_GONE, Cause.BEFORE_START), *(Cause.SESSION_CLOSED, Cause.SHUTDOWN)}
 )
-"""Causes that count as the same, since a task that is stopped as it starts may or may not have
-started.
-"""
+"""Causes that count as the same: a task that is stopped as it starts may have started."""
 WITHOUT_ERROR: Final = STOPPED | {Cause.STALLED, Cause.CHILD, Cause.DEPENDENCY}
 """Causes whose error is not compared. The error states how long a task was silent, lists errors
 raised while the task stopped, or repeats the error of another task, whose own end is compared.
@@ -59,8 +57,7 @@ class ReplayResult:
     """The number of steps that were the same."""
     difference: Difference | None
     is_whole: bool = True
-    """Whether the record has the end of the run. If not, steps after its last fact are not
-    compared."""
+    """Whether the record has the end of the run; if not, later steps are not compared."""
 
     @property
     def is_same(self) -> bool:

@@ -67,8 +67,7 @@ class RecordedRun(RunIndex):
             self.add(entry, entry.seq)
         self.end_steps()
         self.ends_after_crash = dict(self._answers_before_a_crash())
-        """The positions of final answers right before a crash, with the positions of the ends after
-        it."""
+        """The positions of final answers right before a crash, and of the ends after it."""
         self.other_usage = list(self._find_other_usage(entries, is_alone=len(runs) == 1))
         """The usage of this run's budgets that a replay does not repeat."""
 

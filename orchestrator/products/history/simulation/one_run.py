@@ -36,8 +36,7 @@ class SimulatedRun:
     makespan: float
     usage: Usage
     chain: dict[wait_chain.Wait, float]
-    """The seconds that the end of the run waited for each thing, in sequence; the sum is the
-    makespan."""
+    """The seconds that the end of the run waited for each thing; their sum is the makespan."""
     waited: dict[wait_chain.Wait, float]
     """The seconds that all tasks together waited for each thing."""
     failures: dict[str, int]

@@ -72,8 +72,7 @@ class SimulationSettings:
     """
 
     fan_out: Breadth = attrs.field(default=Breadth(((3, 3),)), converter=_fan_out)
-    """The number of tasks that an agent with delegates delegates, and the length of lists in typed
-    answers."""
+    """The number of tasks that an agent delegates, and the length of lists in typed answers."""
     model_seconds: float = attrs.field(default=8.0, validator=_not_negative)
     """The seconds that a model takes for an answer."""
     output_tokens: float = attrs.field(default=300.0, validator=_not_negative)
@@ -85,8 +84,7 @@ class SimulationSettings:
     tool_calls: int = attrs.field(default=1, validator=_not_negative)
     """The number of tools that an agent calls, at the same time, before it answers."""
     failure_rate: float = attrs.field(default=0.0, validator=_not_negative)
-    """The share of attempts that fail: with a 429 and Retry-After, a 500 or a timeout, in equal
-    parts."""
+    """The share of attempts that fail, equally by 429 and Retry-After, 500, or a timeout."""
     price: Price | None = None
     """The price of all models; None: the price of each model in the table."""
     prices: PriceTable | None = None

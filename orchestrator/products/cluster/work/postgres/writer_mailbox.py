@@ -63,8 +63,7 @@ class _WriterMailbox:
         self._writer = writer
         self._bell = bell
         self._answers: dict[ExecutionId, dict[int, bytes | None]] = {}
-        """What each execution has asked: None until it is answered, and when the answer is
-        dropped."""
+        """The questions of each execution: None until answered, and when the answer is dropped."""
         self._unsent: list[tuple[Request, bytes]] = []
         self._stops: dict[ExecutionId, WorkerId] = {}
         """The executions that must stop, until they are forgotten."""
