@@ -5,6 +5,9 @@ without it, opening the session takes longer and gives the same state. Only the 
 under the same rules, reads it; any other code folds the facts.
 """
 
+# The imports are the list of its names.
+# pyright: reportUnusedImport=false
+
 from orchestrator.delegation.snapshot.snapshot import (
     LAYOUT,
     MIN_FACTS,
@@ -15,14 +18,3 @@ from orchestrator.delegation.snapshot.snapshot import (
     is_snapshot_due,
     snapshot_layout,
 )
-
-__all__ = [
-    "LAYOUT",
-    "MIN_FACTS",
-    "MIN_FACTS_LEFT",
-    "Snapshot",
-    "is_own_layout",
-    "is_same_state",
-    "is_snapshot_due",
-    "snapshot_layout",
-]
