@@ -15,8 +15,7 @@ before is read."""
 MIN_FACTS: Final = 2_000
 """How many facts a reader folds again rather than write a snapshot for the next reader."""
 MIN_FACTS_LEFT: Final = 20_000
-"""How many facts are left to the next reader when a session leaves the memory. To write them to a
-snapshot takes a fifteenth of the CPU time that they took, and no reader may come."""
+"""How many facts of a conversation are left to the next reader when it leaves the memory."""
 SHARE: Final = 8
 """A snapshot is due when an eighth of the facts has come since the last one. A smaller part makes
 the session open faster, and snapshots cost more."""

@@ -274,7 +274,7 @@ async def test_an_active_session_goes_on_from_its_snapshot(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("evicted", [True, False])
-async def test_a_session_is_stored_when_it_leaves_the_memory_and_never_before(
+async def test_a_conversation_is_stored_when_it_leaves_the_memory_and_never_before(
     tmp_path: Path, evicted: bool
 ) -> None:
     """A session that goes on pays nothing for the case that its process dies."""
@@ -282,6 +282,7 @@ async def test_a_session_is_stored_when_it_leaves_the_memory_and_never_before(
     async with open_orchestrator(path, rules=RULES) as orchestrator:
         book = orchestrator._engine.book
         async with orchestrator.open_session(agent()) as session:
+            await session.ask("first")
             post_letters(orchestrator, session.id, MIN_FACTS_LEFT)
             await session.wait_idle()
             await book.wait_durable()
@@ -292,6 +293,20 @@ async def test_a_session_is_stored_when_it_leaves_the_memory_and_never_before(
             await stored.wait_encoded()
     assert count(path) == 1
     assert findings(path, Level.WRONG) == []
+
+
+async def test_a_run_is_stored_by_its_first_reader(tmp_path: Path) -> None:
+    """A run that is over pays for no snapshot: no reader may come."""
+    path = tmp_path / "journal.db"
+    async with open_orchestrator(path, rules=RULES) as orchestrator:
+        async with orchestrator.open_session(agent()) as session:
+            post_letters(orchestrator, session.id, MIN_FACTS_LEFT)
+            await session.wait_idle()
+        assert orchestrator.read.records.sessions[session.id].turns == 1
+    assert count(path) == 0
+
+    await state_of(path, session.id)
+    assert count(path) == 1
 
 
 async def test_a_snapshot_is_pruned_with_its_session(path: Path) -> None:

@@ -282,7 +282,8 @@ class SessionCache:
             self._store_snapshot(self._ledger, session)
 
     def _store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
-        if is_snapshot_due(session, MIN_FACTS_LEFT):
+        # A run has one turn, and mostly is over then: no reader may come.
+        if session.turns > 1 and is_snapshot_due(session, MIN_FACTS_LEFT):
             session.facts_in_snapshot = session.facts
             self._journal.store_snapshot(ledger, session)
 
