@@ -54,6 +54,7 @@ _PREFIXES: Final = (*KEY_PREFIXES, "-----BEGIN ")
 _PARTIAL_PREFIXES: Final = frozenset(
     prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix))
 )
+_PARTIAL_ENDS: Final = frozenset(prefix[-1] for prefix in _PARTIAL_PREFIXES)
 _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 _WORD_START: Final = re.compile(WORD_START)
 _IN_KEYS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:"
@@ -280,7 +281,8 @@ class StreamRedactor:
 def _undecided_values(text: str, begin: int) -> Iterator[tuple[int, int]]:
     """Yield where values begin that reach to the end, and how long each may be undecided."""
     length = len(text)
-    for start in range(max(0, length - _LONGEST_PREFIX), length):
+    may_begin_key = text[-1:] in _PARTIAL_ENDS
+    for start in range(max(0, length - _LONGEST_PREFIX), length) if may_begin_key else ():
         if text[start:] in _PARTIAL_PREFIXES and _WORD_START.match(text, start):
             yield start, MAX_UNDECIDED
             break
