@@ -6,9 +6,9 @@ text so far is collected, and its usage is computed if a call is broken off.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -59,12 +59,19 @@ BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORME
 """Failures in the middle of an answer: the usage reported by then is incomplete."""
 
 
-class _ModelCall:
+class _ModelCall(msgspec.Struct, eq=False):
     """The calls of providers for one answer (`Attempts`), one after another."""
 
-    unmade = ModelFailure.BROKEN_OFF
-    """The booked reason of a call that was paid for and not made."""
-    is_open = False
+    _model: Model
+    _asked: Model
+    """The model of the call under way: a summary may be written by another."""
+    _task: TaskRecord
+    _reservations: Reservations
+    _emit: Callable[[ModelEvent], None]
+    sent: ModelRequest
+    _booked_as: str
+    """The purpose in its fact; empty for an answer of the turn."""
+    is_open: bool = False
     """A call is under way, or about to be made."""
     _reservation: Reservation | None = None
     _capped_by: OverBudgetError | None = None
@@ -73,19 +80,14 @@ class _ModelCall:
     _texts: list[str] | None = None
     _thoughts: list[str] | None = None
     """The reasoning before any text, if it is kept."""
-    _written = 0
+    _written: int = 0
     """The number of characters so far, including reasoning and tool calls."""
-    _is_queued = False
+    _is_queued: bool = False
 
-    def __init__(
-        self, model: Model, task: TaskRecord, reservations: Reservations, request: ModelRequest
-    ) -> None:
-        self._model = self._asked = model
-        """The model of the call under way is `_asked`: a summary may be written by another."""
-        self._task = task
-        self._reservations = reservations
-        self._emit = request.tell
-        self.sent = replace(request, tell=self._on_event, attempts=self)
+    @property
+    def unmade(self) -> ModelFailure:
+        """The booked reason of a call that was paid for and not made."""
+        return ModelFailure.BROKEN_OFF
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:
@@ -236,7 +238,7 @@ class _ModelCall:
             answer = replace(answer, reasoning=(block, *answer.reasoning))
         return answer if paid is usage else replace(answer, usage=paid)
 
-    def _on_event(self, event: ModelEvent) -> None:
+    def on_event(self, event: ModelEvent) -> None:
         # Not a `match`, which takes three times as long: this is every piece of every answer.
         if isinstance(event, TextDelta):
             if self._texts is None:
@@ -263,12 +265,9 @@ class _QuestionCall(_ModelCall):
     Their text is not booked, because it is not a message of the task that asks.
     """
 
-    unmade = ModelFailure.QUESTION
-
-    def __init__(self, *call: Any, booked_as: str) -> None:
-        super().__init__(*call)
-        self._booked_as = booked_as
-        """The purpose of the call in its fact."""
+    @property
+    def unmade(self) -> ModelFailure:
+        return ModelFailure.QUESTION
 
     def answered(self, answer: AssistantMessage) -> AssistantMessage:
         """Return an answer, which is booked by then."""
@@ -297,26 +296,30 @@ class _QuestionCall(_ModelCall):
         super()._book(ModelFailure.QUESTION, error, usage, charged=charged)
 
 
-class BookedModel:
+class BookedModel(msgspec.Struct, eq=False):
     """The model of a task: every call is reserved first, and booked whatever becomes of it."""
 
-    _call: Callable[..., _ModelCall] = _ModelCall
+    _model: Model
+    _task: TaskRecord
+    _reservations: Reservations
+    _booked_as: str = ""
 
-    def __init__(self, model: Model, task: TaskRecord, reservations: Reservations) -> None:
-        self.name = model.name
-        self._model = model
-        self._task = task
-        self._reservations = reservations
+    @property
+    def name(self) -> str:
+        return self._model.name
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
-        call = self._call(self._model, self._task, self._reservations, request)
-        request = call.sent
-        if self._task.accounts or request.settings is not NO_SETTINGS:
+        model, task = self._model, self._task
+        call = (_QuestionCall if self._booked_as else _ModelCall)(
+            model, model, task, self._reservations, request.tell, request, self._booked_as
+        )
+        request = call.sent = replace(request, tell=call.on_event, attempts=call)
+        if task.accounts or request.settings is not NO_SETTINGS:
             request = await call.begin(request)
         else:
             call.is_open = True
         try:
-            answer = await self._model.answer(request)
+            answer = await model.answer(request)
         except BaseException as exc:
             await call.break_off(exc)
             raise
@@ -329,13 +332,4 @@ class BookedModel:
 class QuestionModel(BookedModel):
     """A model that a task asks beside its turn: the task pays, its transcript does not change."""
 
-    def __init__(
-        self,
-        model: Model,
-        task: TaskRecord,
-        reservations: Reservations,
-        *,
-        booked_as: str = ANSWERED,
-    ) -> None:
-        super().__init__(model, task, reservations)
-        self._call = partial(_QuestionCall, booked_as=booked_as)
+    _booked_as: str = ANSWERED

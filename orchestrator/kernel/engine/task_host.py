@@ -38,6 +38,7 @@ from orchestrator.delegation import (
     Ending,
     Mode,
     OverBudgetError,
+    TaskRecord,
     ask_parent_tool,
     control_tool,
     delegate_tool,
@@ -86,49 +87,25 @@ class HostServices(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: SchedulerSlot
 
 
-class LocalTaskHost:
+class LocalTaskHost(msgspec.Struct, eq=False):
     """Hosts one task (`orchestrator.kernel.execution.executor.TaskHost`) where the journal is."""
 
-    __slots__ = (
-        "_approvals",
-        "_book",
-        "_delegator",
-        "_instructions",
-        "_left_out",
-        "_one_call",
-        "_record",
-        "_resumed",
-        "_scope",
-        "_services",
-        "activity",
-        "order",
-    )
-
-    def __init__(  # noqa: PLR0917 (made once for every task)
-        self,
-        order: WorkOrder,
-        services: HostServices,
-        delegator: "TaskDelegator",
-        scope: trio.CancelScope,
-        activity: TaskActivity | None,
-        approvals: TaskApprovalCheck | None,
-    ) -> None:
-        self.order = order
-        self._record = order.task
-        self._services = services
-        self._book = services.book
-        self._delegator = delegator
-        self._scope = scope
-        self.activity = activity
-        self._approvals = approvals
-        self._one_call: trio.Lock | None = None
-        """Held by a model call beside the turn: a task has one at a time."""
-        self._left_out = 0
-        """How many characters the model does not read in the call under way."""
-        self._instructions: str | UnsetType = UNSET
-        """The instructions that a function returned; the next answer records them."""
-        self._resumed: frozenset[CallId] = frozenset()
-        """The calls that a crash has interrupted, and that may have had their effect."""
+    order: WorkOrder
+    _record: TaskRecord
+    _services: HostServices
+    _book: Bookkeeper
+    _delegator: "TaskDelegator"
+    _scope: trio.CancelScope
+    activity: TaskActivity | None
+    _approvals: TaskApprovalCheck | None
+    _one_call: trio.Lock | None = None
+    """Held by a model call beside the turn: a task has one at a time."""
+    _left_out: int = 0
+    """How many characters the model does not read in the call under way."""
+    _instructions: str | UnsetType = UNSET
+    """The instructions that a function returned; the next answer records them."""
+    _resumed: frozenset[CallId] = frozenset()
+    """The calls that a crash has interrupted, and that may have had their effect."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -181,7 +158,7 @@ class LocalTaskHost:
             self._services.registry.models.model_of(agent),
             self._record,
             self._services.reservations,
-            booked_as=SAMPLED,
+            SAMPLED,
         )
         request = ModelRequest(
             instructions=instructions,

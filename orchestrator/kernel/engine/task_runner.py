@@ -159,7 +159,9 @@ class TaskRunner:
             activity = self.watchdog.watch(record, agent.patience)
         if self._registry.has_rules or agent.plan.may_ask_person:
             approvals = self._approval_check(record, agent)
-        return LocalTaskHost(order, self._services, delegator, scope, activity, approvals)
+        return LocalTaskHost(
+            order, record, self._services, self._book, delegator, scope, activity, approvals
+        )
 
     def _cut_short(self, record: TaskRecord, deadline: "_Deadline") -> Outcome:
         """Return the outcome of a task whose scope was cancelled: by a request, or by the time."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+import msgspec
 import trio
 
 from orchestrator.agents import ModelEvent, Patience, Queued, unanswered_calls
@@ -20,36 +21,21 @@ MAX_OVER: Final = 30
 """How many ended tasks wait for their check before they are removed, once they are half of all."""
 
 
-class TaskActivity:
+class TaskActivity(msgspec.Struct, eq=False):
     """The last activity of one task."""
 
-    __slots__ = (
-        "_watchdog",
-        "is_in_program",
-        "is_over",
-        "is_queued",
-        "is_quiet",
-        "last_active",
-        "next_check",
-        "patience",
-        "task",
-    )
-
-    def __init__(
-        self, watchdog: "Watchdog", task: TaskRecord, patience: Patience, now: float
-    ) -> None:
-        self._watchdog = watchdog
-        self.task = task
-        self.patience = patience
-        self.last_active = now
-        self.next_check = math.inf
-        """When it is checked next."""
-        self.is_in_program = False
-        """It runs the program of a pipeline, which counts as a tool."""
-        self.is_queued = False
-        """It waits for a limiter or a budget, which does not count as silence."""
-        self.is_quiet = False
-        self.is_over = False
+    _watchdog: "Watchdog"
+    task: TaskRecord
+    patience: Patience
+    last_active: float
+    next_check: float = math.inf
+    """When it is checked next."""
+    is_in_program: bool = False
+    """It runs the program of a pipeline, which counts as a tool."""
+    is_queued: bool = False
+    """It waits for a limiter or a budget, which does not count as silence."""
+    is_quiet: bool = False
+    is_over: bool = False
 
     def touch(self) -> None:
         """Note activity: an event of its model, or an answer of its model or of a tool."""
