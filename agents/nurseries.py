@@ -5,7 +5,7 @@ Python 3.11, at some 330 levels. So each nursery unwraps its own group, which is
 """
 
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, cast
 
 import trio
 
@@ -21,7 +21,7 @@ class _RaisingOneError:
     ) -> None:
         if not isinstance(error, BaseExceptionGroup):
             return
-        one = _one_error(error)
+        one = _one_error(cast("BaseExceptionGroup[BaseException]", error))
         context = one.__context__
         try:
             raise one

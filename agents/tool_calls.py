@@ -30,6 +30,7 @@ from orchestrator.agents.tools.task_context import CURRENT_TASK, TaskContext
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, CallKey, Tool
 from orchestrator.agents.transcript import Transcript
 from orchestrator.agents.turn_host import Step, TurnHost
+from orchestrator.agents.type_checks import has_type
 
 HELD_CALL_NOT_RUN: Final = (
     "not run: it held a secret, which is not recorded, and the process stopped while it waited for"
@@ -294,7 +295,7 @@ def checked_answer(answer: object, model: Model, history: Transcript) -> Assista
         and isinstance(given.text, str)
         and isinstance(given.logprobs, tuple)
         and (not given.calls or all([isinstance(it, ToolCall) for it in given.calls]))  # noqa: C419
-        and (not given.logprobs or all(isinstance(it, TokenLogprob) for it in given.logprobs))
+        and (not answer.logprobs or all(has_type(it, TokenLogprob) for it in answer.logprobs))
         and answer.usage.is_whole
     ):
         raise DefinitionError(
