@@ -166,6 +166,10 @@ docs: $(VENV)/.dev ## build the documentation as a site that needs no network: b
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
 	@$(BIN)/python -m benchmarks
 
+.PHONY: bench-peers
+bench-peers: $(VENV)/.run ## what a delegation costs in other frameworks, from PyPI, relative to ours
+	@$(BIN)/python -m benchmarks.peers
+
 .PHONY: picture
 picture: $(VENV)/.dev chromium ## record the README's moving picture anew, and photograph the report and the console
 	@$(BIN)/python -m tests.orchestrator.moving_picture docs/pictures/run-and-watch.svg
