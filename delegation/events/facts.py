@@ -11,8 +11,7 @@ line, went out of sight of the machine that took the journal over, and ended; a 
 host of the network. The first task of a session that touches the machine opens its workspace, which
 ties the session to it.
 
-A fact is a struct. The facts that every task has are not tracked by the garbage collector: they
-are never part of a cycle.
+A fact is a struct that the garbage collector does not track: a fact is never part of a cycle.
 """
 
 import enum
@@ -63,7 +62,7 @@ def _no_states() -> StoredStates:
     return NO_STATES
 
 
-class JournalOpened(msgspec.Struct, frozen=True):
+class JournalOpened(msgspec.Struct, frozen=True, gc=False):
     """An orchestrator took the journal over: all that ran before is interrupted."""
 
     version: str
@@ -71,7 +70,7 @@ class JournalOpened(msgspec.Struct, frozen=True):
     """The machine that it runs on."""
 
 
-class SessionOpened(msgspec.Struct, frozen=True):
+class SessionOpened(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     agent: str
     budget: Budget | None = None
@@ -93,21 +92,21 @@ class SessionOpened(msgspec.Struct, frozen=True):
     kind: SessionKind = SessionKind.PROGRAM
 
 
-class KindChanged(msgspec.Struct, frozen=True):
+class KindChanged(msgspec.Struct, frozen=True, gc=False):
     """A session of a program became one of another kind: a server goes on with it."""
 
     session: SessionId
     kind: SessionKind
 
 
-class MetadataChanged(msgspec.Struct, frozen=True):
+class MetadataChanged(msgspec.Struct, frozen=True, gc=False):
     """The client of a session has replaced the notes that it keeps with it."""
 
     session: SessionId
     metadata: Mapping[str, str]
 
 
-class StateChanged(msgspec.Struct, frozen=True):
+class StateChanged(msgspec.Struct, frozen=True, gc=False):
     """A product has changed its state in a session. `change_state` makes this fact."""
 
     session: SessionId
@@ -118,18 +117,18 @@ class StateChanged(msgspec.Struct, frozen=True):
     entry that is None is removed."""
 
 
-class DoorOpened(msgspec.Struct, frozen=True):
+class DoorOpened(msgspec.Struct, frozen=True, gc=False):
     """A door was attached to a session: replies can be delivered."""
 
     session: SessionId
     capability: DeliveryCapability
 
 
-class DoorClosed(msgspec.Struct, frozen=True):
+class DoorClosed(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
 
 
-class SessionClosed(msgspec.Struct, frozen=True):
+class SessionClosed(msgspec.Struct, frozen=True, gc=False):
     """The client has closed a session for good: its unread mail is dropped."""
 
     session: SessionId
@@ -139,7 +138,7 @@ class SessionClosed(msgspec.Struct, frozen=True):
     """It is not listed any more. A closed session can be closed again to be deleted."""
 
 
-class MessageReceived(msgspec.Struct, frozen=True):
+class MessageReceived(msgspec.Struct, frozen=True, gc=False):
     """A session received a message from its client: mail."""
 
     session: SessionId
@@ -161,7 +160,7 @@ class MessageReceived(msgspec.Struct, frozen=True):
     """How its sender wants the answers of the session from then on."""
 
 
-class TurnStarted(msgspec.Struct, frozen=True):
+class TurnStarted(msgspec.Struct, frozen=True, gc=False):
     """A session started a turn, and has read the mail with this fact."""
 
     session: SessionId
@@ -173,7 +172,7 @@ class TurnStarted(msgspec.Struct, frozen=True):
     """How many characters of notices its agent can read at once, where that is known."""
 
 
-class TurnResumed(msgspec.Struct, frozen=True):
+class TurnResumed(msgspec.Struct, frozen=True, gc=False):
     """A turn that a crash interrupted was resumed, with the door of now.
 
     Or one that runs begins anew, because the worker that had the state of its tools is gone.
@@ -188,20 +187,20 @@ class TurnResumed(msgspec.Struct, frozen=True):
     """For how many seconds it was interrupted, if its budgets do not count them."""
 
 
-class TurnEnded(msgspec.Struct, frozen=True):
+class TurnEnded(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     turn: int
     outcome: Outcome
 
 
-class ReplyDelivered(msgspec.Struct, frozen=True):
+class ReplyDelivered(msgspec.Struct, frozen=True, gc=False):
     """A door delivered the reply of a turn."""
 
     session: SessionId
     turn: int
 
 
-class DeliveryFailed(msgspec.Struct, frozen=True):
+class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):
     """A door could not deliver the reply of a turn."""
 
     session: SessionId
@@ -210,7 +209,7 @@ class DeliveryFailed(msgspec.Struct, frozen=True):
     error: str
 
 
-class ReplyPartDelivered(msgspec.Struct, frozen=True):
+class ReplyPartDelivered(msgspec.Struct, frozen=True, gc=False):
     """A door delivered a part of a reply: one of several messages, or to one of several places."""
 
     session: SessionId
@@ -221,7 +220,7 @@ class ReplyPartDelivered(msgspec.Struct, frozen=True):
     """The id of the message at its chat."""
 
 
-class JobSet(msgspec.Struct, frozen=True):
+class JobSet(msgspec.Struct, frozen=True, gc=False):
     """A job was set, or set anew: from then on its times count."""
 
     session: SessionId
@@ -233,7 +232,7 @@ class JobSet(msgspec.Struct, frozen=True):
     """The call of the agent that set it: repeated after a crash, it sets the job once."""
 
 
-class JobPaused(msgspec.Struct, frozen=True):
+class JobPaused(msgspec.Struct, frozen=True, gc=False):
     """A job was paused, or goes on. What would have been due meanwhile is not caught up."""
 
     session: SessionId
@@ -242,14 +241,14 @@ class JobPaused(msgspec.Struct, frozen=True):
     at: float
 
 
-class JobRemoved(msgspec.Struct, frozen=True):
+class JobRemoved(msgspec.Struct, frozen=True, gc=False):
     """A job was removed. What runs of it ends in peace."""
 
     session: SessionId
     job: JobId
 
 
-class JobOccurred(msgspec.Struct, frozen=True):
+class JobOccurred(msgspec.Struct, frozen=True, gc=False):
     """A time of a job has come: a run began, or none, and why."""
 
     session: SessionId
@@ -325,7 +324,7 @@ class ModelFailure(enum.StrEnum):
     """A call for a question to the parent, whatever became of it: the answer of the tool says."""
 
 
-class ModelFailed(msgspec.Struct, frozen=True):
+class ModelFailed(msgspec.Struct, frozen=True, gc=False):
     """A model call gave no answer. Its usage is booked all the same."""
 
     task: TaskId
@@ -342,14 +341,14 @@ class ModelFailed(msgspec.Struct, frozen=True):
     """The model that is called instead, after an attempt; "" is the same one again."""
 
 
-class ToolAnswered(msgspec.Struct, frozen=True):
+class ToolAnswered(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
     message: ToolMessage
     mail: tuple[int, ...] = ()
     """The mail that the answer contains, and that is read with this fact."""
 
 
-class CallPlaced(msgspec.Struct, frozen=True):
+class CallPlaced(msgspec.Struct, frozen=True, gc=False):
     """A call waits for a worker at a place, or a worker has begun to run it there.
 
     The second is durable before the worker begins: a call without it has never run. Of an agent
@@ -382,7 +381,7 @@ class SteeringOrigin(enum.StrEnum):
     """A person or a program."""
 
 
-class Steered(msgspec.Struct, frozen=True):
+class Steered(msgspec.Struct, frozen=True, gc=False):
     """A message was sent to a task while it runs."""
 
     task: TaskId
@@ -393,28 +392,28 @@ class Steered(msgspec.Struct, frozen=True):
     origin: SteeringOrigin = SteeringOrigin.OUTSIDE
 
 
-class SteeringSeen(msgspec.Struct, frozen=True):
+class SteeringSeen(msgspec.Struct, frozen=True, gc=False):
     """A task has read steering messages, before its next model call."""
 
     task: TaskId
     ids: tuple[MessageId, ...]
 
 
-class QuietChanged(msgspec.Struct, frozen=True):
+class QuietChanged(msgspec.Struct, frozen=True, gc=False):
     """A task shows no sign of life for a while, or shows one again."""
 
     task: TaskId
     quiet: bool
 
 
-class StartsPaused(msgspec.Struct, frozen=True):
+class StartsPaused(msgspec.Struct, frozen=True, gc=False):
     """No new task below this one starts any more, or they start again."""
 
     task: TaskId
     paused: bool
 
 
-class ApprovalAsked(msgspec.Struct, frozen=True):
+class ApprovalAsked(msgspec.Struct, frozen=True, gc=False):
     """A tool call waits for the approval of a person."""
 
     task: TaskId
@@ -430,7 +429,7 @@ class ApprovalAsked(msgspec.Struct, frozen=True):
     """Why it is asked about, if no rule of the agent says so."""
 
 
-class ApprovalAnswered(msgspec.Struct, frozen=True):
+class ApprovalAnswered(msgspec.Struct, frozen=True, gc=False):
     """A person approved or denied a call, or the deadline denied it."""
 
     task: TaskId
@@ -440,7 +439,7 @@ class ApprovalAnswered(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class ProcessStarted(msgspec.Struct, frozen=True):
+class ProcessStarted(msgspec.Struct, frozen=True, gc=False):
     """A task started a background command. Its processes carry the id as a tag."""
 
     task: TaskId
@@ -451,7 +450,7 @@ class ProcessStarted(msgspec.Struct, frozen=True):
     """The machine that it runs on."""
 
 
-class ProcessMatched(msgspec.Struct, frozen=True):
+class ProcessMatched(msgspec.Struct, frozen=True, gc=False):
     """A background command printed lines that its task watches for: mail."""
 
     task: TaskId
@@ -461,7 +460,7 @@ class ProcessMatched(msgspec.Struct, frozen=True):
     """How many watched lines before these came too quickly, and are left out."""
 
 
-class ProcessUnreachable(msgspec.Struct, frozen=True):
+class ProcessUnreachable(msgspec.Struct, frozen=True, gc=False):
     """The journal was taken over on another machine, which cannot see a command of the first.
 
     Whether it still runs is not known. It is mail if its task asked for a notice. A process on the
@@ -474,7 +473,7 @@ class ProcessUnreachable(msgspec.Struct, frozen=True):
     """The machine that took the journal over."""
 
 
-class ProcessEnded(msgspec.Struct, frozen=True):
+class ProcessEnded(msgspec.Struct, frozen=True, gc=False):
     """A background command ended. It is mail if its task asked for a notice."""
 
     task: TaskId
@@ -486,7 +485,7 @@ class ProcessEnded(msgspec.Struct, frozen=True):
     left_out: int = 0
 
 
-class WorkspaceOpened(msgspec.Struct, frozen=True):
+class WorkspaceOpened(msgspec.Struct, frozen=True, gc=False):
     """A task opened the workspace of its session, the first one that can touch the machine."""
 
     task: TaskId
@@ -495,7 +494,7 @@ class WorkspaceOpened(msgspec.Struct, frozen=True):
     path: str
 
 
-class NetworkRequested(msgspec.Struct, frozen=True):
+class NetworkRequested(msgspec.Struct, frozen=True, gc=False):
     """A command asked its proxy for a host, and this request is over."""
 
     task: TaskId
@@ -508,7 +507,7 @@ class NetworkRequested(msgspec.Struct, frozen=True):
     """How many bytes came back."""
 
 
-class CancelRequested(msgspec.Struct, frozen=True):
+class CancelRequested(msgspec.Struct, frozen=True, gc=False):
     """The cancellation of a task and its descendants was requested."""
 
     task: TaskId

@@ -116,7 +116,7 @@ def joined(events: list[RunEvent]) -> list[RunEvent]:
             and isinstance(last, TextWritten)
             and last.task == event.task
         ):
-            found[-1] = attrs.evolve(last, text=last.text + event.text)
+            found[-1] = replace(last, text=last.text + event.text)
         else:
             found.append(event)
     return found

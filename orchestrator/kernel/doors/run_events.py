@@ -11,8 +11,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-import attrs
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     CallId,
@@ -40,8 +41,7 @@ from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.read_api import ReadApi
 
 
-@attrs.frozen
-class TextWritten:
+class TextWritten(msgspec.Struct, frozen=True, gc=False):
     """The next piece of the answer that the model of a task is writing."""
 
     task: TaskId
@@ -49,8 +49,7 @@ class TextWritten:
     text: str
 
 
-@attrs.frozen
-class TextReplaced:
+class TextReplaced(msgspec.Struct, frozen=True, gc=False):
     """The recorded answer is another one: its pieces are void, and this is the whole text.
 
     A hook has changed it, or a secret in it is known only now.
@@ -61,8 +60,7 @@ class TextReplaced:
     text: str
 
 
-@attrs.frozen
-class ReasoningWritten:
+class ReasoningWritten(msgspec.Struct, frozen=True, gc=False):
     """The next piece of the reasoning of the model of a task."""
 
     task: TaskId
@@ -70,8 +68,7 @@ class ReasoningWritten:
     text: str
 
 
-@attrs.frozen
-class ModelRetried:
+class ModelRetried(msgspec.Struct, frozen=True, gc=False):
     """The provider failed, and is asked again: the pieces of this answer are void."""
 
     task: TaskId
@@ -79,8 +76,7 @@ class ModelRetried:
     error: str
 
 
-@attrs.frozen
-class ToolCalled:
+class ToolCalled(msgspec.Struct, frozen=True, gc=False):
     """The model of a task has called a tool; `delegate_task` is one, too."""
 
     task: TaskId
@@ -88,8 +84,7 @@ class ToolCalled:
     call: ToolCall
 
 
-@attrs.frozen
-class ToolReturned:
+class ToolReturned(msgspec.Struct, frozen=True, gc=False):
     """A call has its answer, which the model reads next."""
 
     task: TaskId
@@ -100,8 +95,7 @@ class ToolReturned:
     """The tool could not answer, and the text says why."""
 
 
-@attrs.frozen
-class TaskDelegated:
+class TaskDelegated(msgspec.Struct, frozen=True, gc=False):
     """A task has delegated another one to an agent."""
 
     task: TaskId
@@ -113,8 +107,7 @@ class TaskDelegated:
     mode: Mode
 
 
-@attrs.frozen
-class ApprovalNeeded:
+class ApprovalNeeded(msgspec.Struct, frozen=True, gc=False):
     """A call waits for an approval: `Orchestrator.answer` gives it."""
 
     task: TaskId
@@ -122,8 +115,7 @@ class ApprovalNeeded:
     question: ApprovalQuestion
 
 
-@attrs.frozen
-class TaskEnded:
+class TaskEnded(msgspec.Struct, frozen=True, gc=False):
     """A task has ended; of the root, the run or the turn of the session has."""
 
     task: TaskId
@@ -286,7 +278,7 @@ class RunEvents:
         event = last.event
         # Recorded text waits until it is durable: it must not hold back streamed text.
         if last.seq == seq and isinstance(event, type(piece)) and event.task == piece.task:
-            joined = attrs.evolve(event, text=event.text + piece.text)
+            joined = replace(event, text=event.text + piece.text)
             self._new[-1] = _NewEvent(joined, seq)
         else:
             self._put(piece, seq)
@@ -299,8 +291,7 @@ class RunEvents:
         return self._ledger.tasks[task].path
 
 
-@attrs.frozen
-class _NewEvent:
+class _NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event that was not taken yet."""
 
     event: RunEvent

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, Budget, Failure, ToolCall, unanswered_calls
@@ -151,8 +152,7 @@ def _model_failure(session: SessionRecord) -> Outcome | None:
     return outcome if is_own else None
 
 
-@attrs.frozen
-class AgentMessage:
+class AgentMessage(msgspec.Struct, frozen=True, gc=False):
     """A message of an agent to its client."""
 
     id: str

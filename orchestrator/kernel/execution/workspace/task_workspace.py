@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import Agent, AgentError, Sandbox, ToolError
@@ -49,8 +50,7 @@ class WorkspaceError(AgentError):
     """The workspace of a task is on another machine, or leads out of its parent's workspace."""
 
 
-@attrs.frozen
-class _Folder:
+class _Folder(msgspec.Struct, frozen=True, gc=False):
     """A folder, and the one above it that a person has named: nothing between is a link."""
 
     path: Path

@@ -10,8 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-import attrs
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from orchestrator.delegation import Encoded, SessionRecord
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded, TurnStarted
@@ -21,8 +22,7 @@ from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.served_journal import ServedJournal
 
 
-@attrs.frozen
-class PartialText:
+class PartialText(msgspec.Struct, frozen=True, gc=False):
     """The next text of an unfinished message."""
 
     item: int
@@ -33,16 +33,14 @@ class PartialText:
     is_reasoning: bool = False
 
 
-@attrs.frozen
-class FullText:
+class FullText(msgspec.Struct, frozen=True, gc=False):
     """A finished message from the journal."""
 
     item: int
     message: session_status.AgentMessage
 
 
-@attrs.frozen
-class _EndOfText:
+class _EndOfText(msgspec.Struct, frozen=True, gc=False):
     """Marks the end: there are no more messages."""
 
 
@@ -110,7 +108,7 @@ class AgentStream:
         ):
             texts.append(more.text)
             self._queue.popleft()
-        return attrs.evolve(piece, text="".join(texts))
+        return replace(piece, text="".join(texts))
 
     def receive_text(self, text: str | None) -> None:
         """Take the next text of a message; None if the model begins it again."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Final, TypeAlias, TypeVar
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import ModelEvent, ReasoningDelta, Retrying, Switched, TextDelta
@@ -39,8 +39,7 @@ ReceiveText: TypeAlias = Callable[[str | None], None]
 """Takes the next text of an answer; None if the model begins the answer again."""
 
 
-@attrs.frozen
-class TextUpdate:
+class TextUpdate(msgspec.Struct, frozen=True, gc=False):
     """The next text of the answer that a task's model is writing."""
 
     task: TaskId

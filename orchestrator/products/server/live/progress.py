@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias
 
-import attrs
+import msgspec
 import trio
 
 from orchestrator.agents import ModelEvent, ReasoningDelta, TextDelta, raising_one_error
@@ -24,8 +24,7 @@ MAX_BUFFERED: Final = 1_000
 LONGEST_GOAL: Final = 200
 
 
-@attrs.frozen
-class ProgressText:
+class ProgressText(msgspec.Struct, frozen=True, gc=False):
     """A piece of progress: text besides the answer."""
 
     text: str

@@ -49,8 +49,7 @@ class ToolDefinition:
     """Only for a custom tool."""
 
 
-@attrs.frozen
-class ChosenTools:
+class ChosenTools(msgspec.Struct, frozen=True):
     """The tools of a client that an agent gets, and the tool that it has to call."""
 
     tools: tuple[Tool, ...]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
+import msgspec
 
 from orchestrator.agents import UserMessage
 from orchestrator.delegation.events import EarlierMessage
@@ -40,8 +41,7 @@ RESPONSES: Final = Dialect(
 )
 
 
-@attrs.frozen
-class LocatedMessage:
+class LocatedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message and its place in the request."""
 
     message: EarlierMessage

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from orchestrator.agents import Agent, DefinitionError, ModelSettings, Pipeline
 from orchestrator.agents.models.registry import settings_problem
@@ -30,8 +30,7 @@ WITHOUT_EFFECT: Final = frozenset(
 """The parameters that change no answer: no header names them."""
 
 
-@attrs.frozen
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True, gc=False):
     """One parameter of a request."""
 
     name: str
@@ -41,8 +40,7 @@ class Parameter:
     value: Any
 
 
-@attrs.frozen
-class KeptSettings:
+class KeptSettings(msgspec.Struct, frozen=True, gc=False):
     """The parameters of a request that an agent applies."""
 
     settings: Mapping[str, Any]
