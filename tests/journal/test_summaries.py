@@ -110,3 +110,15 @@ async def test_a_list_of_runs_reads_a_summary_instead_of_facts(tmp_path: Path) -
         connection.execute("UPDATE summaries SET body = 'damaged'")
     # A summary that is damaged is not used: the facts are read, which are damaged, too.
     assert set(read_runs(journals_at(path)).damaged) == {run.id}
+
+
+async def test_summaries_in_postgres_equal_the_fold_of_the_facts(postgres: str) -> None:
+    address = f"{postgres}&journal=one"
+    async with open_orchestrator(address) as orchestrator:
+        await work(orchestrator)
+    store = journals_at(address).store("one")
+    with store.open_reader() as reader:
+        for session in reader.sessions():
+            ledger = fold_run(reader.entries(session), address, has_writer=False)
+            expected = summarize(ledger.sessions[session], ledger)
+            assert reader.summary(session, has_writer=False) == expected
