@@ -114,10 +114,12 @@ properties: $(VENV)/.dev ## the tests of what holds for all values, with other v
 
 ROUNDS ?= 500
 SEED ?= 1
+SEEDS ?= 5000
 
 .PHONY: chaos
 chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all other long proofs
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --seed $(SEED) --all
+	@$(BIN)/python -m tests.chaos.simulation --rounds $(SEEDS) --seed $(SEED) --jobs $$(nproc)
 	@CHATS=100 KILLS=8 $(BIN)/pytest -q tests/chat/test_kill.py
 
 SECONDS ?= 600

@@ -67,7 +67,7 @@ class Database:
                             raise
                     await trio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
-        raise JournalError(self.address, "its connection is closed")
+        raise UnreachableError(self._url, "its connection is closed")
 
     async def ask(self, work: "Callable[[Connection], ResultT]") -> ResultT:
         """Run statements as `run` does, for a client: the database has a few seconds to answer.
