@@ -11,8 +11,9 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import Enum, auto
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -20,8 +21,8 @@ import attrs
 import psycopg
 import trio
 
-from orchestrator.products.cluster.database.schema import MARK
-from orchestrator.products.cluster.journal import entries
+from orchestrator.products.cluster.database import schema, servers
+from orchestrator.products.cluster.journal.fenced_connection import FENCED
 from tests.chaos.simulation.threads import call_in_loop, wait_for
 
 LONG_AGO: Final = 1_000_000.0
@@ -29,30 +30,26 @@ LONG_AGO: Final = 1_000_000.0
 SILENCE_SECONDS: Final = 15.0
 """How long TCP waits for a host that says nothing (`tcp_user_timeout`)."""
 CONNECT_SECONDS: Final = 10.0
-_TABLES: Final = """
-CREATE TABLE orchestrator.cluster (one INTEGER PRIMARY KEY, version, id, name, shards);
-INSERT INTO orchestrator.cluster VALUES (1, 1, 'simulated', '', NULL);
-CREATE TABLE orchestrator.journals (
-    journal INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER DEFAULT 0,
-    commits INTEGER DEFAULT 0, process INTEGER DEFAULT 0, host TEXT DEFAULT '',
-    address TEXT DEFAULT '', until REAL DEFAULT 0, last INTEGER DEFAULT 0,
-    last_at REAL DEFAULT 0, last_of_none INTEGER DEFAULT 0, facts INTEGER DEFAULT 0,
-    pruned INTEGER DEFAULT 0, result INTEGER DEFAULT 0, audit_seq INTEGER DEFAULT 0,
-    audit_hash TEXT DEFAULT '{zeros}', audit_pruned_seq INTEGER DEFAULT 0,
-    audit_pruned_hash TEXT DEFAULT '{zeros}');
-CREATE TABLE orchestrator.entries (journal, seq, at REAL, session, kind, version, body, previous,
-    checksum, PRIMARY KEY (journal, seq));
-CREATE TABLE orchestrator.payloads (journal, digest, string, PRIMARY KEY (journal, digest));
-CREATE TABLE orchestrator.sessions (session, journal, first, last, used, checksum,
-    PRIMARY KEY (session, journal));
-CREATE TABLE orchestrator.snapshots (session, journal, seq, layout, state, checksum,
-    PRIMARY KEY (session, journal));
-CREATE TABLE orchestrator.pruned (number INTEGER PRIMARY KEY, journal, used, checksum);
-CREATE TABLE orchestrator.pruned_sessions (journal, session, PRIMARY KEY (journal, session));
-CREATE TABLE orchestrator.audit (journal, seq, at REAL, actor, owner, action, target, outcome,
-    peer, count, hash, PRIMARY KEY (journal, seq));
-CREATE TABLE orchestrator.servers (id TEXT PRIMARY KEY, address, until REAL, host, network);
-""".format(zeros="0" * 64)
+_DDL: Final = [
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"(?s)(CREATE SCHEMA|COMMENT ON|ALTER TABLE)[^;]*;", ""),
+        (r"ALTER TABLE[^;]*$", ""),
+        (r"(integer|bigint) GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "INTEGER PRIMARY KEY"),
+        (r"timestamptz", "REAL"),
+        (r"DEFAULT 'epoch'|DEFAULT clock_timestamp\(\)", "DEFAULT 0"),
+        (r"repeat\('0', 64\)", f"'{'0' * 64}'"),
+        (r"WITH \(fillfactor = \d+\)", ""),
+        (r"CREATE INDEX (\w+) ON orchestrator\.(\w+)", r"CREATE INDEX orchestrator.\1 ON \2"),
+    )
+]
+"""The words of the product's tables that SQLite lacks."""
+_MORE: Final = """
+INSERT INTO orchestrator.cluster (version, id, name) VALUES (1, 'simulated', '');
+ALTER TABLE orchestrator.servers ADD COLUMN host text NOT NULL DEFAULT '';
+ALTER TABLE orchestrator.servers ADD COLUMN network text NOT NULL DEFAULT '';
+CREATE TEMP TABLE mine (journal integer);
+"""
 _REPLACED: Final = [
     (re.compile(pattern), by)
     for pattern, by in (
@@ -71,20 +68,21 @@ _REPLACED: Final = [
         (r"ORDER BY regexp_replace[^;]+", "ORDER BY name"),
     )
 ]
-_FENCE_END: Final = "WHERE journal = %s AND epoch = %s AND commits = %s RETURNING journal\n)"
-_COLUMNS: Final = {
-    "entries": ("seq", "at", "session", "kind", "version", "body", "previous", "checksum"),
-    "audit": (
-        *("seq", "at", "actor", "owner", "action", "target", "outcome", "peer", "count", "hash"),
-    ),
-}
+_INSERT: Final = re.compile(r"(?s), \w+ AS \(\n(.*?)\n\)")
+"""One of the inserts of a fenced statement."""
+_RECORDS: Final = re.compile(r"json_to_recordset\(\?\) AS it \(([^)]*)\)")
 
 
+@cache
 def translated(statement: str) -> str:
     """Return a statement of Postgres as SQLite understands it."""
-    for pattern, by in _REPLACED:
-        statement = pattern.sub(by, statement)
-    return statement
+    return _replaced(statement, _REPLACED)
+
+
+def _replaced(text: str, replaced: Sequence[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, by in replaced:
+        text = pattern.sub(by, text)
+    return text
 
 
 @attrs.define(eq=False)
@@ -124,7 +122,9 @@ class SimulatedPostgres:
         self._connections: set[SimulatedConnection] = set()
         self.tables = sqlite3.connect(":memory:", isolation_level=None)
         self.tables.execute("ATTACH ':memory:' AS orchestrator")
-        self.tables.executescript(_TABLES)
+        for script in (schema._CREATE, servers._CREATE):
+            self.tables.executescript(_replaced(script, _DDL))
+        self.tables.executescript(_MORE)
         self.tables.create_function("clock_timestamp", 0, self.now)
         self.tables.create_function(
             "starts_with", 2, lambda text, start: text.startswith(start), deterministic=True
@@ -209,7 +209,7 @@ class SimulatedPostgres:
     def _special(self, statement: str, values: Any) -> "Rows | None":
         """Return the answer to a statement about the database itself; None for any other."""
         if "obj_description" in statement:
-            return Rows([(MARK, len(values[0]))])
+            return Rows([(schema.MARK, len(values[0]))])
         if "pg_is_in_recovery" in statement:
             return Rows([(1, False, "UTF8", self.now())])
         if "pg_notify" in statement:
@@ -223,74 +223,36 @@ class SimulatedPostgres:
 
     def _execute_fenced(self, statement: str, values: list[Any]) -> int:
         """Execute a change of a writer if its epoch and number are right; return 1, or 0."""
-        update, _, rest = statement.partition(_FENCE_END)
-        changes = update.partition("SET ")[2]
-        count = changes.count("%s")
-        mine = values[: count + 3]
-        rest_values = values[count + 3 :]
-        done = self.tables.execute(
-            f"UPDATE orchestrator.journals SET {translated(changes)}"
-            " WHERE journal = ? AND epoch = ? AND commits = ? RETURNING journal",
-            [_number(it) for it in mine],
-        ).fetchall()
-        if not done:
+        update, fenced, rest = statement.partition(FENCED)
+        update = (update.partition("AS (")[2] + fenced).rpartition(")")[0]
+        count = update.count("%s")
+        mine = self.tables.execute(translated(update), values[:count]).fetchall()
+        if not mine:
             return 0
-        journal = done[0][0]
-        for part, table in (
-            (entries._ENTRIES, "entries"),
-            (entries._AUDIT, "audit"),
-            (entries._SESSIONS, "sessions"),
-            (entries._PAYLOADS, "payloads"),
-        ):
-            if part in rest:
-                self._insert(table, journal, json.loads(rest_values.pop(0)))
-        assert not rest_values, "all values are used"
+        self.tables.execute("DELETE FROM mine")
+        self.tables.execute("INSERT INTO mine VALUES (?)", mine[0])
+        for part in _INSERT.findall(rest):
+            insert = _RECORDS.sub(_records, translated(part))
+            insert = insert.replace("json_each_text", "json_each")
+            if "WHERE" not in insert:
+                # SQLite takes the condition of a conflict for one of a join otherwise.
+                insert = insert.replace("ON CONFLICT", "WHERE true ON CONFLICT")
+            used = part.count("%s")
+            self.tables.execute(insert, values[count : count + used])
+            count += used
+        assert count == len(values), "all values are used"
         return 1
 
-    def _insert(self, table: str, journal: int, given: Any) -> None:
-        execute = self.tables.execute
-        match table:
-            case "sessions":
-                for it in given:
-                    execute(
-                        "INSERT INTO orchestrator.sessions VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT"
-                        " (session, journal) DO UPDATE SET last = excluded.last,"
-                        " used = excluded.used, checksum = excluded.checksum",
-                        (
-                            it["session"],
-                            journal,
-                            it["first"],
-                            it["last"],
-                            it["used"],
-                            it["checksum"],
-                        ),
-                    )
-            case "payloads":
-                for digest, string in given.items():
-                    execute(
-                        "INSERT OR IGNORE INTO orchestrator.payloads VALUES (?, ?, ?)",
-                        (journal, digest, string),
-                    )
-            case _:
-                names = _COLUMNS[table]
-                marks = ", ".join("?" * (len(names) + 1))
-                for it in given:
-                    execute(
-                        f"INSERT INTO orchestrator.{table} VALUES ({marks})",
-                        (journal, *(it[name] for name in names)),
-                    )
+
+def _records(found: re.Match[str]) -> str:
+    """Return a query for the rows of a JSON array in place of `json_to_recordset`."""
+    names = [column.split()[0] for column in found[1].split(",")]
+    columns = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in names)
+    return f"(SELECT {columns} FROM json_each(?)) AS it"
 
 
 def _bound(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list) else value
-
-
-def _number(text: str) -> Any:
-    """Return a value as its column has it: writers send all as texts."""
-    if len(text) < 20:
-        with suppress(ValueError):
-            return float(text) if "." in text or "e" in text else int(text)
-    return text
 
 
 class Rows:
