@@ -84,6 +84,10 @@ class _ModelCall(msgspec.Struct, eq=False):
     """The number of characters so far, including reasoning and tool calls."""
     _is_queued: bool = False
 
+    def __repr__(self) -> str:
+        # Printed with its request, to which it leads back.
+        return f"<calls of {self._model.name} for {self._task.path}>"
+
     @property
     def unmade(self) -> ModelFailure:
         """The booked reason of a call that was paid for and not made."""
