@@ -13,6 +13,7 @@ import attrs
 
 from orchestrator.agents import Agent, is_agent
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.trust import require_trust
 from orchestrator.delegation import printable
 from orchestrator.ports.execution import known_providers
 from orchestrator.ports.settings import MODULE, loads_agents
@@ -44,16 +45,22 @@ class LoadedTeam:
     """The jobs that start them by the clock."""
 
 
-def load_agent(target: str, *, model: str | None = None, calls_models: bool = True) -> Agent[Any]:
+def load_agent(target: str, *, model: str | None = None, trust: bool = False) -> Agent[Any]:
     """Return the agent of FILE or FILE:NAME; only a Python file runs code."""
     file, name = _split(target)
-    return _leading(_agents_in(file, model, calls_models=calls_models), file, name)
+    return _leading(_agents_in(file, model, trust=trust), file, name)
 
 
-def load_agent_and_jobs(target: str) -> tuple[Agent[Any], tuple[Job, ...]]:
+def load_agent_to_look_at(target: str, *, model: str | None = None) -> Agent[Any]:
+    """Return the agent of FILE or FILE:NAME, which calls no model and starts no server."""
+    file, name = _split(target)
+    return _leading(_agents_in(file, model, acts=False), file, name)
+
+
+def load_agent_and_jobs(target: str, *, trust: bool = False) -> tuple[Agent[Any], tuple[Job, ...]]:
     """Return the agent of a file, like `load_agent`, and the jobs of the file."""
     file, name = _split(target)
-    found = _agents_in(file)
+    found = _agents_in(file, trust=trust)
     return _leading(found, file, name), found.jobs
 
 
@@ -74,15 +81,15 @@ def _leading(found: _Found, file: Path, name: str) -> Agent[Any]:
     return roots[0]
 
 
-def load_agents(target: str) -> dict[str, Agent[Any]]:
+def load_agents(target: str, *, trust: bool = False) -> dict[str, Agent[Any]]:
     """Return all agents of a file by their own names, or the one named."""
-    return load_team(target).agents
+    return load_team(target, trust=trust).agents
 
 
-def load_team(target: str) -> LoadedTeam:
+def load_team(target: str, *, trust: bool = False) -> LoadedTeam:
     """Return all agents of a file and its jobs, or the named agent and its jobs."""
     file, name = _split(target)
-    found = _agents_in(file)
+    found = _agents_in(file, trust=trust)
     if name:
         agent = _named(name, found.agents, file)
         jobs = tuple(it for it in found.jobs if it.agent is agent)
@@ -112,7 +119,7 @@ def variables_of(agents: Mapping[str, Agent[Any]]) -> dict[str, str]:
     return {name: variables[id(agent)] for name, agent in agents.items() if id(agent) in variables}
 
 
-def load_schedule(target: str) -> LoadedTeam:
+def load_schedule(target: str, *, trust: bool = False) -> LoadedTeam:
     """Return the agents and jobs of a Python file (all variables of type `Job`) or a team.yaml."""
     file, name = _split(target)
     if name or file.is_dir() or file.suffix.lower() == ".md":
@@ -120,7 +127,7 @@ def load_schedule(target: str) -> LoadedTeam:
             f"{target} has no jobs: a schedule is the variable of a Python file, such as"
             " schedule = [Job(...)], or the key 'schedule' of a team.yaml"
         )
-    found = _agents_in(file)
+    found = _agents_in(file, trust=trust)
     if not found.jobs:
         raise CommandError(
             f"{file} defines no Job at its top level; write one, such as schedule ="
@@ -165,20 +172,25 @@ def _split(target: str) -> tuple[Path, str]:
     return path, name
 
 
-def _agents_in(file: Path, model: str | None = None, *, calls_models: bool = True) -> _Found:
+def _agents_in(
+    file: Path, model: str | None = None, *, acts: bool = True, trust: bool = False
+) -> _Found:
     if file.is_dir() or file.suffix.lower() in DEFINITIONS:
-        return _defined_in(file, model, calls_models=calls_models)
+        return _defined_in(file, model, acts=acts, trust=trust)
     return _run(file)
 
 
-def _defined_in(file: Path, model: str | None, *, calls_models: bool) -> _Found:
-    # Imported late: it reads YAML.
+def _defined_in(file: Path, model: str | None, *, acts: bool, trust: bool) -> _Found:
+    # Imported late: these read YAML.
+    from orchestrator.products.agent_files.effects import effects_of_team
     from orchestrator.products.agent_files.load import read_agents
 
-    services = (*known_providers(os.environ), "local") if calls_models else None
+    services = (*known_providers(os.environ), "local") if acts else None
     team = read_agents(file, model=model, services=services)
     for warning in team.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
+    if acts:
+        require_trust(file, effects_of_team(team), trust=trust)
     return _Found(dict(team.agents), team.lead, built_jobs(team.jobs, team.agents))
 
 

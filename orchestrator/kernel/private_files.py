@@ -63,6 +63,27 @@ def foreign_owner(found: os.stat_result) -> str:
     )
 
 
+def foreign_file(file: Path) -> str:
+    """Return how another user could have made or changed a file that is obeyed; else empty.
+
+    Root and the group of this user are trusted, as in `foreign_folder`.
+    """
+    if link := foreign_link(file):
+        return f"{link} is a link of another user"
+    found = file.stat()
+    if problem := irregularity(found):
+        return f"{file}: {problem}"
+    if found.st_uid not in {os.geteuid(), 0}:
+        return f"{file} belongs to another user; if you trust its content, copy it"
+    others = OTHERS_WRITE if found.st_gid != os.getegid() else stat.S_IWOTH
+    if found.st_mode & others:
+        return (
+            f"other users can write {file} ({stat.filemode(found.st_mode)}); if you trust its"
+            " content, chmod 600"
+        )
+    return foreign_folder(file.parent)
+
+
 def foreign_folder(folder: Path) -> str:
     """Return how another user could replace the files in a folder; empty if no other user could.
 

@@ -6,6 +6,7 @@
 from orchestrator.kernel.private_files import (
     PRIVATE_FILE,
     PrivateFile,
+    foreign_file,
     foreign_folder,
     make_private_folder,
 )

@@ -44,6 +44,8 @@ class Shell:
     async def run(self, line: str) -> subprocess.CompletedProcess[bytes]:
         words = line.partition("#")[0].split()
         assert words[0] == "orchestrator"
+        if "logout" not in words:
+            words.append("--trust")  # no person is asked here
         return await trio.run_process(
             [sys.executable, "-m", "orchestrator", *words[1:]],
             capture_stdout=True,
@@ -109,8 +111,8 @@ async def test_a_server_without_its_login_is_marked(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("mcp test nope", "there are: gone, tracker"),
-        ("mcp login gone", "is a command"),
+        ("mcp test nope --trust", "there are: gone, tracker"),
+        ("mcp login gone --trust", "is a command"),
         ("mcp login tracker --port 99999", "is not a port"),
         ("mcp login ws://tracker.example.org", "must begin with https://"),
         ("mcp list --file none.json", "cannot be read"),

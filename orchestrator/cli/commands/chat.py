@@ -22,6 +22,7 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.stdin_lines import StdinLines
 from orchestrator.cli.terminal.style import DUMB_TERMINALS, Progress
+from orchestrator.cli.trust import TrustOption
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Status
 from orchestrator.ports.files import CHAT_HISTORY, state_folder
@@ -41,6 +42,7 @@ def chat(
     progress: ProgressOption = "none",
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Talk to an agent. Results of its background tasks arrive while you talk.
 
@@ -58,7 +60,7 @@ def chat(
         )
     if model is not None and file is None:
         raise CommandError("--model needs FILE: without one, a scripted agent answers")
-    agent = chat_agent(seconds=0.4) if file is None else load_agent(file, model=model)
+    agent = chat_agent(seconds=0.4) if file is None else load_agent(file, model=model, trust=trust)
     options = _Options(
         file=file, journal=journal, progress=progress, sandbox=sandbox, session=session
     )

@@ -51,7 +51,7 @@ def _run_copy(
 ) -> int:
     shown.require_one_document()
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = load_agent(file)
+    agent = load_agent(file, trust=shown.trust)
     found, _, id_ = find_task(journals_of(shown.journal), task, run)
     session = found.fold().sessions[found.id]
     keep = facts_before if verb == "fork" else facts_without

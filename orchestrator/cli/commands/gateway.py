@@ -19,6 +19,7 @@ from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.trust import TrustOption
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import printable
 from orchestrator.ports.control import open_control
@@ -63,6 +64,7 @@ def gateway(
     insecure: bool = False,
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Let people talk to the agent of a file on Telegram, Slack or Discord.
 
@@ -107,7 +109,7 @@ def gateway(
     if not wanted:
         raise CommandError("say where people are: --telegram, --slack or --discord")
     # The file may run any code, so it is loaded before the event loop starts.
-    agent, jobs = load_agent_and_jobs(file)
+    agent, jobs = load_agent_and_jobs(file, trust=trust)
     webhooks = targets_for(jobs, path.parent)
     rules = read_rules(settings, allow)
     if not (rules.allow or pair):

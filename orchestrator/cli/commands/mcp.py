@@ -15,6 +15,7 @@ from orchestrator.cli.options import JournalOption, TeamFile, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.server.journal_opener import JournalOpener
 from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.trust import TrustOption
 from orchestrator.ports.journals import local_actor
 from orchestrator.ports.sessions import Orchestrator
 from orchestrator.products.mcp.server.tools import parse_modes, tools_of
@@ -41,6 +42,7 @@ def speak(
     workspace: Path | None = None,
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Speak MCP on stdin and stdout: each agent is a tool of the program that starts this command.
 
@@ -64,7 +66,7 @@ def speak(
         raise CommandError(f"MCP needs {exc.name}: {INSTALL}") from exc
     # Before the file runs: it may print.
     wire = take_stdio()
-    agents = load_agents(file)
+    agents = load_agents(file, trust=trust)
     tools = tools_of(agents, parse_modes(tasks, agents))
     journals = journals_of(journal)
     user = local_actor(os.getuid())

@@ -25,10 +25,12 @@ from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.options import BrowserOption, JsonOption
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import Terminal, print_hint, print_table
+from orchestrator.cli.trust import TrustOption, require_trust
 from orchestrator.ports.errors import LoginError
 from orchestrator.ports.execution import ProgramSandbox
-from orchestrator.ports.files import real_paths, state_folder
+from orchestrator.ports.files import foreign_file, real_paths, state_folder
 from orchestrator.ports.settings import SANDBOX_VARIABLE
+from orchestrator.products.agent_files.effects import effects_of_servers
 from orchestrator.products.mcp.client.connections import EXTRA, McpConnections
 from orchestrator.products.mcp.client.login import file as login_file
 
@@ -60,6 +62,7 @@ def login(
     port: int = 0,
     client_id: str = "",
     client_metadata_url: str | None = None,
+    trust: TrustOption = False,
 ) -> int:
     """Log in to a server in a browser, and store the login for all your agents.
 
@@ -73,7 +76,7 @@ def login(
     """
     if not 0 <= port < 65_536:
         raise CommandError(f"--port {port} is not a port: 1 to 65535, or 0 for any")
-    target = _url_of(server, file)
+    target = _url_of(server, file, trust=trust)
     _require_sdk()
     # Imported late: the SDK is an extra, and slow to import.
     from orchestrator.products.mcp.client.login.person import LoginRequest, log_in
@@ -115,7 +118,7 @@ def login(
 
 def logout(server: ServerArgument, /, *, file: FileOption = None) -> int:
     """Forget the login at a server, and revoke it there if the server allows that."""
-    target = _url_of(server, file)
+    target = _url_of(server, file, trust=True)
     logins = login_file.logins_file(os.environ)
     address = login_file.address_of(target.url)
     found = login_file.read_logins(logins).get(address)
@@ -138,12 +141,12 @@ def logout(server: ServerArgument, /, *, file: FileOption = None) -> int:
     return run_stoppable(work)
 
 
-def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
+def list_(*, file: FileOption = None, json: JsonOption = False, trust: TrustOption = False) -> int:
     """Connect to all servers, and print the state, the tools and the problems of each.
 
     Exits with 0 if all can be used, and with 1 if one cannot.
     """
-    servers = _servers(file)
+    servers = _servers(file, trust=trust)
     _require_sdk()
     shown: list[_Shown] = []
 
@@ -167,12 +170,12 @@ def list_(*, file: FileOption = None, json: JsonOption = False) -> int:
     return SUCCEEDED if all(it.state == "ready" for it in shown) else FAILED
 
 
-def probe(server: ServerArgument, /, *, file: FileOption = None) -> int:
+def probe(server: ServerArgument, /, *, file: FileOption = None, trust: TrustOption = False) -> int:
     """Connect to a server and list its tools, with the time of each step.
 
     Exits with 0 if it can be used, and with 1 if it cannot.
     """
-    target = _server(server, file)
+    target = _server(server, file, trust=trust)
     _require_sdk()
     console = Terminal()
 
@@ -251,7 +254,7 @@ async def _connections() -> AsyncGenerator[McpConnections]:
             nursery.cancel_scope.cancel(reason="the command has ended")
 
 
-def _servers(file: str | None) -> dict[str, McpServer]:
+def _servers(file: str | None, *, trust: bool) -> dict[str, McpServer]:
     """Return the servers of a file, by their names."""
     if file is None:
         if not Path(CONFIGURATION).is_file():
@@ -260,10 +263,13 @@ def _servers(file: str | None) -> dict[str, McpServer]:
             )
         file = CONFIGURATION
     if file.endswith(".json"):
+        if problem := Path(file).exists() and foreign_file(Path(file)):
+            raise CommandError(problem)
         named = {it.name: it for it in McpServers.from_file(file)}
+        require_trust(Path(file), effects_of_servers(named.values()), trust=trust)
         return dict(sorted(named.items()))
     found: dict[str, McpServer] = {}
-    pending: list[Agent[Any]] = list(load_agents(file).values())
+    pending: list[Agent[Any]] = list(load_agents(file, trust=trust).values())
     seen: set[int] = set()
     while pending:
         agent = pending.pop()
@@ -281,14 +287,14 @@ def _servers(file: str | None) -> dict[str, McpServer]:
     return dict(sorted(found.items()))
 
 
-def _server(name: str, file: str | None) -> McpServer:
+def _server(name: str, file: str | None, *, trust: bool) -> McpServer:
     if "://" in name:
         if not name.startswith(("https://", "http://")):
             raise CommandError(
                 f"{name} is not the address of a server: it must begin with https:// or http://"
             )
         return McpUrl("server", name)
-    servers = _servers(file)
+    servers = _servers(file, trust=trust)
     if name not in servers:
         raise CommandError(
             f"{file or CONFIGURATION} has no server {name!r}; there are:"
@@ -297,9 +303,9 @@ def _server(name: str, file: str | None) -> McpServer:
     return servers[name]
 
 
-def _url_of(name: str, file: str | None) -> McpUrl:
+def _url_of(name: str, file: str | None, *, trust: bool) -> McpUrl:
     """Return the server that a user logs in to, with the values of its headers."""
-    server = _server(name, file)
+    server = _server(name, file, trust=trust)
     if not isinstance(server, McpUrl):
         raise CommandError(
             f"{name} is a command, which has no login: give it its key in env={{...}}"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.agent_file import load_agent_to_look_at
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import AgentFile, JournalOption, RunArgument, journals_of
@@ -27,7 +27,7 @@ def replay(run: RunArgument = None, /, *, file: AgentFile, journal: JournalOptio
     run that was interrupted, or still runs, is replayed up to the end of its record.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = load_agent(file, calls_models=False)
+    agent = load_agent_to_look_at(file)
     # Imported late: only this command needs replay.
     from orchestrator.products.history.replay.run import replay_sync
 

@@ -18,7 +18,7 @@ def resume(file: AgentFile, run: RunArgument = None, /, *, shown: ShownRun = SHO
     """
     shown.require_one_document()
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = load_agent(file)
+    agent = load_agent(file, trust=shown.trust)
     # A usage error is raised before the journal is opened for writing.
     session, _, _ = read_session(journals_of(shown.journal), run)
     require_resumable(session, agent)

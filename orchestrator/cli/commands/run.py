@@ -21,6 +21,7 @@ from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.approvals import is_attended
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.cli.terminal.tree_table import print_ended
+from orchestrator.cli.trust import TrustOption
 from orchestrator.composition import RunKind, open_orchestrator
 from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
 from orchestrator.delegation.tree.safe_text import printable_json
@@ -40,6 +41,7 @@ class ShownRun:
     progress: options.ProgressOption = "auto"
     journal: options.JournalOption = None
     sandbox: SandboxOption = None
+    trust: TrustOption = False
 
     def require_one_document(self) -> None:
         """Refuse two kinds of JSON on stdout."""
@@ -81,7 +83,7 @@ def run(
             "the goal is empty: give the agent a task, such as 'Compare the three offers'"
         )
     # The file may run any code, so it is loaded before the event loop starts.
-    agent = options.with_model(load_agent(file, model=model), model)
+    agent = options.with_model(load_agent(file, model=model, trust=shown.trust), model)
     agent = options.with_instructions(agent, instructions)
     parts = options.parts_of(agent, attach)
     shown.require_one_document()

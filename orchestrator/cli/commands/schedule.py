@@ -11,6 +11,7 @@ from orchestrator.cli.job_targets import targets_for
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
+from orchestrator.cli.trust import TrustOption
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation.schedule import next_text
 from orchestrator.ports.control import open_control
@@ -26,6 +27,7 @@ def schedule(
     insecure_webhook: bool = False,
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Start the jobs of a file by the clock, and deliver their answers.
 
@@ -38,7 +40,7 @@ def schedule(
         insecure_webhook: Let the URLs of webhooks be http, also beyond this machine.
     """
     # The file may run any code, so it is loaded before the event loop starts.
-    team = load_schedule(file)
+    team = load_schedule(file, trust=trust)
     jobs = team.jobs
     path = schedule_journal(journal)
     webhooks = targets_for(jobs, path.parent, is_insecure=insecure_webhook)

@@ -28,5 +28,5 @@ def serve(file: TeamFile, /, *, options: ServeOptions = DEFAULTS) -> int:
         raise CommandError(f"a server needs {exc.name}: {INSTALL}") from exc
 
     # The file may run any code, so it is loaded before the event loop starts.
-    process = prepare_server(file, load_team(file), options, retention)
+    process = prepare_server(file, load_team(file, trust=options.trust), options, retention)
     return run_stoppable(process.work, options.grace)

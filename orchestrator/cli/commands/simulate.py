@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from orchestrator.agents import Budget, Price
-from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.agent_file import load_agent_to_look_at
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import ENDING_CODES
 from orchestrator.cli.options import AnyAgentFile, BudgetOption, JsonOption, ModelOption, with_model
@@ -76,7 +76,7 @@ def simulate(
         budget=None if limits is None else Budget(**attrs.asdict(limits)),
         seeds=seeds,
     )
-    agent = with_model(load_agent(file, model=model, calls_models=False), model)
+    agent = with_model(load_agent_to_look_at(file, model=model), model)
     with _shown_progress(seeds) as tell:
         report = simulation.simulate(agent, goal, settings, tell=tell)
     print(report.to_json() if json else report.to_text())

@@ -6,6 +6,7 @@ from orchestrator.cli.commands.serve import serve
 from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption, TeamFile
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.server.options import ConsoleOptions, ListenOptions, ServeOptions
+from orchestrator.cli.trust import TrustOption
 
 
 def ui(
@@ -19,6 +20,7 @@ def ui(
     language_model: LanguageModelOption = (),
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Open the console in a browser: watch, steer, stop, chat and approve.
 
@@ -37,5 +39,6 @@ def ui(
         console=ConsoleOptions(view=view, browser=browser),
         journal=journal,
         sandbox=sandbox,
+        trust=trust,
     )
     return serve(file, options=options)

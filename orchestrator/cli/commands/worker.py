@@ -20,6 +20,7 @@ from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.trust import TrustOption
 from orchestrator.delegation import printable
 from orchestrator.ports.execution import AgentCatalogue, host_of, resolve_workspace_settings
 from orchestrator.ports.files import default_journal, state_files
@@ -67,6 +68,7 @@ def worker(
     grace: float = GRACE_SECONDS,
     lease: float = LEASE_SECONDS,
     sandbox: SandboxOption = None,
+    trust: TrustOption = False,
 ) -> int:
     """Run the tool calls and the turns of agents that have a place, lent by runs on other machines.
 
@@ -90,7 +92,7 @@ def worker(
         raise CommandError(f"--lease is {lease}; it must be half a second or more")
     if workspace is not None and not workspace.is_dir():
         raise CommandError(f"--workspace {workspace} is not a folder")
-    agents = load_agents(file)
+    agents = load_agents(file, trust=trust)
     catalogue = AgentCatalogue(agents)
     place = _place_in(catalogue, place, file)
     state = default_journal(os.environ).parent

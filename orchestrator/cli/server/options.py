@@ -12,6 +12,7 @@ from orchestrator.cli.journal_queries import parse_age
 from orchestrator.cli.options import JournalOption, LanguageModelOption
 from orchestrator.cli.retention import Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption
+from orchestrator.cli.trust import TrustOption
 
 GRACE_SECONDS: Final = 10
 
@@ -151,6 +152,7 @@ class ServeOptions:
     console: ConsoleOptions = ConsoleOptions()
     journal: JournalOption = None
     sandbox: SandboxOption = None
+    trust: TrustOption = False
 
     def require_valid(self) -> None:
         """Refuse numbers out of range, and a workspace that is not a folder."""

@@ -1,12 +1,14 @@
 """The servers that agents of files name: written out, or by their names in `.mcp.json`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from orchestrator.agents import DefinitionError
-from orchestrator.agents.tools.files.own_code import SERVER_FILE
+from orchestrator.agents.tools.files.own_code import SERVER_FILE, protect_definitions
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.mcp.server_file import McpServers, server_from
+from orchestrator.ports.files import foreign_file
 from orchestrator.products.agent_files.located import Located
 
 KEYS: Final = ("servers", "mcpServers")
@@ -49,17 +51,36 @@ def _written_out(name: str, found: Located) -> McpServer:
 
 def _named(found: Located) -> McpServer:
     name = found.as_text("a server")
-    for folder in found.file.absolute().parents:
+    nearer: list[Path] = []
+    for folder in _searched(found.file):
         file = folder / SERVER_FILE
-        if file.is_file():
-            try:
-                return McpServers.from_file(file)[name]
-            except DefinitionError as exc:
-                raise found.error(f"{exc} (of {file})") from exc
+        if not file.is_file():
+            nearer.append(file)
+            continue
+        if problem := foreign_file(file):
+            raise found.error(f"there is no server {name!r} to trust: {problem}")
+        # The nearest file wins, so a command that makes one would choose the servers.
+        protect_definitions(nearer)
+        try:
+            return McpServers.from_file(file)[name]
+        except DefinitionError as exc:
+            raise found.error(f"{exc} (of {file})") from exc
     raise found.error(
-        f"there is no server {name!r}: no {SERVER_FILE} is in the folder of this file or above it."
-        f" Write it out: {EXAMPLE!r}"
+        f"there is no server {name!r}: no {SERVER_FILE} is in the folder of this file, or above it"
+        f" up to {nearer[-1].parent}. Write it out: {EXAMPLE!r}"
     )
+
+
+def _searched(file: Path) -> Iterator[Path]:
+    """Yield the folders above a file, up to the top of its repository or of its owner's folders."""
+    folders = [*file.absolute().parents]
+    owner = folders[0].stat().st_uid
+    for folder in folders:
+        if folder.stat().st_uid != owner:
+            return
+        yield folder
+        if (folder / ".git").exists():
+            return
 
 
 def is_of_server(tool: str, servers: Collection[str]) -> bool:
