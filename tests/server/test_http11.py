@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -213,3 +213,25 @@ async def test_an_idle_connection_makes_room_for_another() -> None:
             await busy.send_all(b"Host: it\r\n\r\n")
 
             assert (await read_answer(busy)).status == 200
+
+
+async def test_clients_that_connect_together_are_accepted_together() -> None:
+    """One in each pass of the scheduler would wait for all other work that is ready."""
+    reached = 0
+
+    async def note(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal reached
+        reached += 1
+        await echo(scope, receive, send)
+
+    passes = 0
+    async with answering(note) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with ExitStack() as clients:
+            for _ in range(60):
+                clients.enter_context(socket.create_connection(address)).sendall(GET)
+            while reached < 60:
+                await trio.lowlevel.checkpoint()
+                passes += 1
+
+    assert passes < 20

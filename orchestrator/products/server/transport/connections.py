@@ -27,6 +27,8 @@ DRAIN_SECONDS: Final = 1
 """The seconds that clients have to read their responses when the server shuts down."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 PAUSE_SECONDS: Final = 0.1
+MOST_AT_ONCE: Final = 100
+"""The most connections to accept in one step of the event loop."""
 SHARE: Final = 0.75
 """The share of file descriptors for connections: the journal and models need some, too."""
 TOO_MANY: Final = (
@@ -126,6 +128,9 @@ class Connections:
                         stream = await listener.accept()
                         accepted = socket.socket(fileno=stream.socket.detach())
                         is_served = self._begin(accepted, connections)
+                        # One for each pass of the scheduler would let new clients wait for words
+                        # of all streams.
+                        self._accept_waiting(listening_socket, connections, MOST_AT_ONCE)
                     except OSError as exc:
                         if exc.errno not in OUT_OF_FILES:
                             raise
@@ -134,12 +139,15 @@ class Connections:
                         if not is_served:
                             self._slots.release()
             finally:
-                self._accept_waiting(listening_socket, connections)
+                # The kernel resets clients that are not accepted.
+                self._accept_waiting(listening_socket, connections, self._slots.value)
 
-    def _accept_waiting(self, listening_socket: socket.socket, connections: trio.Nursery) -> None:
-        """Accept the clients that have connected by now: the kernel resets the others."""
+    def _accept_waiting(
+        self, listening_socket: socket.socket, connections: trio.Nursery, most: int
+    ) -> None:
+        """Accept clients that have connected by now."""
         with suppress(OSError, trio.WouldBlock):
-            while True:
+            for _ in range(most):
                 self._slots.acquire_nowait()
                 is_served = False
                 try:
