@@ -248,6 +248,7 @@ async def long_texts_are_split_as_the_platform_takes_them(open_stand_in: OpenSta
         "\N{SLOTH}" * 4_096: ["\N{SLOTH}" * 500],
         "*unclosed _marks `": ["unclosed", "marks"],
         "<b>&amp; no markup</b>": ["no markup"],
+        "List<String> of <name>\n\n<p>\n" + "<i>x</i>\n" * 900: ["List<String>", "<name>", "<p>"],
     }
     async with open_stand_in() as stand_in, stand_in.connect() as platform:
         for text, pieces in texts.items():

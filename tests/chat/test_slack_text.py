@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.products.chat.slack.answers import Identity
 from orchestrator.products.chat.slack.events import escaped, readable
-from orchestrator.products.chat.slack.markdown import rich_texts
-from orchestrator.products.chat.slack.rich_text import LONGEST
+from orchestrator.products.chat.slack.rich_text import LONGEST, rich_texts
 from tests.chat.fakes.slack_blocks import LONGEST_BLOCKS, check_blocks
 
 OWN = Identity(user_id="U0BOT", user="helper")

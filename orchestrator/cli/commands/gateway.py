@@ -170,7 +170,7 @@ def require_extra() -> None:
     """Raise unless the packages that chat platforms need are installed."""
     if any(
         find_spec(it) is None
-        for it in ("httpx2", "telegramify_markdown", "trio_websocket", "starlette")
+        for it in ("httpx2", "markdown_it", "trio_websocket", "starlette")
     ):
         raise CommandError(f"chat platforms need an extra: {INSTALL}")
 

@@ -15,6 +15,7 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.products.chat import errors
 from orchestrator.products.chat.chat_address import ChatAddress
+from orchestrator.products.chat.markdown import Piece, Run
 from orchestrator.products.chat.platform import (
     Attachment,
     Button,
@@ -37,8 +38,7 @@ from orchestrator.products.chat.slack.api import (
 )
 from orchestrator.products.chat.slack.events import PLATFORM, escaped
 from orchestrator.products.chat.slack.inbound import Inbound
-from orchestrator.products.chat.slack.markdown import rich_texts
-from orchestrator.products.chat.slack.rich_text import Piece, RichText, Run
+from orchestrator.products.chat.slack.rich_text import RichText, rich_texts
 from orchestrator.products.chat.slack.socket_mode import SocketMode
 from orchestrator.products.chat.troubles import Troubles
 

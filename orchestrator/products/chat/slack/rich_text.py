@@ -4,79 +4,42 @@ A text in it is literal, so no text of a model becomes markup or a mention. A lo
 between paragraphs, items and lines; a long paragraph, between words. Code stays code in each part.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
+
+from orchestrator.products.chat.markdown import ITEMS, Piece, Run, gap_between, pieces_of
 
 LONGEST: Final = 4_000
 """The most characters of a message, by Slack's recommendation."""
 LARGEST: Final = 10_000
 """The most bytes of a block's JSON; Slack refuses about 13,000."""
-BULLET: Final = "•"
 JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f\u20e3")
 """Characters that join their neighbours into one visible character."""
 
 Json: TypeAlias = dict[str, Any]
-ITEMS: Final = frozenset({"bullet", "ordered"})
-Kind: TypeAlias = Literal["section", "bullet", "ordered", "quote", "preformatted"]
 
 
-@attrs.frozen
-class Run:
-    """Characters of one style; a link if it has a URL."""
-
-    text: str
-    styles: frozenset[str] = frozenset()
-    url: str = ""
-
-    def element(self) -> Json:
-        """Return the run as an element."""
-        found: Json = {"type": "text", "text": self.text}
-        if self.url:
-            found = {"type": "link", "url": self.url, "text": self.text}
-        if self.styles:
-            found["style"] = dict.fromkeys(sorted(self.styles), True)
-        return found
+def element_of(run: Run) -> Json:
+    """Return a run as an element."""
+    found: Json = {"type": "text", "text": run.text}
+    if run.url:
+        found = {"type": "link", "url": run.url, "text": run.text}
+    if run.styles:
+        found["style"] = dict.fromkeys(sorted(run.styles), True)
+    return found
 
 
-@attrs.frozen
-class Piece:
-    """A paragraph, an item of a list, a quotation, or code."""
+def _size(piece: Piece) -> int:
+    """Return the bytes that a piece adds to the JSON of a block, or slightly less."""
+    return 80 + len(msgspec.json.encode([element_of(run) for run in piece.runs]))
 
-    kind: Kind
-    runs: tuple[Run, ...]
-    indent: int = 0
-    """The number of lists around an item's own list."""
-    number: int = 1
-    """The number of an item."""
 
-    @property
-    def text(self) -> str:
-        return "".join(run.text for run in self.runs)
-
-    @property
-    def size(self) -> int:
-        """The bytes that the piece adds to the JSON of a block, or slightly less."""
-        return 80 + len(msgspec.json.encode([run.element() for run in self.runs]))
-
-    @property
-    def plain(self) -> str:
-        """Return the piece without styles."""
-        match self.kind:
-            case "bullet":
-                return f"{'  ' * self.indent}{BULLET} {self.text}"
-            case "ordered":
-                return f"{'  ' * self.indent}{self.number}. {self.text}"
-            case "quote":
-                return "\n".join(f"> {line}" for line in self.text.splitlines())
-            case "section" | "preformatted":
-                return self.text
-
-    def fits(self) -> bool:
-        """Return whether the piece fits into one message."""
-        return len(self.plain) <= LONGEST and self.size <= LARGEST
+def _fits(piece: Piece) -> bool:
+    """Return whether a piece fits into one message."""
+    return len(piece.plain) <= LONGEST and _size(piece) <= LARGEST
 
 
 @attrs.frozen
@@ -88,22 +51,15 @@ class RichText:
     @property
     def plain(self) -> str:
         """Return the message without styles."""
-        lines: list[str] = []
-        before: Piece | None = None
-        for piece in self.pieces:
-            is_item = piece.kind in ITEMS
-            if before is not None and not (is_item and before.kind in ITEMS):
-                lines.append("")
-            lines.append(piece.plain)
-            before = piece
-        return "\n".join(lines)
+        pairs = zip((None, *self.pieces), self.pieces, strict=False)
+        return "".join(gap_between(before, piece) + piece.plain for before, piece in pairs)
 
     def block(self) -> Json:
         """Return the message as a block."""
         elements: list[Json] = []
         before: Piece | None = None
         for piece in self.pieces:
-            content = [run.element() for run in piece.runs]
+            content = [element_of(run) for run in piece.runs]
             if piece.kind in ITEMS:
                 item = {"type": "rich_text_section", "elements": content}
                 if before is not None and _is_one_list(before, piece):
@@ -119,13 +75,13 @@ class RichText:
         return {"type": "rich_text", "elements": elements}
 
 
-def split_pieces(pieces: Sequence[Piece]) -> list[RichText]:
-    """Return the messages for all pieces, in order."""
+def rich_texts(markdown: str) -> list[RichText]:
+    """Return a text as messages, each short enough for Slack."""
     messages: list[RichText] = []
     held: list[Piece] = []
     length = size = 0
-    for piece in (part for whole in pieces for part in _cut(whole)):
-        more, bytes_ = len(piece.plain) + 2, piece.size
+    for piece in (part for whole in pieces_of(markdown) for part in _cut(whole)):
+        more, bytes_ = len(piece.plain) + 2, _size(piece)
         if held and (length + more > LONGEST or size + bytes_ > LARGEST):
             messages.append(RichText(tuple(held)))
             held, length, size = [], 0, 0
@@ -137,7 +93,8 @@ def split_pieces(pieces: Sequence[Piece]) -> list[RichText]:
 
 
 def _is_one_list(one: Piece, other: Piece) -> bool:
-    return (one.kind, one.indent) == (other.kind, other.indent)
+    follows = one.kind == "bullet" or other.number == one.number + 1
+    return follows and (one.kind, one.indent) == (other.kind, other.indent)
 
 
 def _list_with(piece: Piece, item: Json) -> Json:
@@ -154,7 +111,7 @@ def _list_with(piece: Piece, item: Json) -> Json:
 
 def _cut(piece: Piece) -> Iterator[Piece]:
     """Cut a piece until each part fits into a message."""
-    while not piece.fits():
+    while not _fits(piece):
         first, rest = _halves(piece)
         yield first
         piece = rest
@@ -166,7 +123,7 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
     taken: list[Run] = []
     for at, run in enumerate(piece.runs):
         longer = attrs.evolve(piece, runs=(*taken, run))
-        if longer.fits():
+        if _fits(longer):
             taken.append(run)
             continue
         rest = piece.runs[at:]
@@ -188,7 +145,7 @@ def _room(piece: Piece, taken: list[Run], run: Run) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         head = attrs.evolve(run, text=run.text[:middle], url="")
-        if attrs.evolve(piece, runs=(*taken, head)).fits():
+        if _fits(attrs.evolve(piece, runs=(*taken, head))):
             low = middle
         else:
             high = middle - 1

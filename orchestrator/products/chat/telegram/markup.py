@@ -2,46 +2,104 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from orchestrator.products.chat.markdown import Run, gap_between, pieces_of
 from orchestrator.products.chat.platform import TextPart
-
-if TYPE_CHECKING:
-    from telegramify_markdown import MessageEntity
-    from telegramify_markdown.config import RenderConfig
 
 LONGEST: Final = 4096
 """The length of a message in UTF-16 units, as Telegram counts."""
-ENTITY_FIELDS: Final = ("type", "offset", "length", "url", "language")
+MOST_ENTITIES: Final = 100
+"""The most entities of a message: Telegram ignores the others."""
 ROOM: Final = 128
 """The free units in each part, for a line that marks a repetition."""
+STYLES: Final = {"bold": "bold", "italic": "italic", "strike": "strikethrough"}
 
 
 def split_markdown(text: str) -> Sequence[TextPart]:
     """Return a text as parts of at most 4,096 units; cut formatting continues in the next part."""
-    # Imported late: it takes a tenth of a second, and only sending needs it.
-    from telegramify_markdown import convert
-
-    plain, entities = convert(text, latex_escape=False, config=_rendering())
-    fields = [_fields_of(it) for it in entities]
+    rendered = _Rendered()
+    rendered.write(text)
+    plain = "".join(rendered.texts)
+    entities = sorted(rendered.entities, key=lambda it: int(it["offset"]))
     # The units before each character, and after the last.
     units = [0, *accumulate(2 if ord(it) > 0xFFFF else 1 for it in plain)]
     parts: list[TextPart] = []
-    for start, end in _cuts(plain, units):
+    for start, end in _cuts(plain, units, entities):
         shown = plain[start:end].rstrip()
         if shown.strip():
             first, last = units[start], units[start + len(shown)]
-            parts.append(TextPart(shown, _clipped(fields, first, last)))
-    return parts or [TextPart(text.strip()[: LONGEST // 4] or "…")]
+            parts.append(TextPart(shown, _clipped(entities, first, last)))
+    return parts or [TextPart("…", [])]
 
 
-def _cuts(text: str, units: Sequence[int]) -> Iterator[tuple[int, int]]:
+class _Rendered:
+    """A text without marks, and its entities."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.entities: list[dict[str, Any]] = []
+        self._units = 0
+        self._last: dict[str, dict[str, Any]] = {}
+        """The last entity of each type."""
+
+    def write(self, markdown: str) -> None:
+        """Add a text."""
+        before = None
+        for piece in pieces_of(markdown):
+            self._add(gap_between(before, piece) + piece.prefix)
+            start = self._units
+            for run in piece.runs:
+                self._run(run)
+            if piece.kind == "quote":
+                self._mark("blockquote", start)
+            elif piece.kind == "preformatted":
+                language = {"language": piece.language} if piece.language else {}
+                self._mark("pre", start, **language)
+            before = piece
+
+    def _run(self, run: Run) -> None:
+        start = self._units
+        self._add(run.text)
+        if "code" in run.styles:
+            # Code has no other style.
+            self._mark("code", start)
+            return
+        for style in sorted(run.styles):
+            self._mark(STYLES[style], start)
+        if run.url and run.url != run.text:
+            if run.url.startswith(("http://", "https://")):
+                self._mark("text_link", start, url=run.url)
+            elif (address := run.url.removeprefix("mailto:")) != run.text:
+                self._add(f" ({address})")
+
+    def _add(self, text: str) -> None:
+        self.texts.append(text)
+        self._units += utf16_length(text)
+
+    def _mark(self, type_: str, start: int, **more: str) -> None:
+        """Add an entity from an offset to here, or continue the one before it."""
+        last = self._last.get(type_)
+        if last is not None and last["offset"] + last["length"] == start and not more:
+            last["length"] = self._units - last["offset"]
+        elif self._units > start:
+            new = {"type": type_, "offset": start, "length": self._units - start, **more}
+            self.entities.append(new)
+            self._last[type_] = new
+
+
+def _cuts(
+    text: str, units: Sequence[int], entities: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[int, int]]:
     """Yield the beginning and end of each part: between lines or words, if possible."""
     start = 0
     while start < len(text):
-        end = bisect_right(units, units[start] + LONGEST - ROOM) - 1
+        last = units[start] + LONGEST - ROOM
+        more = [it for it in entities if it["offset"] + it["length"] > units[start]]
+        if len(more) > MOST_ENTITIES:
+            last = min(last, more[MOST_ENTITIES]["offset"])
+        end = bisect_right(units, last) - 1
         if end < len(text):
             middle = (start + end) // 2
             for gap in ("\n\n", "\n", " "):
@@ -63,25 +121,6 @@ def _clipped(
         if start < end:
             found.append({**entity, "offset": start - first, "length": end - start})
     return found
-
-
-def _fields_of(entity: "MessageEntity") -> dict[str, Any]:
-    fields = {name: getattr(entity, name, None) for name in ENTITY_FIELDS}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-@cache
-def _rendering() -> "RenderConfig":
-    from telegramify_markdown.config import RenderConfig
-
-    # The library's own symbols would be words that no agent wrote.
-    config = RenderConfig.isolated()
-    symbols = config.markdown_symbol
-    symbols.heading_level_1 = symbols.heading_level_2 = ""
-    symbols.heading_level_3 = symbols.heading_level_4 = ""
-    symbols.link = symbols.image = ""
-    symbols.unordered_list_item = "•"
-    return config
 
 
 def utf16_length(text: str) -> int:
