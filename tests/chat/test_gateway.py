@@ -27,7 +27,11 @@ from orchestrator.delegation.events import (
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
 from orchestrator.delegation.session_context import get_session_env
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.products.chat.approval_buttons import question_text
+from orchestrator.products.chat.approval_buttons import (
+    MOST_SHOWN,
+    question_text,
+    short_question_text,
+)
 from orchestrator.products.chat.discord.markup import plain
 from orchestrator.products.chat.settings import Limits, Profile
 from orchestrator.products.chat.telegram import Telegram, open_telegram
@@ -651,23 +655,36 @@ def test_an_address_is_written_as_it_is_read() -> None:
     assert ChatAddress("a", "b", "c").session(0) != ChatAddress("a", "bc").session(0)
 
 
-@pytest.mark.parametrize("padding", ["a", "*", "\N{GRINNING FACE}"])
-def test_a_question_shows_the_end_of_a_long_command_on_every_platform(padding: str) -> None:
-    command = f"echo {padding * 5_000}; rm -rf ~"
-    question = ApprovalQuestion(
+def question_about(command: str, **more: str) -> ApprovalQuestion:
+    return ApprovalQuestion(
         id=ApprovalId("a_1"),
         task=TaskId("t_1"),
-        path="/helper",
+        path=more.get("path", "/helper"),
         call=CallId("c_1"),
         tool="terminal",
         subject=command,
         details=f'{{"command": "{command}"}}',
         asked_at=0.0,
         deadline=600.0,
+        why=more.get("why", ""),
     )
-    text = question_text(question, 0.0)
+
+
+@pytest.mark.parametrize("padding", ["a", "*", "\N{GRINNING FACE}"])
+def test_a_short_question_shows_the_end_of_a_long_command_on_every_platform(padding: str) -> None:
+    command = f"echo {padding * 5_000}; rm -rf ~"
+    question = question_about(command, path="/a*" * 900, why="_because_ " * 900)
+    assert command in question_text(question, 0.0)
+    text = short_question_text(question, 0.0, is_whole=True)
     assert "echo" in text
     assert "characters are not shown" in text
+    assert "question.txt" in text
     assert "rm -rf ~" in text
     assert "rm -rf \\~" in plain(text), "Discord has the shortest messages"
+    assert "in 10 min" in plain(text)
     assert len(text.encode("utf-16-le")) // 2 <= 4096, "Telegram takes no longer one"
+
+
+def test_a_question_in_one_message_is_whole_on_discord() -> None:
+    text = "*" * MOST_SHOWN
+    assert plain(text).replace("\\", "") == text

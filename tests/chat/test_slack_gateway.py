@@ -231,7 +231,7 @@ async def test_an_approval_is_asked_with_buttons_in_the_thread() -> None:
         *_, last = await wait_replies(talk.fake, 2)
         assert last == "Done."
         await talk.fake.wait_for(lambda: not asked.buttons)
-        assert "Approved by Ada" in asked.shown
+        assert f"Approved by slack:{ADA}, named 'Ada" in asked.shown
         await talk.fake.wait_for(lambda: any(it.only_for for it in talk.fake.messages))
         assert {it.only_for for it in talk.fake.messages} == {"", ADA}
 

@@ -431,7 +431,7 @@ async def test_an_agent_sends_only_files_of_its_workspace(tmp_path: Path) -> Non
 # Approvals.
 
 
-def careful(**given: Any) -> Agent[Any]:
+def careful(where: str = "there", **given: Any) -> Agent[Any]:
     @tool
     def launch(where: str) -> str:
         """Launch."""
@@ -441,7 +441,7 @@ def careful(**given: Any) -> Agent[Any]:
         last = transcript[-1]
         if type(last).__name__ == "ToolMessage":
             return f"It says: {last.text}"
-        return ToolCall("launch", {"where": "there"})
+        return ToolCall("launch", {"where": where})
 
     return Agent(
         "helper",
@@ -476,15 +476,66 @@ async def test_an_approval_is_asked_with_buttons_and_the_first_answer_holds() ->
         await fake.wait_sent(2)
         await fake.wait_called("editMessageText")
     (answer,) = talk.harness.facts(ApprovalAnswered)
-    assert (answer.answer, answer.by) == ("once", "Person 9")
+    assert (answer.answer, answer.by) == ("once", "telegram:9, named 'Person 9'")
     assert fake.presses == {
         first: "Approved",
         late: "It was answered already, or its time is over.",
     }
     assert stranger not in fake.presses
     assert "reply_markup" not in fake.sent[0]
-    assert fake.sent[0]["text"].endswith("Approved by Person 9.")
+    assert fake.sent[0]["text"].endswith("Approved by telegram:9, named 'Person 9'.")
     assert fake.texts()[-1] == "It says: launched there"
+
+
+HIDDEN = " ".join(f"echo step {at};" for at in range(60)) + " id > PWNED; " + "echo done; " * 60
+
+
+async def test_a_long_question_is_sent_whole_as_a_file() -> None:
+    async with talking(careful(HIDDEN)) as (talk, fake):
+        fake.say("go")
+        await fake.wait_sent(2)
+        file, question = fake.sent
+        assert HIDDEN in fake.files[file["document"]["file_id"]].decode()
+        assert "PWNED" not in question["text"]
+        assert "question.txt" in question["text"]
+        data = question["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
+        fake.press(question["message_id"], data)
+        await fake.wait_sent(3)
+    assert [it.answer for it in talk.harness.facts(ApprovalAnswered)] == ["once"]
+
+
+async def test_a_long_question_without_its_file_can_only_be_denied() -> None:
+    async with talking(careful(HIDDEN)) as (talk, fake):
+        fake.fail("sendDocument", Fault(400, "Bad Request: not enough rights to send documents"))
+        fake.say("go")
+        await fake.wait_sent(1)
+        (question,) = fake.sent
+        rows = question["reply_markup"]["inline_keyboard"]
+        ((deny,),) = rows
+        assert deny["text"] == "Deny"
+        assert "it can only be denied here" in question["text"]
+        # A program of a person may send any data of a button.
+        forged = deny["callback_data"].replace("deny", "session")
+        press = fake.press(question["message_id"], forged)
+        await fake.wait_called("answerCallbackQuery")
+        assert "it can only be denied here" in fake.presses[press]
+        fake.say("/approve")
+        await fake.wait_sent(2)
+        assert "it can only be denied here" in fake.texts()[-1]
+        assert talk.harness.facts(ApprovalAnswered) == []
+        fake.press(question["message_id"], deny["callback_data"])
+        await fake.wait_sent(3)
+    assert [it.answer for it in talk.harness.facts(ApprovalAnswered)] == ["deny"]
+
+
+async def test_a_verdict_names_the_account_whatever_name_it_claims() -> None:
+    async with talking(careful()) as (talk, fake):
+        fake.say("go")
+        await fake.wait_sent(1)
+        fake.say("/approve")
+        await fake.wait_sent(3)
+    (answer,) = talk.harness.facts(ApprovalAnswered)
+    assert answer.by.startswith("telegram:7, named ")
 
 
 async def test_a_button_pressed_elsewhere_does_not_answer() -> None:
@@ -552,7 +603,9 @@ async def test_a_question_is_asked_and_closed_however_often_that_fails() -> None
         fake.say("/approve session")
         await fake.wait_sent(3)
         await fake.wait_called("editMessageText", 3)
-        assert fake.sent[0]["text"].endswith("Approved for this chat by Person 7.")
+        assert fake.sent[0]["text"].endswith(
+            "Approved for this chat by telegram:7, named 'Person 7'."
+        )
         fake.say("go again")
         await fake.wait_sent(4)
     assert talk.reports == []

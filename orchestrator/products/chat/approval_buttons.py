@@ -2,6 +2,9 @@
 
 The state of the session records the message with the buttons, so that a later process does not ask
 again, and removes the buttons when the question is answered, in the chat or elsewhere.
+
+No person approves in a chat what the chat does not show: a long question is sent as a file, and
+without the file it can only be denied.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,17 +20,26 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError, error_text
 from orchestrator.ports.sessions import ApprovalQuestions, Sessions, answer_question
 from orchestrator.products.chat import errors
+from orchestrator.products.chat.access import user_key
 from orchestrator.products.chat.chat_address import ChatAddress, parse_chat_address
 from orchestrator.products.chat.chat_state import ButtonsMessage, ChatState
 from orchestrator.products.chat.conversations import address_of
-from orchestrator.products.chat.platform import Button, ButtonPress
+from orchestrator.products.chat.platform import Button, ButtonPress, Platform
 from orchestrator.products.chat.replies import Replies
 
-MOST_SHOWN: Final = 800
-"""The most characters of a tool call in a question: with markup, they fit on all platforms."""
+MOST_SHOWN: Final = 900
+"""The most characters of a question in a message: with markup, they fit on all platforms."""
+MOST_IN_SHORT: Final = 180
+"""The most characters of each line in the message of a long question."""
+LONGEST_NAME: Final = 64
+FILE_NAME: Final = "question.txt"
 LONGEST_PAUSE: Final = 60.0
 CLOSE_ATTEMPTS: Final = 4
 TOO_LATE: Final = "It was answered already, or its time is over."
+NOT_WHOLE: Final = (
+    "It is not shown here as a whole, so it can only be denied here. Approve it with"
+    " `orchestrator approve`."
+)
 WORDS: Final[Mapping[ApprovalVerdict, str]] = {
     ApprovalVerdict.ONCE: "Approve",
     ApprovalVerdict.TASK: "For this task",
@@ -40,6 +52,10 @@ ANSWERED: Final[Mapping[ApprovalVerdict, str]] = {
     ApprovalVerdict.SESSION: "Approved for this chat",
     ApprovalVerdict.DENY: "Denied",
 }
+
+
+class NotShownError(Exception):
+    """A person approves a question that the chat does not show as a whole."""
 
 
 class ApprovalButtons:
@@ -91,9 +107,12 @@ class ApprovalButtons:
         text = TOO_LATE
         with suppress(UnknownIdError, ValueError):
             session = self._asked_in(approval, press)
-            by = press.user.name or press.user.id
-            await self.answer(session, approval, ApprovalVerdict(verdict), by=by)
-            text = ANSWERED[ApprovalVerdict(verdict)]
+            by = author_of(user_key(press.address, press.user), press.user.name)
+            try:
+                await self.answer(session, approval, ApprovalVerdict(verdict), by=by)
+                text = ANSWERED[ApprovalVerdict(verdict)]
+            except NotShownError as exc:
+                text = str(exc)
         self._nursery.start_soon(self._tell_presser, press, text)
         await trio.lowlevel.checkpoint()
 
@@ -106,7 +125,16 @@ class ApprovalButtons:
         by: str,
         reason: str = "",
     ) -> None:
-        """Answer an open question of a session, durably, or raise `UnknownIdError`."""
+        """Answer an open question of a session, durably.
+
+        Raise `UnknownIdError` if it is not open, and `NotShownError` if the chat does not show
+        what would be approved.
+        """
+        asked = session.state(ChatState).asked.get(approval)
+        is_whole = asked is not None and asked.is_whole
+        if verdict is not ApprovalVerdict.DENY and not is_whole:
+            await trio.lowlevel.checkpoint()
+            raise NotShownError(NOT_WHOLE)
         await answer_question(
             self._sessions, approval, verdict, by=by, reason=reason, session=session.id
         )
@@ -118,7 +146,8 @@ class ApprovalButtons:
                 records = self._read.records
                 session = records.sessions[records.tasks[question.task].session]
                 asked = session.state(ChatState).asked.get(approval)
-                if asked == ButtonsMessage(str(press.address), press.message):
+                here = (str(press.address), press.message)
+                if asked is not None and (asked.address, asked.id) == here:
                     return session
         raise UnknownIdError(f"no question {approval!r} is open there")
 
@@ -134,13 +163,12 @@ class ApprovalButtons:
         if question.id not in session.state(ChatState).asked:
             address = address_of(session.root.context)
             try:
-                message = await self._send(session, address, question)
+                sent = await self._send(session, address, question)
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 self._report(f"{address}: no person was asked: {error_text(exc)}")
                 return
-            if not message or session.closed:
+            if sent is None or session.closed:
                 return
-            sent = ButtonsMessage(str(address), message)
             self._facts.post(change_state(session.id, ChatState, asked={question.id: sent}))
         while self._is_open(session, question):
             await self._read.wait_session_changed(session.id)
@@ -148,14 +176,26 @@ class ApprovalButtons:
 
     async def _send(
         self, session: SessionRecord, address: ChatAddress, question: ApprovalQuestion
-    ) -> str:
-        """Send a question while it is open, and return the id of its message."""
-        buttons = [Button(words, f"{verdict}:{question.id}") for verdict, words in WORDS.items()]
+    ) -> ButtonsMessage | None:
+        """Send a question while it is open, and return its message."""
         platform, pause = self._replies.platform(address), 1.0
+        whole = question_text(question, self._read.now())
+        file = b"" if len(whole) <= MOST_SHOWN else whole.encode(errors="replace")
+        is_whole = len(file) <= platform.largest_upload
+        anchor = session.root.context.get("message_id", "")
         while self._is_open(session, question):
             try:
-                anchor = session.root.context.get("message_id", "")
+                if file and is_whole:
+                    is_whole = await _sends_file(platform, address, question, file, anchor)
+                    file = b""
                 text = question_text(question, self._read.now())
+                if len(text) > MOST_SHOWN:
+                    text = short_question_text(question, self._read.now(), is_whole=is_whole)
+                buttons = [
+                    Button(words, f"{verdict}:{question.id}")
+                    for verdict, words in WORDS.items()
+                    if is_whole or verdict is ApprovalVerdict.DENY
+                ]
                 sent = await platform.send_buttons(
                     address, text, buttons, key=question.id, anchor=anchor
                 )
@@ -168,9 +208,9 @@ class ApprovalButtons:
                 await trio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
-                return sent.id
+                return ButtonsMessage(str(address), sent.id, is_whole)
         await trio.lowlevel.checkpoint()
-        return ""
+        return None
 
     async def _close(self, session: SessionRecord, question: str, text: str) -> None:
         """Remove the buttons of a question; if the platform is gone for long, they stay."""
@@ -214,7 +254,7 @@ class ApprovalButtons:
         return any(it.id == question.id for it in self.open_questions(session))
 
     def _answer_text(self, question: ApprovalQuestion) -> str:
-        asked = f"{question.path} · {question.tool}\n{_short(question.subject)}"
+        asked = f"{_short(question.path)} · {question.tool}\n{_short(question.subject)}"
         found = self._answers.get(question.id)
         if found is None:
             return f"{asked}\n\nIt is no longer open."
@@ -222,22 +262,52 @@ class ApprovalButtons:
         return f"{asked}\n\n{ANSWERED[found.answer]}{by}."
 
 
+async def _sends_file(
+    platform: Platform,
+    address: ChatAddress,
+    question: ApprovalQuestion,
+    content: bytes,
+    anchor: str,
+) -> bool:
+    """Send a question as a file, and return whether the platform has taken it."""
+    try:
+        await platform.send_file(
+            address, FILE_NAME, content, key=f"{question.id}-file", anchor=anchor
+        )
+    except (errors.GoneError, errors.RefusedError):
+        # A chat may take messages and no files.
+        return False
+    return True
+
+
+def author_of(user: str, name: str) -> str:
+    """Return the author of a verdict: `PLATFORM:USER`, and the name that the person claims."""
+    return f"{user}, named {name[:LONGEST_NAME]!r}" if name else user
+
+
 def question_text(question: ApprovalQuestion, now: float) -> str:
-    """Return the text of a question for a chat."""
+    """Return the whole text of a question."""
+    details = "" if question.details == question.subject else question.details
+    return _text(question, now, question.path, question.subject, question.why, details)
+
+
+def short_question_text(question: ApprovalQuestion, now: float, *, is_whole: bool) -> str:
+    """Return the text of a long question, of which a file has the rest."""
+    more = f"Read the whole call in the file {FILE_NAME} before you approve it."
+    path, subject, why = map(_short, (question.path, question.subject, question.why))
+    return _text(question, now, path, subject, why, more if is_whole else NOT_WHOLE)
+
+
+def _text(question: ApprovalQuestion, now: float, path: str, *lines: str) -> str:
     minutes = max(1, round((question.deadline - now) / 60))
-    lines = [
-        f"{question.path} asks to run {question.tool}:",
-        _short(question.subject),
-        question.why,
-        "" if question.details == question.subject else _short(question.details),
-        f"Without an answer it is denied in {minutes} min.",
-    ]
-    return "\n".join(line for line in lines if line)
+    first = f"{path} asks to run {question.tool}:"
+    last = f"Without an answer it is denied in {minutes} min."
+    return "\n".join(line for line in (first, *lines, last) if line)
 
 
 def _short(text: str) -> str:
     """Return the beginning and the end of a text: either may contain the harmful part."""
-    if len(text) <= MOST_SHOWN:
+    if len(text) <= MOST_IN_SHORT:
         return text
-    half, left_out = MOST_SHOWN // 2, len(text) - MOST_SHOWN
+    half, left_out = MOST_IN_SHORT // 2, len(text) - MOST_IN_SHORT
     return f"{text[:half]} ⟨{left_out} characters are not shown⟩ {text[-half:]}"

@@ -14,6 +14,8 @@ class ButtonsMessage(msgspec.Struct, frozen=True):
 
     address: str
     id: str
+    is_whole: bool = False
+    """Whether people see the whole question there: else they can only deny it."""
 
 
 class ChatState(SessionState, frozen=True):

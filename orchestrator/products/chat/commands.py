@@ -18,7 +18,12 @@ from orchestrator.delegation.events.approvals import ApprovalVerdict
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.sessions import KeptDoor, Orchestrator
 from orchestrator.products.chat.access import Access
-from orchestrator.products.chat.approval_buttons import TOO_LATE, ApprovalButtons
+from orchestrator.products.chat.approval_buttons import (
+    TOO_LATE,
+    ApprovalButtons,
+    NotShownError,
+    author_of,
+)
 from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.chat_state import ChatState
 from orchestrator.products.chat.conversations import Conversations
@@ -198,7 +203,10 @@ class Commands:
         if question is None:
             return TOO_LATE
         try:
-            await self._approvals.answer(session, question.id, verdict, by=call.by, reason=reason)
+            by = author_of(call.user, call.by)
+            await self._approvals.answer(session, question.id, verdict, by=by, reason=reason)
+        except NotShownError as exc:
+            return str(exc)
         except UnknownIdError:
             return TOO_LATE
         word = "denied" if verdict is ApprovalVerdict.DENY else "approved"
