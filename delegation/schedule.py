@@ -35,6 +35,9 @@ LONGEST_TEXT: Final = 200
 MOST_COUNTED: Final = 1000
 """How many missed times are counted; of more it is said that there are more."""
 FIELDS: Final = 5
+EVERY_HOUR: Final = frozenset({"*", "*/1", "0-23"})
+LONGEST_FOLD: Final = 3 * 3600
+"""A time after which no clock that was set back is still behind, in seconds."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?\s*[smhdw]\s*)+")
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -56,6 +59,9 @@ class Cron:
         """Return the last time until then, which may be then."""
         # The search leaves out where it begins: the next full minute.
         start = _moment((time // 60 + 1) * 60, self.zone)
+        if start.fold:
+            # The hour comes twice, and its later minutes came before.
+            start = _moment(time + LONGEST_FOLD, self.zone)
         times = self._search(start, reverse=True)
         return next((at for at in times if at <= time), None)
 
@@ -67,8 +73,19 @@ class Cron:
     def _search(self, start: datetime, *, reverse: bool) -> Iterator[float]:
         from cronsim import CronSim
 
-        found = CronSim(self.fields, start, reverse=reverse)
+        found = CronSim(_fixed(self.fields), start, reverse=reverse)
         return (moment.timestamp() for moment in found)
+
+
+def _fixed(fields: str) -> str:
+    """Return fields in which only an hour that is every hour has a star.
+
+    A star in the minutes or hours makes cron count the times that come twice as two.
+    """
+    minute, hour, days = fields.split(" ", 2)
+    if hour in EVERY_HOUR:
+        return f"{minute} * {days}"
+    return f"{minute.replace('*', '0-59')} {hour.replace('*', '0-23')} {days}"
 
 
 @attrs.frozen

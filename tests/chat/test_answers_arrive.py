@@ -77,7 +77,8 @@ FORMS = (
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, list[str]]:
     """Return a text of Markdown, HTML and words, and the words."""
-    text, words = "", []
+    text = ""
+    words: list[str] = []
     for form in draw(st.lists(st.sampled_from(FORMS), max_size=40)):
         count = draw(st.sampled_from((1, 1, 1, 200)))
         own = [f"w{len(words) + at}w{draw(WORDS)}" for at in range(2)]

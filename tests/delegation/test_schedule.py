@@ -86,6 +86,36 @@ def test_a_time_that_comes_twice_counts_once_unless_the_fields_name_every_hour()
     assert len(half_hourly) == 10
 
 
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        ("*/30 2 * * *", ["02:00", "02:30"]),
+        ("0,30 2 * * *", ["02:00", "02:30"]),
+        ("0 */2 * * *", ["00:00", "02:00", "04:00"]),
+        ("30 0-23 * * *", ["00:30", "01:30", "02:30", "02:30", "03:30", "04:30"]),
+    ],
+)
+def test_minutes_of_an_hour_that_comes_twice_count_once(schedule: str, times: list[str]) -> None:
+    night = job(schedule, set_at=local("2026-10-24T23:59"))
+    found = [it.at or 0.0 for _, it in runs_until(night, local("2026-10-25T05:00"))]
+    zone = ZoneInfo(BERLIN)
+    assert [f"{datetime.fromtimestamp(at, zone):%H:%M}" for at in found] == times
+
+
+def test_a_missed_minute_of_an_hour_that_comes_twice_is_due_in_the_second_hour() -> None:
+    night = replace(
+        job("*/30 2 * * *", set_at=local("2026-10-24T12:00")), last_at=local("2026-10-25T02:00")
+    )
+    again = local("2026-10-25T02:10") + HOUR
+    assert due(night, again).at == local("2026-10-25T02:30")
+
+
+def test_minutes_of_an_hour_that_is_left_out_are_one_time() -> None:
+    night = job("*/30 2 * * *", set_at=local("2027-03-28T00:00"))
+    found = [it.at for _, it in runs_until(night, local("2027-03-28T12:00"))]
+    assert found == [local("2027-03-28T03:00")]
+
+
 def test_every_two_hours_is_two_real_hours_over_the_change_of_clocks() -> None:
     start = local("2026-10-24T22:15")
     times = [now for now, _ in runs_until(job("every 2h", set_at=start), start + DAY)]
