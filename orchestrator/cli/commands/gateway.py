@@ -169,8 +169,7 @@ def gateway(
 def require_extra() -> None:
     """Raise unless the packages that chat platforms need are installed."""
     if any(
-        find_spec(it) is None
-        for it in ("httpx2", "markdown_it", "trio_websocket", "starlette")
+        find_spec(it) is None for it in ("httpx2", "markdown_it", "trio_websocket", "starlette")
     ):
         raise CommandError(f"chat platforms need an extra: {INSTALL}")
 
