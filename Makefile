@@ -122,6 +122,19 @@ chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all ot
 	@$(BIN)/python -m tests.chaos.simulation --rounds $(SEEDS) --seed $(SEED) --jobs $$(nproc)
 	@CHATS=100 KILLS=8 $(BIN)/pytest -q tests/chat/test_kill.py
 
+.PHONY: models
+models: ## check the model of the cluster protocol, and that its mutations are caught (needs spin)
+	@if ! command -v spin >/dev/null 2>&1; then \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	        echo "installing Spin, which checks the model ..."; \
+	        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	            --no-install-recommends spin gcc libc6-dev >/dev/null; \
+	    else \
+	        echo "The model needs Spin. Install it as root: apt-get install spin gcc." >&2; exit 1; \
+	    fi; \
+	fi
+	@docs/models/check.sh
+
 SECONDS ?= 600
 
 .PHONY: acceptance
