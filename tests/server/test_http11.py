@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.products.server.transport.connections import Connections
-from orchestrator.products.server.transport.http11 import HEAD_SECONDS, MOST_UNREAD
+from orchestrator.products.server.transport.http11 import HEAD_SECONDS, MOST_UNREAD, WHOLE_BODY
 from orchestrator.products.server.transport.listener import Listening, bind
 from tests.server.raw_http import connected, read_answer, read_answers, until_closed
 
@@ -235,3 +235,24 @@ async def test_clients_that_connect_together_are_accepted_together() -> None:
                 passes += 1
 
     assert passes < 20
+
+
+async def test_a_body_that_comes_in_two_parts_arrives_whole() -> None:
+    """The application asks for the body that came with the head, and then waits for the rest."""
+
+    async def look_first(scope: Any, receive: Any, send: Any) -> None:
+        early = scope["state"][WHOLE_BODY]()
+        body = await Request(scope, receive, send).body() if early is None else early
+        await Response(f"{early is not None} {body.decode()}")(scope, receive, send)
+
+    head = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 6\r\n\r\n"
+    async with answering(look_first) as url, connected(url) as stream:
+        await stream.send_all(head + b"abcdef")
+        whole = await read_answer(stream)
+        await stream.send_all(head + b"abc")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await stream.send_all(b"def")
+        halves = await read_answer(stream)
+
+    assert whole.body == b"True abcdef"
+    assert halves.body == b"False abcdef"

@@ -79,7 +79,8 @@ AuditedEvent: TypeAlias = tuple[float, AuditEvent]
 
 
 def _bounded(text: str) -> str:
-    return well_formed(text[:LONGEST_TEXT])
+    is_fine = text.isascii() and len(text) <= LONGEST_TEXT
+    return text if is_fine else well_formed(text[:LONGEST_TEXT])
 
 
 class AuditWriter(Protocol):

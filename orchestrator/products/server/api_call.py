@@ -202,7 +202,7 @@ class ApiCall:
     async def body(self, kind: type[T]) -> T:
         """Decode the body."""
         try:
-            return await decoded(self.raw, kind)  # noqa: ASYNC910 (`_handle` checkpoints)
+            return await decoded(self.raw, kind)  # noqa: ASYNC910 (the connection checkpoints)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise HttpError(
                 400, f"the body is invalid: {exc}", code="invalid_body", param=_param_of(str(exc))

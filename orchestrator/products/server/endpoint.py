@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -78,9 +78,16 @@ class Endpoint:
                 # A stream checks its key itself, as long as it lasts.
                 if not is_stream and not _is_allowed_still(self.operation, request):
                     response = await _withheld(response)
-                with answer.withheld, metrics.track_stream() if is_stream else nullcontext():
-                    await response(scope, receive, answer.send_checked)
-                    answer.is_complete = True
+                if type(response) is Response:
+                    # It lets an error pass, so it needs no scope.
+                    with suppress(_WithheldError):
+                        await response(scope, receive, answer.send_checked)
+                        answer.is_complete = True
+                else:
+                    answer.withheld = trio.CancelScope()
+                    with answer.withheld, metrics.track_stream() if is_stream else nullcontext():
+                        await response(scope, receive, answer.send_checked)
+                        answer.is_complete = True
             if not (answer.is_complete or answer.has_begun):
                 # The journal was lost, or fell silent, under the request.
                 refusal = answer.refusal or scope["state"]["tracked"].refusal
@@ -96,6 +103,10 @@ class Endpoint:
                 count(500)
 
 
+class _WithheldError(Exception):
+    """An answer is refused before it begins."""
+
+
 class _Answer:
     """The answer to a request, which is checked and counted when it begins."""
 
@@ -108,8 +119,8 @@ class _Answer:
         self._send = send
         self.has_begun = False
         self.is_complete = False
-        self.withheld = trio.CancelScope()
-        """Cancels an answer that is refused."""
+        self.withheld: trio.CancelScope | None = None
+        """Cancels an answer that is refused; without it, an error ends the answer."""
         self.refusal: errors.HttpError | None = None
         """The error that replaces it."""
 
@@ -144,6 +155,8 @@ class _Answer:
         except OrchestratorError as exc:
             is_stopping = journal is not None and journal.is_stopping
             self.refusal = _http_error(exc, journal, is_stopping=is_stopping)
+            if self.withheld is None:
+                raise _WithheldError from exc
             self.withheld.cancel(reason="the answer is refused")
 
 
@@ -159,7 +172,8 @@ def _http_error(
 async def _handle(
     server: "ServerState", operation: Operation, request: Request, tracked: ExitStack
 ) -> Response:
-    await trio.lowlevel.checkpoint()
+    # The connection has waited for the request.
+    await trio.lowlevel.checkpoint_if_cancelled()
     call: ApiCall | None = None
     try:
         if operation.scope is not None:
@@ -244,7 +258,7 @@ async def _withheld(answer: Response) -> Response:
 async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
     """Refuse a request whose key lacks the scope."""
     if key.may(scope):
-        return  # noqa: ASYNC910 (`_handle` checkpoints)
+        return  # noqa: ASYNC910 (the connection checkpoints)
     hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
     if key.name == DEFAULT and key.is_admin and scope is Scope.APPROVE:
         if await server.may_default_approve():

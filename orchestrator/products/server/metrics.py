@@ -36,6 +36,8 @@ class Metrics:
         self._streams = 0
         self._answers: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
         """The metrics of each answer of each route: the lookup takes longer than the count."""
+        self._runs: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+        """The metrics of runs by their labels, for the same reason."""
         self._answered = trio.lowlevel.ParkingLot()
         self._registry = registry = CollectorRegistry()
 
@@ -145,6 +147,13 @@ class Metrics:
         counted[0].observe(seconds)
         counted[1].inc()
 
+    def count_run(self, metric: Counter, *labels: str) -> None:
+        """Count the start or the end of a run."""
+        counted = self._runs.get((metric, labels))
+        if counted is None:
+            counted = self._runs[metric, labels] = metric.labels(*labels)
+        counted.inc()
+
     def count_refusal(self, status: int) -> None:
         """Count a request that was refused access."""
         self._refused.labels(str(status)).inc()
@@ -173,7 +182,7 @@ class _JournalFacts:
             case events.SessionOpened(session=session, kind=kind) if (
                 kind is not SessionKind.PROGRAM
             ):
-                self._metrics.started.labels(kind).inc()
+                self._metrics.count_run(self._metrics.started, kind)
                 if kind.is_run and kind is not SessionKind.CONVERSATION:
                     self.under_way.add(session)
             case events.TurnStarted(session=session) | events.TurnResumed(session=session):
@@ -184,7 +193,7 @@ class _JournalFacts:
             case events.SessionClosed(session=session):
                 record = self.records.sessions[session]
                 if record.kind is SessionKind.CONVERSATION:
-                    self._metrics.ended.labels(record.kind, "closed").inc()
+                    self._metrics.count_run(self._metrics.ended, record.kind, "closed")
                 # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
@@ -204,10 +213,11 @@ class _JournalFacts:
         if session in self.under_way and is_over(record):
             self.under_way.remove(session)
             if record.kind is not SessionKind.CONVERSATION:
-                self._metrics.ended.labels(record.kind, ending).inc()
+                self._metrics.count_run(self._metrics.ended, record.kind, ending)
 
     def _count_usage(self, usage: Usage) -> None:
         self._metrics.calls.inc(usage.calls)
         self._metrics.tokens_in.inc(usage.input_tokens)
         self._metrics.tokens_out.inc(usage.output_tokens)
-        self._metrics.dollars.inc(usage.micro_usd / 1_000_000)
+        if usage.micro_usd:
+            self._metrics.dollars.inc(usage.micro_usd / 1_000_000)

@@ -146,10 +146,9 @@ def cut_text(session: SessionRecord) -> str:
 
 def _model_failure(session: SessionRecord) -> Outcome | None:
     outcome = last_outcome_of(session)
-    if outcome is None or not is_over(session) or session.closed:
+    if outcome is None or outcome.ending is not Ending.FAILED or outcome.cause is not Cause.MODEL:
         return None
-    is_own = outcome.ending is Ending.FAILED and outcome.cause is Cause.MODEL
-    return outcome if is_own else None
+    return outcome if is_over(session) and not session.closed else None
 
 
 class AgentMessage(msgspec.Struct, frozen=True, gc=False):

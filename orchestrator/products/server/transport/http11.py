@@ -40,6 +40,8 @@ BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 CLIENT_LEFT: Final = "the client has disconnected"
 DISCONNECT: Final = "disconnect"
 """The name of the connection's `Disconnect` in the state of each request."""
+WHOLE_BODY: Final = "whole_body"
+"""The name of a function in the state of each request that returns a body that is there."""
 _WRONG_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -227,6 +229,9 @@ class HttpConnection:
             return False
         if request is None:
             return False
+        if not self._has_begun:
+            # It came with the request before it: other clients have their turn first.
+            await trio.lowlevel.checkpoint()
         if status := self._why_not(request):
             await self.refuse(status)
             return False
@@ -240,7 +245,7 @@ class HttpConnection:
             "raw_path": path,
             "query_string": query,
             "headers": list(request.headers),
-            "state": self._state.copy(),
+            "state": {**self._state, WHOLE_BODY: exchange.whole_body},
         }
         await self._app(scope, exchange.receive, exchange.send)
         with suppress(h11.RemoteProtocolError):
@@ -339,6 +344,21 @@ class _Exchange:
         """Whether the whole request is read."""
         self._is_refused = False
         """Whether the rest of the request was invalid, and an error has answered it."""
+        self._early: list[bytes] = []
+        """The pieces of the body that came with the head, if others follow."""
+
+    def whole_body(self) -> bytes | None:
+        """Return the body without a wait, if all of it has arrived."""
+        parser = self._connection.parser
+        if self._is_read or parser.they_are_waiting_for_100_continue:
+            return None
+        pieces = self._early
+        # `receive` raises an error again.
+        with suppress(h11.RemoteProtocolError):
+            while isinstance(event := parser.next_event(), h11.Data):
+                pieces.append(bytes(event.data))
+            self._is_read = isinstance(event, h11.EndOfMessage)
+        return b"".join(pieces) if self._is_read else None
 
     async def receive(self) -> Message:
         """Return the next piece of the body; after the last piece, wait for the disconnect."""
@@ -346,6 +366,9 @@ class _Exchange:
         if self._is_read:
             await connection.disconnect.wait()
             return {"type": "http.disconnect"}
+        if self._early:
+            early, self._early = b"".join(self._early), []
+            return {"type": "http.request", "body": early, "more_body": True}  # noqa: ASYNC910
         if connection.parser.they_are_waiting_for_100_continue:
             going_on = h11.InformationalResponse(status_code=100, headers=[])
             await connection.write(connection.encode(going_on))

@@ -283,10 +283,16 @@ async def wait_unless_disconnected(request: Request, wait: Callable[[], Awaitabl
     """Run `wait` until the client disconnects or its key ends; return whether it finished."""
     is_done = False
     access: Access = request.scope["state"]["access"]
+    disconnect: Disconnect | None = request.scope["state"].get(DISCONNECT)
     with trio.CancelScope() as scope, access.cancels(scope):
-        async with cancelled_on_disconnect(request.scope, request.receive, scope):
-            await wait()
-            is_done = True
+        if disconnect is not None:
+            with disconnect.cancels(scope):
+                await wait()
+                is_done = True
+        else:
+            async with cancelled_on_disconnect(request.scope, request.receive, scope):
+                await wait()
+                is_done = True
     return is_done  # noqa: ASYNC910 (the wait checkpoints)
 
 
