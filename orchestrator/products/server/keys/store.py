@@ -33,17 +33,15 @@ class Access:
     """A request with its key, while it is under way."""
 
     def __init__(
-        self,
-        store: "KeyStore",
-        key: Key,
-        token_id: str,
-        latest: Callable[[], float] = lambda: FOREVER,
+        self, store: "KeyStore", key: Key, token_id: str, latest: Callable[[], float] | None = None
     ) -> None:
         self.key = key
         self.token_id = token_id
         """The id of the key's token in the request; "" for the token of `default`."""
         self._store = store
         self._latest = latest
+        self._is_endless = not token_id and latest is None
+        """Whether it is of the token of `default`, which no file ends."""
         self._until = self._ends_at()
         self._scopes: list[trio.CancelScope] = []
         """Cancelled when the key ends."""
@@ -51,11 +49,14 @@ class Access:
     def is_valid(self) -> bool:
         """Return whether the key is still valid according to its file."""
         self._store.refresh()
+        if self._is_endless:
+            return True
         self.note_change()
         return self._store.now() < self._until
 
     def _ends_at(self) -> float:
-        return min(self._latest(), self._store.ends_at(self.token_id))
+        latest = FOREVER if self._latest is None else self._latest()
+        return min(latest, self._store.ends_at(self.token_id))
 
     @contextmanager
     def cancels(self, scope: trio.CancelScope) -> Generator[None]:
@@ -164,7 +165,7 @@ class KeyStore:
 
     @contextmanager
     def hold(
-        self, key: Key, token_id: str, *, latest: Callable[[], float] = lambda: FOREVER
+        self, key: Key, token_id: str, *, latest: Callable[[], float] | None = None
     ) -> Generator[Access]:
         """Track whether a key stays valid, in the block and at most until `latest()`."""
         access = Access(self, key, token_id, latest)

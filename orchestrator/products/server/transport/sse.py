@@ -51,8 +51,9 @@ LINE_ENDS: Final = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\
 
 def _one_line(chunk: bytes) -> bytes:
     """Escape the characters that some readers take for line ends: all data is JSON."""
-    for mark, escaped in LINE_ENDS.items():
-        chunk = chunk.replace(mark, escaped)
+    if not chunk.isascii():
+        for mark, escaped in LINE_ENDS.items():
+            chunk = chunk.replace(mark, escaped)
     return chunk
 
 

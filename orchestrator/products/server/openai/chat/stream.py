@@ -35,11 +35,18 @@ from orchestrator.products.server.openai.public_ids import COMPLETION
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import answers_in_json, refusal_of
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.sse import HEARTBEAT_SECONDS, EventStream, EventWriter
+from orchestrator.products.server.transport.sse import (
+    HEARTBEAT_SECONDS,
+    EventStream,
+    EventWriter,
+    encode_event,
+)
 
 DONE: Final = b"[DONE]"
 SEPARATOR: Final = "\n\n"
 """The text between two messages of an agent."""
+PLACE: Final = "\x00 the text \x00"
+"""Stands for the text in an event that is encoded once: no name or id has these characters."""
 NO_TEXT_YET: Final = PartialText(0, 0, "")
 
 
@@ -107,6 +114,8 @@ class _Chunks:
         self._writer = writer
         self._encode = encode
         self._has_usage = has_usage
+        self._around: dict[int, list[bytes]] = {}
+        """The event of a text before and after the text, by the number of the choice."""
         self._head: dict[str, Any] = {
             "id": COMPLETION.of(session),
             "created": response.created(session),
@@ -116,6 +125,19 @@ class _Chunks:
 
     async def send(self, choice: bodies.ChunkChoice) -> None:
         await self._write(self._make([choice], None))
+
+    async def send_text(self, number: int, text: str) -> None:
+        """Send the next text of a choice. Only the text differs from one event to the next."""
+        if self._encode is not msgspec.json.encode:
+            choice = bodies.ChunkChoice(delta=bodies.Delta(content=text), index=number)
+            await self.send(choice)
+            return
+        around = self._around.get(number)
+        if around is None:
+            choice = bodies.ChunkChoice(delta=bodies.Delta(content=PLACE), index=number)
+            event = encode_event(msgspec.json.encode(self._make([choice], None)))
+            around = self._around[number] = event.split(msgspec.json.encode(PLACE))
+        await self._writer.write(msgspec.json.encode(text).join(around))
 
     async def end(self, total: Usage) -> None:
         """Send the usage of all choices, if the client asks for it, and the end."""
@@ -199,7 +221,7 @@ class _ChoiceChunks:
         text = update.text if isinstance(update, PartialText) else self._rest(update)
         if text:
             self._sent.append(text)
-            await self._send_chunk(bodies.Delta(content=f"{separator}{text}"))
+            await self._chunks.send_text(self._number, f"{separator}{text}")
         else:
             await trio.lowlevel.checkpoint()
         if isinstance(update, FullText) and update.message.logprobs:
