@@ -83,6 +83,8 @@ class TaskSandbox:
     The paths are real."""
     visible: tuple[Path, ...] = ()
     """Further real paths that a command reads, also in a temporary or hidden folder."""
+    links: tuple[Path, ...] = ()
+    """The links in a hidden home that lead to a visible path."""
     home: Path | None = None
     """The real path of the user's home, where programs look for start-up files."""
     on_request: Callable[[NetworkRequest], None] = _ignore_request
@@ -171,7 +173,7 @@ class TaskSandbox:
     def _is_hidden(self, path: Path) -> bool:
         # A folder of the task may be in a hidden one, as a worktree is in the state folder. Inside
         # such a folder only paths that are hidden themselves are hidden.
-        own = [it for it in self.writable if _is_in(path, [it])]
+        own = [it for it in (*self.writable, *self.visible) if _is_in(path, [it])]
         return any(
             path.is_relative_to(hidden) and not any(folder.is_relative_to(hidden) for folder in own)
             for hidden in self.hidden

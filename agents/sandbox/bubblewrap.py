@@ -104,6 +104,9 @@ class Bubblewrap:
         mounts = _mounts(place)
         for path in sorted(mounts):
             arguments += self._mount(path, mounts[path], sandbox)
+        for link in place.links:
+            if _is_missing(link, mounts):
+                arguments += ("--symlink", os.readlink(link), str(link))  # noqa: PTH115
         # At the end: until then, mounts below may need a folder in them.
         for path in sorted(mounts):
             if _is_emptied(path, mounts[path]):
@@ -153,6 +156,12 @@ def _open_filter() -> int:
     os.write(file, _filter())
     os.lseek(file, 0, os.SEEK_SET)
     return file
+
+
+def _is_missing(link: Path, mounts: Mapping[Path, _Mount]) -> bool:
+    """Return whether a link is in a folder that was covered by an empty one."""
+    above = next((it for it in link.parents if it in mounts), None)
+    return above is not None and link not in mounts and _is_emptied(above, mounts[above])
 
 
 def _is_emptied(path: Path, kind: _Mount) -> bool:

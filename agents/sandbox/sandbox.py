@@ -60,7 +60,7 @@ class Sandbox:
     """The writable paths besides the workspace and a temporary folder."""
     read: tuple[Path, ...] | None = attrs.field(default=None, converter=_optional_paths)
     """The readable paths besides those and the system's own folders. None means everything except
-    credentials and the state of the orchestrator."""
+    the state of the orchestrator and the home, whose toolchains and caches are readable."""
     environment: tuple[str, ...] | None = attrs.field(default=None, converter=_optional_names)
     """The variables that commands get, besides PATH, HOME and the like; None is all but secrets."""
     cpu: float | None = None

@@ -52,8 +52,15 @@ def _profile(place: TaskSandbox) -> Iterator[str]:
         yield f"(allow file-read-data {_paths(read)})"
     if place.protected:
         yield f"(deny file-write* {_paths(map(str, place.protected))})"
-    if place.hidden:
-        yield f"(deny file-read* file-write* {_paths(map(str, place.hidden))})"
+    opened = (*place.writable, *place.visible)
+    outer = [it for it in place.hidden if any(path.is_relative_to(it) for path in opened)]
+    if outer:
+        # A workspace may be in a hidden home.
+        yield f"(deny file-read* file-write* {_paths(map(str, outer))})"
+        yield f"(allow file-read* {_paths(map(str, opened))})"
+        yield f"(allow file-write* {_paths(map(str, place.writable))})"
+    if inner := [it for it in place.hidden if it not in outer]:
+        yield f"(deny file-read* file-write* {_paths(map(str, inner))})"
 
 
 def _paths(paths: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ CREDENTIALS: Final = (
     ".gnupg",
     ".kube",
     ".local/share/keyrings",
+    ".local/share/uv/credentials",
     ".mozilla",
     ".config/chromium",
     ".config/google-chrome",

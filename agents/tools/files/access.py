@@ -87,7 +87,7 @@ def _within_workspace(sandbox: TaskSandbox) -> TaskSandbox:
         for path in sandbox.hidden
         if path.is_relative_to(folder) or folder.is_relative_to(path)
     ]
-    return attrs.evolve(sandbox, hidden=tuple(hidden))
+    return attrs.evolve(sandbox, hidden=tuple(hidden), visible=())
 
 
 def _identities(sandbox: TaskSandbox | None) -> frozenset[tuple[int, int]]:

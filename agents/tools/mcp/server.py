@@ -118,7 +118,7 @@ class McpCommand(_McpServer):
     """The writable paths besides its own folder and temporary files; `["."]` is the workspace."""
     read: tuple[Path, ...] | None = attrs.field(default=None, kw_only=True, converter=_readable)
     """The paths that it may read besides those, the workspace and the system's folders; None is
-    everything but credentials and the state of the orchestrator."""
+    everything but the state of the orchestrator and the home, except its toolchains."""
     network: bool | tuple[str, ...] = attrs.field(default=False, kw_only=True, converter=_network)
     """True is all of it, False none; a list names the hosts that can be reached, by a proxy."""
     sandbox: bool = attrs.field(default=True, kw_only=True)

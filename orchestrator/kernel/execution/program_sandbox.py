@@ -14,11 +14,8 @@ import attrs
 from orchestrator.agents import Sandbox
 from orchestrator.agents.sandbox.backend import TaskSandbox
 from orchestrator.agents.sandbox.choice import SandboxChoice
-from orchestrator.agents.sandbox.sensitive_paths import (
-    credentials_in,
-    startup_files_in,
-    without_named,
-)
+from orchestrator.agents.sandbox.closed_home import home_access
+from orchestrator.agents.sandbox.sensitive_paths import startup_files_in
 from orchestrator.agents.tools.files.own_code import own_code_in
 
 NO_FOLDER: Final = Path(os.devnull, "none")
@@ -54,14 +51,17 @@ class ProgramSandbox:
         """
         backend = await self.choice.backend()
         home = Path.home()
+        folders = (_real(workspace), *map(_real, write))
+        access = home_access(home, allowed, (*folders, *allowed.write))
         place = TaskSandbox(
             backend=backend,
             sandbox=allowed,
-            workspace=_real(workspace),
-            checkout=tuple(map(_real, write)),
-            hidden=(*self.hidden, *without_named(credentials_in(home), allowed)),
+            workspace=folders[0],
+            checkout=folders[1:],
+            hidden=(*self.hidden, *access.hidden),
             # Not resolved: one of these may be a link by now, and is left out then.
-            visible=tuple(visible),
+            visible=(*visible, *access.visible),
+            links=access.links,
             home=_real(home),
         )
         own = own_code_in(place.writable)

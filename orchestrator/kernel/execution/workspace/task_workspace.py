@@ -18,13 +18,10 @@ import trio
 from orchestrator.agents import Agent, AgentError, Sandbox, ToolError
 from orchestrator.agents.redaction.command_environment import only_named
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
+from orchestrator.agents.sandbox.closed_home import home_access
 from orchestrator.agents.sandbox.network.requests import NetworkRequest
 from orchestrator.agents.sandbox.no_commands import NO_COMMANDS
-from orchestrator.agents.sandbox.sensitive_paths import (
-    credentials_in,
-    startup_files_in,
-    without_named,
-)
+from orchestrator.agents.sandbox.sensitive_paths import startup_files_in
 from orchestrator.agents.tools.context import ToolContext, use_tool_context
 from orchestrator.agents.tools.files.own_code import own_code_in, search_last
 from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
@@ -207,12 +204,15 @@ class TaskWorkspaces:
         checkout = self._checkout_of(record)
         writable = (folder.path, *checkout, *allowed.write)
         home = Path.home()
+        access = home_access(home, allowed, writable)
         return TaskSandbox(
             backend=backend,
             sandbox=allowed,
             workspace=folder.path,
             checkout=checkout,
-            hidden=(*self._settings.hidden, *without_named(credentials_in(home), allowed)),
+            hidden=(*self._settings.hidden, *access.hidden),
+            visible=access.visible,
+            links=access.links,
             protected=(*own_code_in(writable), *startup_files_in(home)),
             home=Path(os.path.realpath(home)),
             on_request=self._request_recorder(record, allowed),

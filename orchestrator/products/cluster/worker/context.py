@@ -21,12 +21,9 @@ from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.redaction.command_environment import only_named
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
+from orchestrator.agents.sandbox.closed_home import home_access
 from orchestrator.agents.sandbox.no_commands import NO_COMMANDS
-from orchestrator.agents.sandbox.sensitive_paths import (
-    credentials_in,
-    startup_files_in,
-    without_named,
-)
+from orchestrator.agents.sandbox.sensitive_paths import startup_files_in
 from orchestrator.agents.tools.context import ToolContext, use_tool_context
 from orchestrator.agents.tools.current_call import set_current_call
 from orchestrator.agents.tools.files.own_code import own_code_in, search_last
@@ -185,12 +182,15 @@ def _task_sandbox(
     folder: Path, allowed: Sandbox, backend: SandboxBackend, hidden: Sequence[Path]
 ) -> TaskSandbox:
     home = Path.home()
+    access = home_access(home, allowed, (folder, *allowed.write))
     return TaskSandbox(
         backend=backend,
         sandbox=allowed,
         workspace=folder,
         checkout=(),
-        hidden=(*hidden, *without_named(credentials_in(home), allowed)),
+        hidden=(*hidden, *access.hidden),
+        visible=access.visible,
+        links=access.links,
         protected=(*own_code_in((folder, *allowed.write)), *startup_files_in(home)),
         home=Path(os.path.realpath(home)),
     )
