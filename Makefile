@@ -120,6 +120,7 @@ SEEDS ?= 5000
 chaos: $(VENV)/.dev ## kill processes for ROUNDS rounds from SEED on, and all other long proofs
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --seed $(SEED) --all
 	@$(BIN)/python -m tests.chaos.simulation --rounds $(SEEDS) --seed $(SEED) --jobs $$(nproc)
+	@$(BIN)/python -m tests.chaos.partitions --rounds 30 --seed $(SEED)
 	@CHATS=100 KILLS=8 $(BIN)/pytest -q tests/chat/test_kill.py
 
 .PHONY: models

@@ -47,7 +47,7 @@ class History:
 
 async def find_problems(history: History, database: SimulatedPostgres) -> list[str]:
     """Return all that was wrong, one sentence each."""
-    found = [*history.problems, *_wrong_payments(history)]
+    found = [*history.problems, *find_wrong_effects(history)]
     journals = journals_at(f"postgresql://simulated@{ORACLE_HOST}/simulated")
     database.recover()
 
@@ -69,7 +69,8 @@ async def find_problems(history: History, database: SimulatedPostgres) -> list[s
     return found + await trio.to_thread.run_sync(read)
 
 
-def _wrong_payments(history: History) -> Iterator[str]:
+def find_wrong_effects(history: History) -> Iterator[str]:
+    """Yield the keys that were paid twice, or whose runs say something else than was done."""
     for key, times in history.payments.items():
         if times > 1:
             yield f"{key} was paid {times} times"

@@ -19,6 +19,7 @@ import trio.testing
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, random_ids, tool
 from orchestrator.agents.transcript import Transcript
 from orchestrator.kernel.errors import JournalError
+from tests.chaos.simulation.clients import Clients
 from tests.chaos.simulation.database import LONG_AGO, SimulatedPostgres
 from tests.chaos.simulation.network import CLIENT, Network, Transport
 from tests.chaos.simulation.oracle import History, find_problems
@@ -45,8 +46,6 @@ FAULTS: Final = (
     "drain",
 )
 """Some are twice here: partitions are the hardest faults."""
-TRANSIENT: Final = {502, 503}
-"""The statuses after which a client asks again."""
 
 
 @attrs.frozen
@@ -125,14 +124,14 @@ class _Game:
         self._stops: dict[str, Callable[[bool], None]] = {}
         self._hosts: dict[str, str] = {}
         """The present life of each server."""
-        self._suspect = SERVERS[0]
-        """The server of the last fault, which clients ask more often."""
 
     async def play(self) -> Round:
         self.database = SimulatedPostgres(random.Random(f"database {self.seed}"))
         self.network = Network(random.Random(f"network {self.seed}"))
         self._patch.setattr(psycopg, "connect", self.database.connect)
         self._patch.setattr(psycopg.pq, "PGconn", _NoPing)
+        servers = {name: f"http://{name}" for name in SERVERS}
+        self.clients = Clients(self.history, self._chance, servers, TOKEN, self._transport)
         self.world = World(
             database=self.database, network=self.network, agents=self._agents(), home=self._home
         )
@@ -146,10 +145,12 @@ class _Game:
                     async with trio.open_nursery() as busy:
                         for fault in faults_of(self.seed):
                             busy.start_soon(self._strike, fault)
+                        last = max(it.at + it.seconds + it.lag for it in faults_of(self.seed))
+                        end = trio.current_time() + last + LAST_SECONDS
                         for number in range(CLIENTS):
-                            busy.start_soon(self._work, number)
+                            busy.start_soon(self.clients.work, f"{number}", end)
                     with trio.move_on_after(PATIENCE) as waited:
-                        await self._settle()
+                        await self.clients.settle()
                     if waited.cancelled_caught:
                         problems.append("the runs did not end")
                     problems += await find_problems(self.history, self.database)
@@ -164,6 +165,9 @@ class _Game:
             self.history.answers,
             self.database.statements,
         )
+
+    def _transport(self) -> httpx2.AsyncBaseTransport:
+        return Transport(self.network, CLIENT)
 
     def _agents(self) -> dict[str, Agent[Any]]:
         chance = random.Random(f"tools {self.seed}")
@@ -231,7 +235,7 @@ class _Game:
 
     async def _strike(self, fault: Fault) -> None:
         await trio.sleep(fault.at)
-        self._suspect = fault.server
+        self.clients.suspect = fault.server
         others = [it for it in SERVERS if it != fault.server]
         match fault.kind:
             case "kill" | "drain":
@@ -267,116 +271,6 @@ class _Game:
         await trio.sleep(seconds)
         for pair in pairs:
             self.network.mend(*pair)
-
-    # Clients
-
-    async def _ask(
-        self, client: httpx2.AsyncClient, method: str, path: str, **given: Any
-    ) -> httpx2.Response | None:
-        """Return the answer of any server; None if there was none."""
-        server = self._chance.choice((*SERVERS, self._suspect, self._suspect))
-        answer: httpx2.Response | None = None
-        with trio.move_on_after(60) as waited:
-            try:
-                answer = await client.request(method, f"http://{server}{path}", **given)
-            except httpx2.TransportError:
-                return None
-        if waited.cancelled_caught:
-            self.history.note(f"{method} {path} at {server} got no answer within a minute")
-        if answer is not None:
-            self.history.answers[answer.status_code] += 1
-        return answer
-
-    def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
-            transport=Transport(self.network, CLIENT),
-            headers={"authorization": f"Bearer {TOKEN}"},
-            timeout=httpx2.Timeout(None),
-        )
-
-    async def _work(self, number: int) -> None:
-        async with self._client() as client:
-            step = 0
-            last = max(it.at + it.seconds + it.lag for it in faults_of(self.seed))
-            end = BEGIN_SECONDS + last + LAST_SECONDS
-            while trio.current_time() < end:
-                step += 1
-                await trio.sleep(self._chance.choice((0.01, 0.1, 0.3)))
-                match self._chance.randrange(6):
-                    case 0:
-                        await self._begin(client, f"key-{number}-{step}")
-                    case 1:
-                        await self._read_unknown(client)
-                    case 2:
-                        await self._list(client)
-                    case _:
-                        await self._read(client)
-
-    async def _begin(self, client: httpx2.AsyncClient, key: str) -> None:
-        """Begin a run, again until a server acknowledges it."""
-        agent = self._chance.choice(("payer", "editor"))
-        body = {"model": agent, "input": key}
-        self.history.keys.add(key)
-        while True:
-            answer = await self._ask(
-                client, "POST", "/v1/runs", json=body, headers={"idempotency-key": key}
-            )
-            if answer is not None and answer.status_code == 202:
-                self.history.acknowledge(key, answer.json()["id"])
-                return
-            if answer is not None and answer.status_code not in TRANSIENT:
-                self.history.note(f"{key} got {answer.status_code}: {answer.text}")
-                return
-            await trio.sleep(0.5)
-
-    async def _read(self, client: httpx2.AsyncClient) -> None:
-        if not self.history.runs:
-            return
-        runs = list(self.history.runs.values())
-        run = self._chance.choice(runs[-4:] if self._chance.random() < 0.7 else runs)
-        known = self.history.seen.get(run, 0)
-        answer = await self._ask(client, "GET", f"/v1/runs/{run}")
-        if answer is None or answer.status_code in TRANSIENT:
-            return
-        if answer.status_code != 200:
-            self.history.note(f"{run} is acknowledged, and got {answer.status_code}: {answer.text}")
-            return
-        self.history.see(run, answer.json(), known)
-
-    async def _read_unknown(self, client: httpx2.AsyncClient) -> None:
-        answer = await self._ask(client, "GET", f"/v1/runs/r_{self._chance.randbytes(8).hex()}")
-        if answer is not None and answer.status_code not in {404, *TRANSIENT}:
-            self.history.note(f"an unknown run got {answer.status_code}: {answer.text}")
-
-    async def _list(self, client: httpx2.AsyncClient) -> None:
-        known = set(self.history.runs.values())
-        answer = await self._ask(client, "GET", "/v1/runs?limit=100")
-        if answer is None or answer.status_code in TRANSIENT:
-            return
-        if answer.status_code != 200:
-            self.history.note(f"a list got {answer.status_code}: {answer.text}")
-            return
-        listed = {it["id"] for it in answer.json()["data"]}
-        if missing := known - listed:
-            self.history.note(f"a list lacks {sorted(missing)}")
-
-    async def _settle(self) -> None:
-        """Wait until all runs that were acknowledged have ended."""
-        async with self._client() as client:
-            for key, run in sorted(self.history.runs.items()):
-                while True:
-                    known = self.history.seen.get(run, 0)
-                    answer = await self._ask(client, "GET", f"/v1/runs/{run}")
-                    if answer is not None and answer.status_code == 200:
-                        body = answer.json()
-                        self.history.see(run, body, known)
-                        if body["status"] not in {"in_progress", "queued"}:
-                            self.history.ends[key] = body
-                            break
-                    elif answer is not None and answer.status_code not in TRANSIENT:
-                        self.history.note(f"{run} got {answer.status_code} at the end")
-                        break
-                    await trio.sleep(1)
 
 
 class _NoPing:
