@@ -215,7 +215,7 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
     it.
 
     Reads are allowed; so are writes and commands, where a wall holds them inside the sandbox of
-    their task (`is_wall`).
+    their task (`is_wall`). A job that comes again is asked about even if the agent has other rules.
     """
     match use:
         case None | "read":
@@ -224,6 +224,9 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
             return None
         case "write" | "command":
             why = "commands are not sandboxed here"
+        case "job":
+            why = "a job comes again and again, unless a rule allows that"
+            return attrs.evolve(confirm(tool), reason=why)
         case _:
             why = "this tool acts on the machine"
     return attrs.evolve(confirm(tool), reason=f"this agent has no approve rules, and {why}")

@@ -51,7 +51,7 @@ class TurnPlan:
         """It has tools besides its own and the tools of its servers."""
         self.needs_machine: Final = bool(agent.tools or agent.workspace or agent.servers)
         """Its tools may use a workspace."""
-        self.may_ask_person: Final = bool(agent.servers) or any(
+        self.may_ask_person: Final = bool(agent.servers or agent.schedules) or any(
             tool.machine is not None for tool in agent.tools
         )
         """Its tools may need approval without any rule."""

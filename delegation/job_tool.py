@@ -21,8 +21,9 @@ from orchestrator.agents import (
     read_arguments,
     well_formed,
 )
-from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.events.jobs import ONCE, JobId, JobRecord, JobSpec
 from orchestrator.delegation.schedule import (
+    LIFETIME,
     SHORTEST,
     ScheduleError,
     canonical_schedule,
@@ -99,6 +100,11 @@ class SessionJobs(Protocol):
         """Where their replies go."""
         ...
 
+    @property
+    def is_begun_by_job(self) -> bool:
+        """Whether the answer of a job began the turn, and no person has written since."""
+        ...
+
     def now(self) -> float:
         """Return the time of day."""
         ...
@@ -147,11 +153,24 @@ def job_tool(agent: Agent[Any], *, prefix: str, find: Callable[[], SessionJobs])
         " answer comes to this conversation.",
         parameters=_parameters(),
         run=run,
+        machine=lambda call: _machine_use(call, find),
         # A call that is repeated after a crash sets no job twice.
         idempotent=True,
         # It posts facts, and the work that they start waits until they are durable.
         acts_outside=False,
     )
+
+
+def _machine_use(call: ToolCall, find: Callable[[], SessionJobs]) -> Literal["job"] | None:
+    """Return "job" for a call that sets a job that comes again, or one after another."""
+    if call.arguments.get("action") != "set":
+        return None
+    try:
+        schedule = canonical_schedule(str(call.arguments.get("schedule", "")), "UTC", 0.0)
+        is_again = not schedule.startswith(ONCE) or find().is_begun_by_job
+    except (ScheduleError, ToolError):
+        return None  # the call fails
+    return "job" if is_again else None
 
 
 @cache
@@ -192,7 +211,9 @@ def _spec(jobs: SessionJobs, given: ControlJobs) -> JobSpec:
         deliver=jobs.deliver,
         catch_up=CATCH_UP,
     )
-    return replace(spec, catch_up=CATCH_UP_ONCE) if spec.is_once else spec
+    if spec.is_once:
+        return replace(spec, catch_up=CATCH_UP_ONCE)
+    return replace(spec, until=now + LIFETIME)
 
 
 async def _list(jobs: SessionJobs) -> str:
@@ -204,4 +225,6 @@ async def _list(jobs: SessionJobs) -> str:
 
 
 def _shown(job: JobRecord, now: float) -> Mapping[str, str]:
-    return {"schedule": job.spec.schedule, "zone": job.spec.zone, "next": next_text(job, now)}
+    spec = job.spec
+    shown = {"schedule": spec.schedule, "zone": spec.zone, "next": next_text(job, now)}
+    return shown if spec.until is None else {**shown, "ends": moment_text(spec.until, spec.zone)}

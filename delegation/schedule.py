@@ -29,6 +29,8 @@ SHORTEST: Final = 60
 """How many seconds lie between two times at least."""
 LONGEST: Final = 3653 * 86_400
 """How many seconds a duration has at most: ten years."""
+LIFETIME: Final = 30 * 86_400.0
+"""The seconds after which a recurring job of an agent ends, unless it is set or changed again."""
 LAST_YEAR: Final = 2999
 LONGEST_TEXT: Final = 200
 """How many characters a schedule has at most: it is read whenever its times are looked for."""
@@ -251,8 +253,11 @@ def due(record: JobRecord, now: float) -> Due:
         return Due()
     times = times_of(record.spec.schedule, record.spec.zone, record.set_at)
     after = max(record.since, record.last_at)
-    last = times.last_until(now)
+    end = math.inf if record.spec.until is None else record.spec.until
+    last = times.last_until(min(now, end))
     upcoming = times.next_after(max(now, after))
+    if upcoming is not None and upcoming > end:
+        upcoming = None
     if last is None or last <= after:
         return Due(next=upcoming)
     return Due(

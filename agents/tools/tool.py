@@ -52,9 +52,9 @@ CURRENT_CALL_KEY: Final[ContextVar[CallKey]] = ContextVar("call key")
 SECONDS_LEFT: Final[ContextVar[float]] = ContextVar("seconds left", default=math.inf)
 """The rest of a tool's timeout: a call that runs elsewhere has already waited."""
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
-MachineUse: TypeAlias = Literal["read", "write", "command", "other"]
+MachineUse: TypeAlias = Literal["read", "write", "command", "job", "other"]
 """The effect of a call on the machine: it reads or writes files of the workspace, runs a command in
-the sandbox of its task, or does anything else.
+the sandbox of its task, sets a job that comes again and again, or does anything else.
 """
 
 # All providers accept these names.

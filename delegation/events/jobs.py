@@ -28,6 +28,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many seconds late it may begin, when no process ran at its time."""
     may_schedule: bool = False
     """Whether its runs may set jobs, if their agent may."""
+    until: float | None = None
+    """Its end, in seconds since the epoch: no later time is due. None is no end."""
 
     @property
     def is_once(self) -> bool:

@@ -62,7 +62,7 @@ trio.run(main)
 SET_BY_AGENT = """
 import sys
 import trio
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage, allow
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
 from orchestrator.kernel.errors import UnknownIdError
@@ -84,7 +84,8 @@ def play(transcript):
         return f"Heard: {last.text}"
     return "Ready." if last.text == "Look." else ToolCall("job", HOURLY)
 
-agents = {"host": Agent("host", model=ScriptedModel.always(play), schedules=True)}
+host = Agent("host", model=ScriptedModel.always(play), schedules=True, approve=[allow("job")])
+agents = {"host": host}
 
 async def main() -> None:
     done = trio.Event()

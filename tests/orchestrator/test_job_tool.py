@@ -19,9 +19,11 @@ from orchestrator.agents import (
     ToolMessage,
     Transcript,
     UserMessage,
+    allow,
     raising_one_error,
     tool,
 )
+from orchestrator.agents.approval import ApprovalRule
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.events import (
     JobOccurred,
@@ -30,12 +32,14 @@ from orchestrator.delegation.events import (
     MessageReceived,
     ToolAnswered,
 )
+from orchestrator.delegation.schedule import next_text
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.doors.inbound import InboundRequest
 from orchestrator.kernel.doors.kept import KeptDoor
+from orchestrator.kernel.engine.scheduler_slot import JobEdit
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.products.history.replay.run import replay_sync
-from orchestrator.products.schedule.agent_jobs import MOST_JOBS
+from orchestrator.products.schedule.agent_jobs import MOST_JOBS, MOST_TOKENS
 from orchestrator.schedule import Job, Scheduler
 from orchestrator.simulation import SimulationSettings, simulate
 from orchestrator.testing import Harness
@@ -132,7 +136,8 @@ async def house(
 
 
 def script(*calls: ToolCall) -> Agent:
-    return Agent("host", model=ScriptedModel.always(_in_order(calls)), schedules=True)
+    model = ScriptedModel.always(_in_order(calls))
+    return Agent("host", model=model, schedules=True, approve=[allow("job")])
 
 
 def _in_order(calls: Sequence[ToolCall]) -> Callable[[Transcript], ToolCall | str]:
@@ -194,6 +199,7 @@ async def test_jobs_are_listed_changed_and_removed_in_their_own_session_alone() 
             "schedule": "0 8 * * *",
             "zone": "America/New_York",
             "next": "Tue 2026-11-17 08:00 EST",
+            "ends": "Thu 2026-12-17 06:00 EST",
             "goal": "Write.",
         }
     ]
@@ -285,6 +291,87 @@ async def test_a_job_of_a_conversation_reports_there() -> None:
         await clock.wait_until("2026-11-17T14:00")
         async with it.orchestrator.open_session(agent, session=id_) as session:
             assert (await session.replies.receive()).text == "Your tea!"
+
+
+DAILY = {"name": "news", "schedule": "0 8 * * *", "goal": "Read the news."}
+
+
+def bare(*calls: ToolCall, rules: Sequence[ApprovalRule] = ()) -> Agent:
+    """Return an agent that has no rule about jobs."""
+    return attrs.evolve(script(*calls), approve=rules)
+
+
+@pytest.mark.parametrize("rules", [(), (allow("read_file"),)])
+async def test_a_job_that_comes_again_is_set_when_a_person_approves_it(
+    rules: Sequence[ApprovalRule],
+) -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    agent = bare(job(**DAILY), job(**SOON), rules=rules)
+    async with house(harness, agent, clock) as it:
+        session = it.say(agent, "Go.")
+        while not (questions := it.orchestrator.approvals):
+            await it.orchestrator.read.wait_posted(after=len(harness.entries))
+        assert harness.facts(JobSet) == []
+        [question] = questions
+        assert "Read the news." in question.subject
+        await it.orchestrator.answer(question.id, "once")
+        await it.door.wait_over(session)
+    assert [fact.job.id for fact in harness.facts(JobSet)] == ["news", "tea"]
+
+
+async def test_a_job_that_comes_again_is_not_set_without_an_answer() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T07:59")
+    agent = bare(job(**DAILY))
+    async with scheduled(harness, [brief(agent=agent, may_schedule=True)], clock):
+        await clock.wait_until("2026-11-17T20:00")
+    [answer] = job_answers(harness)
+    assert "job was denied by the deadline" in answer
+    assert len(harness.facts(JobSet)) == 1
+
+
+async def test_a_job_that_the_answer_of_a_job_sets_is_asked_about() -> None:
+    """Else one reminder after another would be a job that comes again."""
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    agent = host(lambda seen: "." if seen[-1].text == SOON["goal"] else _once(seen))
+    async with house(harness, agent, clock) as it:
+        await it.answers(agent)
+        while not it.orchestrator.approvals:
+            await it.orchestrator.read.wait_posted(after=len(harness.entries))
+    assert len(harness.facts(JobSet)) == 1
+
+
+def _once(transcript: Transcript) -> ToolCall | str:
+    return "Done." if isinstance(transcript[-1], ToolMessage) else job(**SOON)
+
+
+async def test_a_recurring_job_of_an_agent_ends_after_30_days() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    agent = script(job(**DAILY))
+    async with house(harness, agent, clock) as it:
+        await it.answers(agent)
+        await clock.wait_until("2027-01-31T12:00")
+        assert len(harness.facts(JobOccurred)) == 30
+        [left] = it.scheduler.jobs()
+        assert next_text(left, clock()) == "never again"
+        # A person who changes it keeps it.
+        it.scheduler.edit("news", JobEdit(goal="Read less."))
+        await clock.wait_until("2027-02-02T12:00")
+    assert len(harness.facts(JobOccurred)) == 32
+
+
+async def test_all_runs_of_a_job_of_an_agent_share_a_budget() -> None:
+    harness, clock = Harness(), WallClock("2026-11-17T12:00")
+    agent = script(job(**DAILY))
+    async with house(harness, agent, clock) as it:
+        await it.answers(agent)
+        await clock.wait_until("2026-11-19T12:00")
+        runs = [
+            it.orchestrator.read.records.sessions[fact.run] for fact in harness.facts(JobOccurred)
+        ]
+        accounts = [[(a.id, a.budget.tokens) for a in run.root.accounts] for run in runs]
+    assert len(accounts) == 2
+    assert accounts[0] == accounts[1]
+    assert [tokens for _, tokens in accounts[0]] == [MOST_TOKENS]
 
 
 async def test_an_agent_unknown_to_the_scheduler_cannot_set_jobs() -> None:

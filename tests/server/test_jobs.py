@@ -12,7 +12,15 @@ import pytest
 import trio
 
 from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, Usage
+from orchestrator.agents import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Transcript,
+    Usage,
+    allow,
+)
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.backends import journals_at
@@ -52,7 +60,7 @@ def remind(transcript: Transcript) -> ToolCall | str:
     return "Nothing new." if last.text == "Look." else ToolCall("job", EVERY_HOUR)
 
 
-HOST = Agent("host", model=ScriptedModel.always(remind), schedules=True)
+HOST = Agent("host", model=ScriptedModel.always(remind), schedules=True, approve=[allow("job")])
 
 
 @attrs.frozen(kw_only=True)

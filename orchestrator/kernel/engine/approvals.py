@@ -117,7 +117,7 @@ class TaskApprovalCheck:
             policies = ((default,),)
         subject = self._subject_of(call)
         approved = ApprovedCall(subject=subject, policies=policies)
-        rule = strictest_rule(policies, subject)
+        rule = strictest_rule(policies, subject) or self._rule_of_job(call)
         if rule is None or rule.verdict is Verdict.ALLOW:
             return approved
         if rule.verdict is Verdict.DENY:
@@ -213,6 +213,12 @@ class TaskApprovalCheck:
             return None
         use = tool.machine_use(call)
         return default_rule(call.name, use, is_wall=commands_are_walled())
+
+    def _rule_of_job(self, call: ToolCall) -> ApprovalRule | None:
+        """Return the rule for a job that comes again, which no rule of the agent is about."""
+        tool = self._tools.get(call.name)
+        is_job = tool is not None and callable(tool.machine) and tool.machine(call) == "job"
+        return default_rule(call.name, "job", is_wall=False) if is_job else None
 
     def _subject_of(self, call: ToolCall) -> Subject:
         arguments = {**self._defaults.get(call.name, {}), **call.arguments}

@@ -139,11 +139,13 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         from orchestrator.delegation.job_tool import job_tool
 
         record, origin = self._record, self.order.origin
-        return job_tool(
+        made = job_tool(
             agent,
             prefix=record.call_prefix,
             find=lambda: self._services.scheduler.jobs_of(record, origin, self._resumed),
         )
+        self.add_tools([made])
+        return made
 
     def _side_calls(self) -> trio.Lock:
         if self._one_call is None:

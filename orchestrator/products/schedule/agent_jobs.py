@@ -8,15 +8,16 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
+from msgspec.structs import replace
 
-from orchestrator.agents import CallId, ToolError
-from orchestrator.delegation import SessionId, SessionRecord
+from orchestrator.agents import Budget, CallId, ToolError, UserMessage
+from orchestrator.delegation import Grant, SessionId, SessionRecord
 from orchestrator.delegation.events import JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.ports.journals import Facts
 from orchestrator.ports.reads import ReadApi
 from orchestrator.products.schedule.job import is_declared, session_of
-from orchestrator.products.schedule.job_run import JobRunState
+from orchestrator.products.schedule.job_run import ANSWER_PREFIX, JobRunState
 from orchestrator.products.schedule.targets import ORIGIN
 
 if TYPE_CHECKING:
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 MOST_JOBS: Final = 20
 """The most jobs of a session."""
+MOST_TOKENS: Final = 3_000_000
+"""The most tokens that all runs of a job may use, from the time when it was set."""
+
+
+def budget_of(job: JobRecord) -> tuple[Grant, ...]:
+    """Return the budget that all runs of a job share, if an agent has set the job."""
+    if is_declared(job):
+        return ()
+    budget = Budget(tokens=MOST_TOKENS, name=f"of job {job.spec.id}")
+    return (Grant.standing(f"job:{job.session}:{job.spec.id}:{job.set_at!r}", budget),)
 
 
 class AgentJobs:
@@ -65,6 +76,12 @@ class AgentJobs:
         run = self._session.state(JobRunState)
         return run.deliver if run.session else (ORIGIN,)
 
+    @property
+    def is_begun_by_job(self) -> bool:
+        messages = reversed(self._session.root.transcript)
+        last = next((it for it in messages if isinstance(it, UserMessage)), None)
+        return last is not None and str(last.id).startswith(ANSWER_PREFIX)
+
     def now(self) -> float:
         return self._scheduler.now()
 
@@ -97,7 +114,9 @@ class AgentJobs:
         has_set = self._is_resumed(call) and await self._has_set(call)
         known = {it.spec.id: it for it in await self.jobs()}
         earlier = known.get(spec.id)
-        if has_set or (earlier is not None and earlier.spec == spec):
+        if has_set or (
+            earlier is not None and earlier.spec == replace(spec, until=earlier.spec.until)
+        ):
             return earlier
         if earlier is None and len(known) >= MOST_JOBS:
             raise ToolError(

@@ -12,6 +12,7 @@ from orchestrator.agents import Agent, DefinitionError, well_formed
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
 from orchestrator.delegation.schedule import (
+    LIFETIME,
     ScheduleError,
     canonical_schedule,
     duration,
@@ -163,4 +164,6 @@ def edited_spec(spec: JobSpec, edit: JobEdit, now: float) -> JobSpec:
         goal=goal,
         deliver=spec.deliver if edit.deliver is None else edit.deliver,
         catch_up=catch_up,
+        # A person who changes a job of an agent keeps it for another month.
+        until=None if spec.until is None else now + LIFETIME,
     )

@@ -13,6 +13,8 @@ from orchestrator.products.schedule.job import full_name, time_text
 from orchestrator.products.schedule.targets import FILE, ORIGIN, SILENT
 
 PLATFORM: Final = "schedule"
+ANSWER_PREFIX: Final = "m_r_"
+"""The ids of messages with the answers of jobs begin with it: `m_`, and the session of the run."""
 NO_CHATS: Final = frozenset({FILE, ORIGIN, "webhook"})
 """The kinds of targets that are not chat platforms."""
 

@@ -46,11 +46,13 @@ from orchestrator.ports.sessions import (
     KeptDoor,
     Orchestrator,
     Sessions,
+    current_grants,
     is_over,
+    use_grants,
 )
 from orchestrator.ports.settings import require_trio
 from orchestrator.products.schedule import charges
-from orchestrator.products.schedule.agent_jobs import AgentJobs
+from orchestrator.products.schedule.agent_jobs import AgentJobs, budget_of
 from orchestrator.products.schedule.job import (
     Job,
     edited_spec,
@@ -369,10 +371,12 @@ class Scheduler:
             states = self._inherit(session)
         request = run_request(job, at, agent, owner=session.owner, states=states)
         run = ledger.sessions.get(fact.run)
-        if run is None:
-            self._door.open_background(request, fact.run)
-        elif not run.turns and not run.mail:
-            self._door.receive(run, request)
+        payers = current_grants(self._facts.journal_identity)
+        with use_grants((*payers, *budget_of(job))):
+            if run is None:
+                self._door.open_background(request, fact.run)
+            elif not run.turns and not run.mail:
+                self._door.receive(run, request)
         self._post(fact)
         return fact.run
 
