@@ -1,5 +1,9 @@
 """A command reaches the hosts that are named for it, and no address behind a name's back."""
 
+import os
+import shutil
+import subprocess
+import sys
 from ipaddress import ip_address
 
 import pytest
@@ -9,9 +13,18 @@ from orchestrator.agents.sandbox.network.allowed_hosts import ALIASES, AllowedHo
 
 PUBLIC = ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808")
 PRIVATE = ("127.0.0.1", "10.1.2.3", "192.168.0.9", "::1", "fd12::1", "::ffff:10.0.0.1")
-PRIVATE_TRANSLATED = ("64:ff9b::7f00:1", "2002:7f00:1::1", "100.64.0.1")
-NEVER = ("169.254.169.254", "169.254.1.1", "fe80::1", "0.0.0.0", "::", "224.0.0.1")
-METADATA = ("fd00:ec2::254", "100.100.100.200", "::ffff:169.254.169.254")
+PRIVATE_TRANSLATED = (
+    *("64:ff9b::7f00:1", "2002:7f00:1::1", "100.64.0.1"),
+    *("::7f00:1", "::ffff:0:7f00:1", "::a00:1"),
+)
+NEVER = (
+    *("169.254.169.254", "169.254.1.1", "fe80::1", "0.0.0.0", "::", "224.0.0.1"),
+    *("fec0::1", "5f00::1"),
+)
+METADATA = (
+    *("fd00:ec2::254", "100.100.100.200", "::ffff:169.254.169.254", "168.63.129.16"),
+    "::ffff:0:a9fe:a9fe",
+)
 
 
 def reaches(entry: str, host: str, port: int, address: str = PUBLIC[0]) -> bool:
@@ -124,3 +137,40 @@ def test_nested_allowed_hosts_are_the_intersection_of_both_lists(
 
     assert within.entries() == both
     assert AllowedHosts.parse(both) == within
+
+
+IN_NAMESPACE = """
+import subprocess
+for command in ("ip link set lo up", "ip addr add 8.8.4.4/32 dev lo"):
+    subprocess.run(command.split(), check=True)
+subprocess.run("ip addr add 2606:4700::77/128 dev lo".split())
+from tests.agents.test_allowed_hosts import reaches
+for address in ("8.8.4.4", "2606:4700::77", "::ffff:8.8.4.4", "93.184.215.14"):
+    entries = ("*", "a.example.com:80", f"[{address}]:80" if ":" in address else f"{address}:80")
+    hosts = ("a.example.com", "a.example.com", address)
+    print(address, *(reaches(*it, 80, address) for it in zip(entries, hosts)))
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0 or not shutil.which("ip"),
+    reason="needs a network namespace",
+)
+@pytest.mark.parametrize("nonlocal_bind", ["0", "1"])
+def test_a_name_does_not_lead_to_an_internet_address_of_this_machine(nonlocal_bind: str) -> None:
+    sets = f"echo {nonlocal_bind} > /proc/sys/net/ipv4/ip_nonlocal_bind 2>/dev/null"
+    ended = subprocess.run(
+        ["unshare", "-n", "sh", "-c", f'{sets}; exec "$0" -c "$1"', sys.executable, IN_NAMESPACE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare failed" in ended.stderr:
+        pytest.skip(ended.stderr)
+
+    assert ended.stdout.splitlines() == [
+        "8.8.4.4 False True True",
+        "2606:4700::77 False True True",
+        "::ffff:8.8.4.4 False True True",
+        "93.184.215.14 True True True",
+    ], ended.stderr

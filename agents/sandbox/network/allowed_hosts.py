@@ -5,10 +5,10 @@ alias of a public registry (`pypi`). It stands for the ports 80 and 443, or for 
 names (`example.com:8443`).
 
 A name promises a host, but not an address: its owner may point it to this machine or into its
-network. So private addresses are refused, unless the entry is a name with its port
-(`db.internal:5432`). The addresses where clouds keep the credentials of a machine are refused
-unless the address itself is the entry. `public:` before an entry refuses all of them: it is the
-intersection of two entries of which only one permits them.
+network. So private addresses, and all addresses of this machine, are refused, unless the entry is a
+name with its port (`db.internal:5432`). The addresses where clouds keep the credentials of a
+machine are refused unless the address itself is the entry. `public:` before an entry refuses all of
+them: it is the intersection of two entries of which only one permits them.
 """
 
 import re
@@ -19,6 +19,7 @@ from typing import Final, Self
 import attrs
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.network.own_addresses import Address, is_of_this_machine
 from orchestrator.agents.type_checks import has_type
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -44,18 +45,19 @@ WEB_PORTS: Final = frozenset({80, 443})
 ANY: Final = "*"
 PUBLIC: Final = "public:"
 
-Address = IPv4Address | IPv6Address
-
 _LABEL: Final = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 # A host that ends in a number is an address, however it is written: 0x7f.1 is 127.0.0.1.
 _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*(?!(?:[0-9]+|0x[0-9a-f]*)\Z){_LABEL}")
 _MAX_NAME: Final = 253
 # Credentials of the machine are served here, without a password, to every process on it.
 _METADATA: Final = frozenset(
-    map(ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200"))
+    map(ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"))
 )
-# Translated by the network to the IPv4 address in the last four bytes.
-_NAT64: Final = IPv6Network("64:ff9b::/96")
+# Translated by the network to the IPv4 address in the last four bytes: NAT64, SIIT, and compatible.
+_TRANSLATED: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
+_LOOPBACK_AND_NONE: Final = IPv6Network("::/127")
+# All other addresses of IPv6 are local, reserved, or for routers.
+_INTERNET: Final = IPv6Network("2000::/3")
 _HOST_AND_PORT: Final = re.compile(
     r"(?:\[(?P<address>[^\[\]]*)\]|(?P<host>[^\[\]:]+))(?::(?P<port>[0-9]{1,5}))?"
 )
@@ -105,9 +107,13 @@ class HostRule:
 
     def permits(self, address: Address) -> bool:
         """Return whether the host may have this address."""
+        is_own = False
         if is_public(address):
-            return True
-        return self.may_be_private and (self.host == str(address) or is_private(address))
+            # A machine with an address of the internet serves itself there, too.
+            is_own = is_of_this_machine(_translated(address) or address)
+            if not is_own:
+                return True
+        return self.may_be_private and (self.host == str(address) or is_private(address) or is_own)
 
     def within(self, outer: Self) -> Self | None:
         """Return the rule for what both stand for."""
@@ -212,6 +218,8 @@ def is_public(address: Address) -> bool:
     inner = _translated(address)
     if inner is not None:
         return is_public(inner)
+    if isinstance(address, IPv6Address) and address not in _INTERNET:
+        return False
     return address.is_global and not address.is_multicast and address not in _METADATA
 
 
@@ -233,7 +241,7 @@ def _translated(address: Address) -> IPv4Address | None:
     """Return the IPv4 address that packets to an IPv6 address end up at, if it has one."""
     if isinstance(address, IPv4Address):
         return None
-    if address in _NAT64:
+    if address not in _LOOPBACK_AND_NONE and any(address in it for it in _TRANSLATED):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
 

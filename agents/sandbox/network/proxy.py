@@ -24,6 +24,7 @@ import trio
 
 from orchestrator.agents.nurseries import raising_one_error
 from orchestrator.agents.sandbox.network import allowed_hosts
+from orchestrator.agents.sandbox.network.own_addresses import Address
 from orchestrator.agents.sandbox.network.proxied import note_proxied
 from orchestrator.agents.sandbox.network.requests import NetworkRequest
 
@@ -183,7 +184,7 @@ class NetworkProxy:
                 headers=[(b"Proxy-Authenticate", b'Basic realm="sandbox"')],
             )
 
-    async def _judge(self, target: _Target) -> list[allowed_hosts.Address]:
+    async def _judge(self, target: _Target) -> list[Address]:
         """Return the addresses at which a host may be reached."""
         rules = self._allowed.matching(target.host, target.port)
         if not rules:
@@ -312,7 +313,7 @@ def _target_of(request: h11.Request) -> _Target:
     return _Target(host, 80 if port is None else port, path)
 
 
-async def _look_up(target: _Target) -> list[allowed_hosts.Address]:
+async def _look_up(target: _Target) -> list[Address]:
     try:
         found = await trio.socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
@@ -320,9 +321,7 @@ async def _look_up(target: _Target) -> list[allowed_hosts.Address]:
     return [ip_address(place[0]) for *_, place in found]
 
 
-async def _connect(
-    addresses: Sequence[allowed_hosts.Address], target: _Target
-) -> trio.SocketStream:
+async def _connect(addresses: Sequence[Address], target: _Target) -> trio.SocketStream:
     problem: OSError | None = None
     for address in addresses:
         try:

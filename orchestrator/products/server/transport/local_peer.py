@@ -6,17 +6,17 @@ speaks for all its clients.
 """
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 import trio
 from starlette.types import Scope
 
+from orchestrator.agents.sandbox.network.own_addresses import Address, is_of_this_machine
 from orchestrator.agents.sandbox.network.proxied import is_proxied
 from orchestrator.agents.tools.terminal.process_origin import (
     PROCESSES,
@@ -26,7 +26,6 @@ from orchestrator.agents.tools.terminal.process_origin import (
 )
 from orchestrator.products.server.transport.errors import HttpError
 
-Address: TypeAlias = IPv4Address | IPv6Address
 TABLES: Final = (PROCESSES / "net" / "tcp", PROCESSES / "net" / "tcp6")
 WORD: Final = 4
 
@@ -70,7 +69,7 @@ async def _origin_of(client: tuple[str, int] | None, server: tuple[str, int] | N
     near, far = _end(*client), _end(*server)
     if is_proxied(near.address, near.port):
         return Origin.COMMAND
-    if not _is_of_this_machine(near.address):
+    if not is_of_this_machine(near.address):
         return Origin.ELSEWHERE
     return await judge_in_thread(lambda: _origin_of_connection(near, far))
 
@@ -100,31 +99,6 @@ def _plain(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address maps; any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
-
-
-def _is_of_this_machine(address: Address) -> bool:
-    if address.is_loopback:
-        return True
-    return any(_can_bind(where) for where in _places(address))
-
-
-def _places(address: Address) -> Iterator[tuple[str, int] | tuple[str, int, int, int]]:
-    """Yield the socket addresses to try. A link-local address could be on any interface."""
-    if isinstance(address, IPv6Address) and address.is_link_local:
-        for index, _ in socket.if_nameindex():
-            yield str(address), 0, 0, index
-    else:
-        yield str(address), 0
-
-
-def _can_bind(where: tuple[str, int] | tuple[str, int, int, int]) -> bool:
-    family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(where)
-        except OSError:
-            return False
-    return True
 
 
 def _find_socket(near: _End, far: _End) -> _Socket | None:
