@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 import trio
 
-from orchestrator.agents.sandbox.network.own_addresses import Address, as_address
+from orchestrator.agents.sandbox.network.allowed_hosts import as_address
+from orchestrator.agents.sandbox.network.own_addresses import Address
 
 End: TypeAlias = tuple[Address | None, int]
 
