@@ -126,6 +126,8 @@ class Cause(enum.StrEnum):
     """The worker that ran its turn is gone, and the state of its tools with it."""
     CALL_FAILED = "call_failed"
     """The call that delegated it was repeated after a crash, and failed."""
+    CHANGED = "changed"
+    """Its program has changed since a crash, and might repeat tasks that were done before."""
 
     MODEL = "model"
     """The provider failed: `Outcome.kind` says how."""
@@ -254,6 +256,9 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The conversation of the parent, if that is handed off: its answer is the parent's."""
     to_come: int | msgspec.UnsetType = msgspec.UNSET
     """How many more tasks its fan-out asks for after this one, if it asks for them one by one."""
+    about: int | msgspec.UnsetType = msgspec.UNSET
+    """The checksum of its agent's instructions, if a pipeline requests it: it tells apart equal
+    requests to agents of one name."""
 
     @property
     def siblings_to_come(self) -> int | None:

@@ -21,7 +21,7 @@ from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.backends import journals_at
 from orchestrator.delegation import Rules
 from orchestrator.kernel.doors.lifecycle import release_agents
-from orchestrator.kernel.doors.one_shot import Run
+from orchestrator.kernel.doors.one_shot import OnChange, Run, accepts_changes
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.model_resolver import ModelResolver
@@ -63,6 +63,7 @@ async def open_orchestrator(
     *,
     session: str | None = None,
     runs: RunKind = "new",
+    on_change: OnChange = "refuse",
     rules: Rules | None = None,
     environ: Mapping[str, str] | None = None,
     machine: Machine | None = None,
@@ -80,6 +81,8 @@ async def open_orchestrator(
             default the opened journal has no unfinished work.
         runs: with `"durable"`, `run` continues a run of the same agent and goal that a crash
             interrupted, if the journal has one; with `"new"`, each call starts a new run.
+        on_change: with `"accept"`, a pipeline that a crash interrupted, and whose program has
+            changed since, may request other tasks than before.
         rules: the limits of delegation.
         environ: the variables with keys and directories; by default `os.environ`.
         machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
@@ -158,6 +161,7 @@ async def open_orchestrator(
                 book, registry, workspace_settings, place=place, servers=servers, history=history
             ) as engine,
         ):
+            engine.sessions.delegator.accepts_all_changes = accepts_changes(on_change)
             with release_agents(engine.sessions):
                 try:
                     yield Orchestrator(engine, history, journals, earlier=earlier)

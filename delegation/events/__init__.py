@@ -60,6 +60,7 @@ from orchestrator.delegation.events.facts import (
     ToolAnswered,
     TurnEnded,
     TurnFact,
+    TurnInterrupted,
     TurnResumed,
     TurnStarted,
     WorkFact,

@@ -185,6 +185,17 @@ class TurnResumed(msgspec.Struct, frozen=True, gc=False):
     """It starts from the beginning: its steps before the crash are forgotten."""
     paused: float = 0.0
     """For how many seconds it was interrupted, if its budgets do not count them."""
+    accepts_changes: bool = False
+    """Its programs may request other tasks than before the crash."""
+
+
+class TurnInterrupted(msgspec.Struct, frozen=True):
+    """The process of a run has stopped it, as a crash would: it waits until it is resumed."""
+
+    session: SessionId
+    turn: int
+    reason: str
+    """A sentence for people: how its program has changed."""
 
 
 class TurnEnded(msgspec.Struct, frozen=True, gc=False):
@@ -531,6 +542,7 @@ DoorFact: TypeAlias = (
     | DoorOpened
     | DoorClosed
     | TurnResumed
+    | TurnInterrupted
     | ReplyDelivered
     | ReplyPartDelivered
     | DeliveryFailed

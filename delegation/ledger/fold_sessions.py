@@ -23,6 +23,7 @@ from orchestrator.delegation.events import (
     SessionOpened,
     StateChanged,
     TurnEnded,
+    TurnInterrupted,
     TurnResumed,
     TurnStarted,
 )
@@ -273,10 +274,24 @@ def turn_resumed(ledger: "Ledger", event: TurnResumed, _: Entry) -> None:
         show_questions(ledger, _unsettled_in(session))
     if event.paused:
         postpone_deadlines(session, _unsettled_in(session), event.paused)
-    session.turn = replace(turn, capability=event.capability)
+    session.turn = replace(
+        turn,
+        capability=event.capability,
+        accepts_changes=turn.accepts_changes or event.accepts_changes,
+        change="",
+    )
     change_state(session, root, RUNNING)
     requeue_joined_children(ledger, root)
     refresh_wakeable(ledger, session)
+
+
+def turn_interrupted(ledger: "Ledger", event: TurnInterrupted, _: Entry) -> None:
+    session = _known_session(ledger, event)
+    turn = session.turn
+    if turn is None or turn.number != event.turn or not session.is_interruptible:
+        raise ImpossibleEventError(event, "that turn is not the run of a caller")
+    session.turn = replace(turn, change=event.reason)
+    _interrupt_all(ledger, session)
 
 
 def _unread_consumed(session: SessionRecord) -> None:
@@ -356,13 +371,19 @@ def journal_opened(ledger: "Ledger", event: JournalOpened, _: Entry) -> None:
     ledger.joinable.clear()
     for session in ledger.sessions.values():
         session.door = None
-        session.slots = Slots(ledger.rules, session.slots.paused)
-        for task in _unsettled_in(session):
-            _interrupt(session, task)
-        if session.awaits_resume:
-            # Until then no call of it waits for an answer.
-            hide_questions(ledger, _unsettled_in(session))
-        refresh_session(ledger, session)
+        _interrupt_all(ledger, session)
+
+
+def _interrupt_all(ledger: "Ledger", session: SessionRecord) -> None:
+    """Take the tasks of a session for ones whose process is gone."""
+    session.slots = Slots(ledger.rules, session.slots.paused)
+    for task in _unsettled_in(session):
+        ledger.joinable.pop(task.id, None)
+        _interrupt(session, task)
+    if session.awaits_resume:
+        # Until then no call of it waits for an answer.
+        hide_questions(ledger, _unsettled_in(session))
+    refresh_session(ledger, session)
 
 
 def _interrupt(session: SessionRecord, task: TaskRecord) -> None:

@@ -286,6 +286,11 @@ class TaskRecord:
         return any(isinstance(state, Running) for state in self.history)
 
     @property
+    def was_interrupted(self) -> bool:
+        """It goes on after a crash, or waits to; of a root, its turn does."""
+        return any(isinstance(state, Interrupted) for state in self.history)
+
+    @property
     def pending_dependencies(self) -> frozenset[TaskId]:
         """The tasks that must succeed before it starts, and have not."""
         state = self.state
@@ -333,6 +338,10 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """The length of the transcript when it had read its mail."""
     async_delivery: bool = True
     """All who wrote to it can receive results later."""
+    accepts_changes: bool = False
+    """Its programs may request other tasks than before a crash."""
+    change: str = ""
+    """How its program has changed since a crash, if that stopped it."""
 
     @property
     def promises(self) -> DeliveryCapability:
@@ -500,6 +509,13 @@ class SessionRecord:
         """
         turn = self.turn
         return turn is not None and turn.capability is NO_DELIVERY and self.is_interrupted
+
+    @property
+    def is_interruptible(self) -> bool:
+        """Its process can stop it so that a caller resumes it: it is a run, and nothing else."""
+        turn = self.turn
+        is_run = turn is not None and turn.capability is NO_DELIVERY and self.door is None
+        return is_run and self.root.is_running and not self.unsettled_detached
 
     @property
     def is_at_rest(self) -> bool:

@@ -6,6 +6,7 @@
   x UnknownIdError         there is no such run, session or task
   x SessionOpenError       the session is open already
   x NotInterruptedError    the run cannot be resumed: no process died in it
+  x ChangedProgramError    the run cannot go on: its program has changed since a crash
   x EndedError             the task has ended already
   x ClosedError            the orchestrator or the session is closed
   x WrongLoopError         the call needs another event loop than the one that runs here
@@ -73,6 +74,18 @@ class NotInterruptedError(OrchestratorError):
         super().__init__(f"run {run!r} {problem}")
         self.run = run
         self.problem = problem
+
+
+class ChangedProgramError(OrchestratorError):
+    """A run was resumed, and its program has changed: it would repeat finished tasks."""
+
+    def __init__(self, run: str, change: str) -> None:
+        super().__init__(
+            f"run {run!r} was interrupted again: {change}. Resume it with its earlier code, or"
+            f" accept the change with --accept-changes, in Python with on_change='accept'"
+        )
+        self.run = run
+        self.change = change
 
 
 class EndedError(OrchestratorError):

@@ -13,7 +13,7 @@ from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.kernel.doors.inbound import require_agent
 from orchestrator.kernel.doors.lifecycle import close_session
-from orchestrator.kernel.doors.one_shot import Run, resume_once, run_once
+from orchestrator.kernel.doors.one_shot import OnChange, Run, accepts_changes, resume_once, run_once
 from orchestrator.kernel.engine.model_events import TaskModelEvent
 from orchestrator.kernel.engine.shutdown import abandon, drain
 from orchestrator.kernel.errors import SessionOpenError, UnknownIdError
@@ -216,13 +216,25 @@ class Orchestrator:
             yield session
 
     @overload
-    async def resume(self, agent: Agent[OutputT, Any, None], run: str) -> Run[OutputT]: ...
+    async def resume(
+        self, agent: Agent[OutputT, Any, None], run: str, *, on_change: OnChange = "refuse"
+    ) -> Run[OutputT]: ...
     @overload
     async def resume(
-        self, agent: Agent[OutputT, Any, DepsT], run: str, *, deps: DepsT
+        self,
+        agent: Agent[OutputT, Any, DepsT],
+        run: str,
+        *,
+        deps: DepsT,
+        on_change: OnChange = "refuse",
     ) -> Run[OutputT]: ...
     async def resume(
-        self, agent: Agent[OutputT, Any, Any], run: str, *, deps: Any = None
+        self,
+        agent: Agent[OutputT, Any, Any],
+        run: str,
+        *,
+        deps: Any = None,
+        on_change: OnChange = "refuse",
     ) -> Run[OutputT]:
         """Continue a run whose process died, and return when its whole tree is settled.
 
@@ -232,15 +244,19 @@ class Orchestrator:
             agent: the agent of the run, in its present definition.
             run: the id of the interrupted run.
             deps: the values that the program gave to the run; no journal has them.
+            on_change: with `"accept"`, a pipeline whose program has changed may request other
+                tasks than before; the outcome has a note about it.
 
         Raises:
+            ChangedProgramError: the program of a pipeline has changed; the run stays interrupted.
             NotInterruptedError: it has ended, still runs, or is a conversation.
             UnknownIdError: there is no such run, or it belongs to another agent.
         """
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await resume_once(self._sessions, agent, run, deps=deps)
+        accepts = accepts_changes(on_change)
+        return await resume_once(self._sessions, agent, run, deps=deps, accepts_changes=accepts)
 
     @overload
     async def fork(

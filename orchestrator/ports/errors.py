@@ -4,6 +4,7 @@
 # pyright: reportUnusedImport=false
 
 from orchestrator.kernel.errors import (
+    ChangedProgramError,
     ClosedError,
     EndedError,
     JournalAwayError,

@@ -289,7 +289,7 @@ def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell) -> None
     assert is_snapshot_due(session, MIN_FACTS_LEFT)
 
 
-FOLD = (1, "cd12a05e22cf6856")
+FOLD = (1, "507124c0cd5cb353")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -9,12 +9,23 @@ from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.ports.sessions import require_resumable
 
 
-def resume(file: AgentFile, run: RunArgument = None, /, *, shown: ShownRun = SHOWN) -> int:
+def resume(
+    file: AgentFile,
+    run: RunArgument = None,
+    /,
+    *,
+    accept_changes: bool = False,
+    shown: ShownRun = SHOWN,
+) -> int:
     """Continue a run that was interrupted: its process was killed, or the machine went down.
 
     The run continues from its last durable step, and finished work costs nothing again. Its budgets
     still hold, and count the earlier usage. The command prints and exits like `run`, and exits with
-    2 if the run was not interrupted, or belongs to another agent.
+    2 if the run was not interrupted, or belongs to another agent, or its program has changed.
+
+    Args:
+        accept_changes: Let a pipeline request other tasks than before the crash, although its
+            earlier tasks may be repeated so. The outcome has a note about it.
     """
     shown.require_one_document()
     # The file may run any code, so it is loaded before the event loop starts.
@@ -36,5 +47,6 @@ def resume(file: AgentFile, run: RunArgument = None, /, *, shown: ShownRun = SHO
             stop,
             shown,
             run=session.id,
+            on_change="accept" if accept_changes else "refuse",
         )
     )

@@ -25,7 +25,7 @@ from orchestrator.cli.trust import TrustOption
 from orchestrator.composition import RunKind, open_orchestrator
 from orchestrator.delegation import Outcome, SessionId, TaskId, Tree, printable
 from orchestrator.delegation.tree.safe_text import printable_json
-from orchestrator.ports.sessions import Orchestrator, OtherJournals, Run, budget, goal_key
+from orchestrator.ports.sessions import OnChange, Orchestrator, OtherJournals, Run, budget, goal_key
 from orchestrator.ports.settings import Machine
 
 
@@ -65,6 +65,7 @@ def run(
     model: options.ModelOption = None,
     limits: options.BudgetOption = None,
     resume_on_crash: bool = False,
+    accept_changes: bool = False,
     shown: ShownRun = SHOWN,
 ) -> int:
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
@@ -77,7 +78,10 @@ def run(
         instructions: Instructions for this run, in addition to the agent's own.
         resume_on_crash: Continue a run of the same agent and goal that was started with this option
             and interrupted by a crash: for commands that are repeated until they succeed.
+        accept_changes: Let a continued pipeline request other tasks than before the crash.
     """
+    if accept_changes and not resume_on_crash:
+        raise CommandError("--accept-changes goes with --resume-on-crash")
     if not goal.strip():
         raise CommandError(
             "the goal is empty: give the agent a task, such as 'Compare the three offers'"
@@ -104,7 +108,13 @@ def run(
 
     return run_stoppable(
         lambda stop: show_run(
-            agent, begin, stop, shown, run=interrupted, runs="durable" if resume_on_crash else "new"
+            agent,
+            begin,
+            stop,
+            shown,
+            run=interrupted,
+            runs="durable" if resume_on_crash else "new",
+            on_change="accept" if accept_changes else "refuse",
         )
     )
 
@@ -118,6 +128,7 @@ async def show_run(
     run: SessionId | None = None,
     opens: SessionId | None = None,
     runs: RunKind = "new",
+    on_change: OnChange = "refuse",
 ) -> int | None:
     """Show a run while it grows and when it has ended, and return its exit code.
 
@@ -132,7 +143,11 @@ async def show_run(
     async with (
         open_display(progress, console, journal) as display,
         open_orchestrator(
-            journal, session=opens or run, runs=runs, machine=Machine(sandbox=choice)
+            journal,
+            session=opens or run,
+            runs=runs,
+            on_change=on_change,
+            machine=Machine(sandbox=choice),
         ) as orchestrator,
     ):
         stop.set_orchestrator(orchestrator)
@@ -143,6 +158,8 @@ async def show_run(
             print_stopped(orchestrator, console, journal, run)
             return None
         print_ended(ended.tree, console)
+        if note := ended.outcome.note:
+            print_hint(console, f"Note: {printable(note)}")
         print_hint(
             console,
             f"Look at it again: {command('tree', ended.id, journal=journal)}",
@@ -184,6 +201,7 @@ def _run_json(run: Run[Any]) -> str:
         "output": _output_json(run),
         "error": outcome.error,
         "kind": outcome.kind,
+        "note": outcome.note,
         "usage": _usage_json(run.usage),
         "tree": [_task_json(run.tree, task) for task in run.tree],
     }

@@ -103,4 +103,5 @@ def _glyph(run: SessionSummary) -> str:
 
 
 def _goal(run: SessionSummary) -> str:
-    return f"[fork of {run.forked_from}] {run.about}" if run.forked_from else run.about
+    about = f"[fork of {run.forked_from}] {run.about}" if run.forked_from else run.about
+    return f"{about} [{run.note}]" if run.note else about

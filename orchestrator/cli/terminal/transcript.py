@@ -33,7 +33,11 @@ def transcript_lines(entries: Iterable[events.Entry]) -> list[Text]:
 
 def _event_lines(event: events.Event) -> Iterator[Text]:  # noqa: C901, PLR0912, PLR0915 (a case a fact)
     if isinstance(event, events.TurnResumed):
-        yield Text("goes on", "dim")
+        accepted = ", with changes accepted" if event.accepts_changes else ""
+        yield Text(f"goes on{accepted}", "dim")
+        return
+    if isinstance(event, events.TurnInterrupted):
+        yield from _body(f"interrupted: {event.reason}", "red")
         return
     if isinstance(event, events.JournalOpened | events.DoorFact | events.JobFact):
         return
@@ -101,6 +105,7 @@ def _event_lines(event: events.Event) -> Iterator[Text]:  # noqa: C901, PLR0912,
             yield Text(outcome.ending, style)
             yield from _body(outcome.error, "red")
             yield from _body(outcome.traceback, "dim")
+            yield from _body(outcome.note and f"note: {outcome.note}", "yellow")
             yield from _body(outcome.output, "green")
         case events.QuietChanged() | events.ModelCalled() | events.ProcessMatched():
             pass

@@ -4,12 +4,12 @@ The caller waits inside the call. Nothing can be delivered afterwards, so every 
 """
 
 from collections.abc import Coroutine
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import attrs
 from msgspec.structs import replace
 
-from orchestrator.agents import Agent, Part, Usage, read_output
+from orchestrator.agents import Agent, DefinitionError, Part, Usage, read_output
 from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
 from orchestrator.delegation.session_context import session_strings
 from orchestrator.kernel.doors import inbound
@@ -23,6 +23,8 @@ from orchestrator.kernel.sessions import Sessions
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 CAPABILITY: Final = DeliveryCapability.NONE
+OnChange: TypeAlias = Literal["refuse", "accept"]
+"""How a run goes on whose program has changed since a crash."""
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -135,7 +137,12 @@ def open_one_turn(
 
 
 async def resume_once(
-    sessions: Sessions, agent: Agent[Any], run: str, *, deps: object = None
+    sessions: Sessions,
+    agent: Agent[Any],
+    run: str,
+    *,
+    deps: object = None,
+    accepts_changes: bool = False,
 ) -> Run[Any]:
     """Go on with a run whose process died, and return when its whole tree is settled."""
     sessions.facts.require_running()
@@ -150,13 +157,21 @@ async def resume_once(
     require_files_here(sessions, session)
     sessions.registry.register_session(id_, agent, deps)
     error: BaseException | None = None
-    if sessions.turns.begin(session, CAPABILITY, paused=max(0, sessions.read.now() - last)):
+    paused = max(0, sessions.read.now() - last)
+    if sessions.turns.begin(session, CAPABILITY, paused=paused, accepts_changes=accepts_changes):
         error = (await take_only_turn(sessions, session)).error
     else:
         # Its agent does not go on after a crash.
         await sessions.facts.wait_durable()
     assert session.last_outcome is not None, "its turn has ended"
     return ended_run(sessions, agent, session, session.last_outcome, error)
+
+
+def accepts_changes(on_change: OnChange) -> bool:
+    """Return whether programs may request other tasks than before a crash."""
+    if on_change not in get_args(OnChange):
+        raise DefinitionError(f"on_change is {on_change!r}; it must be 'refuse' or 'accept'")
+    return on_change == "accept"
 
 
 def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:

@@ -76,12 +76,24 @@ class OrchestratorDelegator:
         self._registry = registry
         self._runner = runner
         self._settlement = runner.settlement
+        self.accepts_all_changes = False
+        """All programs may request other tasks than before a crash."""
 
     def now(self) -> float:
         return self._book.clock()
 
     def new_task_id(self, parent: TaskId, call: str, /) -> TaskId:
         return self._new_task_id(parent, call)
+
+    def accepts_changes(self, task: TaskRecord) -> bool:
+        turn = self._book.ledger.sessions[task.session].turn
+        return self.accepts_all_changes or (turn is not None and turn.accepts_changes)
+
+    def refuse_change(self, task: TaskRecord, change: str) -> None:
+        self._runner.stop_changed(task, change)
+
+    def add_note(self, task: TaskId, note: str) -> None:
+        self._settlement.notes.setdefault(task, []).append(note)
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
         """End a task, after all that it has joined."""

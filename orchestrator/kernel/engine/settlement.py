@@ -4,6 +4,7 @@ A task ends after the tasks that it joined, and before the tasks that depend on 
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -11,6 +12,8 @@ from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord, 
 from orchestrator.delegation.events import TaskSettled, TurnEnded
 from orchestrator.kernel.execution.outcomes import ENDED_FIRST, unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+CHANGES_ACCEPTED: Final = "it was resumed with changes accepted"
 
 
 class Settlement:
@@ -27,6 +30,8 @@ class Settlement:
         self._book = book
         self._pop_note = pop_note
         self._note_activity = note_activity
+        self.notes: Final[dict[TaskId, list[str]]] = {}
+        """The notes of tasks that have not ended, besides those about a workspace."""
 
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
         """End a task, or the turn of a root, and return the recorded outcome."""
@@ -58,11 +63,17 @@ class Settlement:
             self._post(ledger.tasks[task], refused)
 
     def _post(self, task: TaskRecord, outcome: Outcome) -> Outcome:
-        if note := self._pop_note(task.id):
+        note = self._pop_note(task.id)
+        if self.notes:
+            note = "; ".join(filter(None, [note, *self.notes.pop(task.id, ())]))
+        if note:
             outcome = replace(outcome, note=note)
         if task.is_root:
             turn = self._book.ledger.sessions[task.session].turn
             assert turn is not None, "a root is settled in a turn"
+            if turn.accepts_changes:
+                note = "; ".join(filter(None, [CHANGES_ACCEPTED, outcome.note]))
+                outcome = replace(outcome, note=note)
             ended = TurnEnded(task.session, turn.number, outcome)
             return self._book.post(ended).outcome
         recorded = self._book.post(TaskSettled(task.id, outcome)).outcome

@@ -13,8 +13,17 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent
-from orchestrator.delegation import Cause, Delegator, Ending, Origin, Outcome, TaskId, TaskRecord
-from orchestrator.delegation.events import TaskStarted, TurnResumed
+from orchestrator.delegation import (
+    Cause,
+    Delegator,
+    Ending,
+    Origin,
+    Outcome,
+    SessionId,
+    TaskId,
+    TaskRecord,
+)
+from orchestrator.delegation.events import TaskStarted, TurnInterrupted, TurnResumed
 from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
 from orchestrator.kernel.engine.reservations import Reservations
@@ -22,7 +31,7 @@ from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
 from orchestrator.kernel.engine.settlement import Settlement
 from orchestrator.kernel.engine.task_host import HostServices, LocalTaskHost
 from orchestrator.kernel.engine.watchdog import Watchdog
-from orchestrator.kernel.errors import ClosedError, JournalError
+from orchestrator.kernel.errors import ChangedProgramError, ClosedError, JournalError
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import Executor, TaskHost, WorkOrder
 from orchestrator.kernel.execution.outcomes import (
@@ -84,6 +93,10 @@ class TaskRunner:
         self._scopes: dict[TaskId, trio.CancelScope] = {}
         self._stalled: dict[TaskId, str] = {}
         """Why the watchdog has stopped tasks."""
+        self._changed: dict[TaskId, str] = {}
+        """How the programs of tasks have changed that fail for it."""
+        self._interrupting: dict[SessionId, str] = {}
+        """How the programs of runs have changed that are interrupted for it."""
 
     def stop(self, task: TaskId) -> None:
         """Cancel a task that runs now. Its joined children are cancelled with it."""
@@ -93,6 +106,19 @@ class TaskRunner:
     def _stop_stalled(self, task: TaskRecord, why: str) -> None:
         self._stalled[task.id] = why
         self.stop(task.id)
+
+    def stop_changed(self, record: TaskRecord, change: str) -> None:
+        """Stop a task whose program has changed since a crash.
+
+        A run is interrupted, so that its caller can accept the change. Any other task fails.
+        """
+        session = self._book.ledger.sessions[record.session]
+        if session.is_interruptible:
+            self._interrupting[session.id] = change
+            self.stop(session.root.id)
+        else:
+            self._changed[record.id] = change
+            self.stop(record.id)
 
     async def run(self, record: TaskRecord, origin: Origin, delegator: TaskDelegator) -> TaskEnd:
         """Run a task until it has an outcome, and settle it."""
@@ -127,15 +153,15 @@ class TaskRunner:
                 if task in self._reservations.open:
                     self._reservations.unrecordable(task)
         finally:
-            # Without an outcome this is a cancellation from outside. A task that no process could
-            # resume has ended with it; any other is only interrupted.
-            if outcome is None and ledger.settles_on_teardown(task):
-                outcome = self._unfinished(record, Ending.CANCELLED, cancel_cause(record), STOPPED)
+            outcome = outcome or self._torn_down(record)
             if outcome is not None:
                 if record.children.unsettled:
                     await self._executor.close_below(task)  # noqa: ASYNC102 (shielded and bounded there)
                 outcome = self.settlement.settle(record, outcome)
-        assert outcome is not None, "a task without an outcome was torn down"
+        if outcome is None:
+            turn = ledger.sessions[record.session].turn
+            assert turn is not None, "a task without an outcome was torn down"
+            raise ChangedProgramError(record.session, turn.change)
         return TaskEnd(outcome, error)  # noqa: ASYNC910 (one that could not start waits for nothing)
 
     def _host_of(
@@ -163,10 +189,35 @@ class TaskRunner:
             order, record, self._services, self._book, delegator, scope, activity, approvals
         )
 
-    def _cut_short(self, record: TaskRecord, deadline: "_Deadline") -> Outcome:
-        """Return the outcome of a task whose scope was cancelled: by a request, or by the time."""
+    def _torn_down(self, record: TaskRecord) -> Outcome | None:
+        """Return the outcome of a task that was cancelled from outside.
+
+        A task that no process could resume has ended with it; any other is only interrupted.
+        """
+        if record.session in self._interrupting:
+            turn = self._book.ledger.sessions[record.session].turn
+            if record.is_root and turn is not None:
+                # All below it was torn down before.
+                change = self._interrupting.pop(record.session)
+                self._book.post(TurnInterrupted(record.session, turn.number, change))
+            return None
+        if not self._book.ledger.settles_on_teardown(record.id):
+            return None
+        return self._unfinished(record, Ending.CANCELLED, cancel_cause(record), STOPPED)
+
+    def _cut_short(self, record: TaskRecord, deadline: "_Deadline") -> Outcome | None:
+        """Return the outcome of a task whose scope was cancelled: by a request, or by the time.
+
+        It is None for a run that is interrupted because its program has changed.
+        """
         if self._book.ledger.is_cancelled(record.id):
+            self._changed.pop(record.id, None)
+            self._interrupting.pop(record.session, None)
             return self._unfinished(record, Ending.CANCELLED, cancel_cause(record), STOPPED)
+        if record.is_root and record.session in self._interrupting:
+            return None
+        if (change := self._changed.pop(record.id, None)) is not None:
+            return self._unfinished(record, Ending.FAILED, Cause.CHANGED, change)
         cause, error, account = Cause.DEADLINE, deadline.error, deadline.account
         if (stalled := self._stalled.get(record.id)) is not None:
             cause, error, account = Cause.STALLED, stalled, ""
@@ -175,8 +226,10 @@ class TaskRunner:
 
     async def _outcome_of_error(
         self, record: TaskRecord, exc: BaseException
-    ) -> tuple[Outcome, BaseException]:
+    ) -> tuple[Outcome | None, BaseException]:
         """Return the outcome of a task that an error ended, and the error for its caller."""
+        if record.is_root and record.session in self._interrupting:
+            return None, exc  # noqa: ASYNC910 (its program failed while it was stopped)
         if isinstance(exc, JournalError | ClosedError):
             # The error of another orchestrator, which a tool has used, is an error like any other.
             if self._book.closed or self._book.is_broken:

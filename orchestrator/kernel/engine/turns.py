@@ -37,16 +37,22 @@ class Turns:
         self._deliveries = deliveries
 
     def begin(
-        self, session: SessionRecord, capability: DeliveryCapability, *, paused: float = 0.0
+        self,
+        session: SessionRecord,
+        capability: DeliveryCapability,
+        *,
+        paused: float = 0.0,
+        accepts_changes: bool = False,
     ) -> bool:
         """Post that a session resumes its interrupted turn, or starts a new one.
 
         The fact that starts a turn also reads all mail. Returns whether there is a turn to take: an
         interrupted one may be lost, by `Agent.on_restart`. Budgets do not count the `paused`
-        seconds.
+        seconds. With `accepts_changes`, programs may request other tasks than before the crash.
         """
         if session.turn is not None:
-            return self._resume(session, session.turn.number, capability, paused)
+            accepts_changes = accepts_changes or self._delegator.accepts_all_changes
+            return self._resume(session, session.turn.number, capability, paused, accepts_changes)
         agent = self._registry.agent_of(session.root)
         self._book.post(
             TurnStarted(
@@ -60,7 +66,12 @@ class Turns:
         return True
 
     def _resume(
-        self, session: SessionRecord, turn: int, capability: DeliveryCapability, paused: float
+        self,
+        session: SessionRecord,
+        turn: int,
+        capability: DeliveryCapability,
+        paused: float,
+        accepts_changes: bool,
     ) -> bool:
         on_restart = self._registry.on_restart(session.root)
         settlement = self._runner.settlement
@@ -70,7 +81,7 @@ class Turns:
         afresh = on_restart == "restart"
         if afresh:
             settlement.settle_descendants(session.root, Ending.LOST)
-        self._book.post(TurnResumed(session.id, turn, capability, afresh, paused))
+        self._book.post(TurnResumed(session.id, turn, capability, afresh, paused, accepts_changes))
         return True
 
     async def take(self, session: SessionRecord) -> TaskEnd:

@@ -61,6 +61,10 @@ class Admission:
                 started += 1
         return None
 
+    def would_refuse(self, request: TaskRequest) -> bool:
+        """Return whether the rules or a budget do not allow a task now."""
+        return isinstance(decide([request], self._ledger), Refuse)
+
     def stop(self) -> None:
         """Begin nothing new from now on."""
         self.is_stopping = True

@@ -59,6 +59,8 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     awaits_resume: bool
     ending: Ending | None
     """The end of its last turn."""
+    note: str = ""
+    """The note of that end, or how its program has changed since a crash, on one line."""
 
 
 _DECODER: Final = msgspec.json.Decoder(SessionSummary)
@@ -100,7 +102,14 @@ def summarize(session: SessionRecord, records: Records) -> SessionSummary:
         deleted=session.deleted,
         awaits_resume=session.awaits_resume,
         ending=None if outcome is None else outcome.ending,
+        note=one_line(_note(session)),
     )
+
+
+def _note(session: SessionRecord) -> str:
+    if session.turn is not None:
+        return session.turn.change
+    return "" if session.last_outcome is None else session.last_outcome.note
 
 
 def is_asking(session: SessionRecord, records: Records) -> bool:

@@ -32,6 +32,8 @@ class Child(Generic[OutputT_co]):
         self._ended = trio.Event()
         self._cancelled = trio.Event()
         self._error: BaseException | None = None
+        self.awaits_cancel = False
+        """The program waits for it, and had stopped to before a crash."""
 
     @property
     def error(self) -> BaseException | None:
@@ -77,6 +79,7 @@ class Child(Generic[OutputT_co]):
             await self._book.wakeups.wait_tasks_changed([record.id])
         if ended_with_caller(record):
             # A program that had stopped waiting before a crash will do so again.
+            self.awaits_cancel = True
             await self._cancelled.wait()
         # A program does not act on an outcome that a crash could still undo. If the pipeline is
         # being torn down, here is where that is noticed.
@@ -86,6 +89,7 @@ class Child(Generic[OutputT_co]):
     async def cancel(self) -> None:
         """Cancel it and its descendants, and return when all of them have ended."""
         self._cancelled.set()
+        self.awaits_cancel = False
         self._scope.cancel(reason=NOT_AWAITED)
         await self._ended.wait()
 

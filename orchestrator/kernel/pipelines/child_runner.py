@@ -22,6 +22,18 @@ class ChildRunner(Protocol):
         """Run a task when it has a slot, and return its end; None if it ended without running."""
         ...
 
+    def accepts_changes(self, task: TaskRecord) -> bool:
+        """Return whether a program may request other tasks than before a crash."""
+        ...
+
+    def refuse_change(self, task: TaskRecord, change: str) -> None:
+        """Stop a task whose program has changed: its run is interrupted, or the task fails."""
+        ...
+
+    def add_note(self, task: TaskId, note: str) -> None:
+        """Add a sentence to the outcome of a task that has not ended."""
+        ...
+
     def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
         """End a task, after all that it has joined."""
         ...

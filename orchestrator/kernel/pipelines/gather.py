@@ -107,6 +107,7 @@ class ChildGroup:
                 value,
                 held_since=held_since,
                 to_come=len(self._requests) - at - 1 if is_held else None,
+                in_order=True,
             )
         except TaskFailedError as exc:
             return exc  # noqa: ASYNC910 (a refused request has had its checkpoint)

@@ -2,10 +2,12 @@
 
 The children of a pipeline are joined: its nursery owns every one, and is left when all have ended.
 A child that the program stops waiting for is cancelled. A program that runs again after a crash
-finds its children by agent and goal, so that no work is done twice.
+finds its children by agent and goal, so that no work is done twice. One that has changed is stopped
+before it requests a new task.
 """
 
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -49,6 +51,11 @@ from orchestrator.kernel.pipelines.current_run import (
     outside_pipeline,
     use_run,
 )
+from orchestrator.kernel.pipelines.earlier_children import (
+    EarlierChildren,
+    describe_task,
+    find_earlier,
+)
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -75,6 +82,13 @@ class PipelineRun:
         self._budget_counts: Counter[str] = Counter()
         self._children: list[TaskId] = []
         self._nursery: trio.Nursery | None = None
+        self._earlier: EarlierChildren | None = None
+        """Its children from before a crash, if it had any."""
+        self._found: list[Child[Any]] = []
+        """Its children in this process, if it had others before."""
+        self._program_task: trio.lowlevel.Task | None = None
+        self._outer_nurseries = 0
+        """How many nurseries are open around the program in its trio task."""
 
     @property
     def path(self) -> str:
@@ -93,6 +107,9 @@ class PipelineRun:
     ) -> str:
         """Run the program to its end, and return its answer."""
         wanted = self._record.requested_schema or schema
+        if self._record.children.by_call:
+            tasks = self._book.records.tasks
+            self._earlier = find_earlier(self._record, tasks, self._origin.turn)
         try:
             given = pipeline.parse_goal(self._goal(pipeline))
             with raising_one_error(), use_budget_names(self._budget_name):
@@ -107,6 +124,9 @@ class PipelineRun:
 
     async def _run(self, pipeline: Pipeline[Any, Any], given: Any, nursery: trio.Nursery) -> Any:
         is_done = False
+        if self._earlier is not None:
+            self._program_task = trio.lowlevel.current_task()
+            self._outer_nurseries = len(self._program_task.child_nurseries)
         try:
             value = await pipeline.program(self, given)
             is_done = True
@@ -117,6 +137,9 @@ class PipelineRun:
                 nursery.cancel_scope.cancel(reason="the pipeline has failed")
         # The program may have no checkpoint of its own.
         await trio.lowlevel.checkpoint()
+        if (earlier := self._earlier) is not None and earlier.has_crashed and earlier.unclaimed:
+            left = f"it has not requested again, since a crash: {earlier.describe()}"
+            self._runner.add_note(self._record.id, f"its program has changed: {left}")
         return value
 
     def _unwrapped(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -188,12 +211,13 @@ class PipelineRun:
         *,
         held_since: float | None = None,
         to_come: int | None = None,
+        in_order: bool = False,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
         `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
-        more it asks for, if one by one. Raise `TaskFailedError` if the rules, or a budget, do not
-        allow it.
+        more it asks for, if one by one; `in_order` says that one trio task makes all requests.
+        Raise `TaskFailedError` if the rules, or a budget, do not allow it.
         """
         # Before the request: afterwards the caller must get the child.
         await trio.lowlevel.checkpoint()
@@ -205,8 +229,14 @@ class PipelineRun:
         goal = well_formed(agent.as_goal(value))
         if (timing := self._runner.timing) is not None:
             await timing.before_request(self._record, agent.name, goal, held_since)
-        call = self._child_call_key(agent, goal)
-        known = self._record.children.by_call.get(call)
+        about = _checksum(agent.instructions)
+        base = f"{self._origin.turn}.{agent.name}.{_digest(agent.name, str(agent.output), goal)}"
+        known = None
+        if (earlier := self._earlier) is not None and earlier.unclaimed:
+            known = earlier.claim(base, about)
+            if known is None:
+                request = self._request(agent, goal, to_come, about, base)
+                known = await self._wait_earlier(earlier, base, request, in_order=in_order)
         if known is None and self._book.admission.is_stopping:
             # A program cannot end without this child: it waits to be interrupted or cancelled.
             await trio.sleep_forever()
@@ -214,23 +244,74 @@ class PipelineRun:
             raise DefinitionError(
                 f"{self._record.path} has ended, and cannot delegate to {agent.name!r}"
             )
-        task = known or self._runner.new_task_id(self._record.id, call)
-        # Before the request: an agent without a model cannot be registered.
-        self._registry.register_child(task, agent, self._record.session)
-        self._children.append(task)
+        new = None
         if known is None:
-            self._request(task, agent, goal, call, to_come)
-        record = self._book.records.tasks[task]
+            new = self._request(agent, goal, to_come, about, self._new_call(base))
+            known = new.id
+        # Before the request: an agent without a model cannot be registered.
+        self._registry.register_child(known, agent, self._record.session)
+        self._children.append(known)
+        if new is not None and (refused := self._book.admission.admit([new])) is not None:
+            raise TaskFailedError(f"{self._record.path}/{agent.name}", _refused_outcome(refused))
+        record = self._book.records.tasks[known]
         child = Child(agent, record, self._book)
+        if earlier is not None:
+            self._found.append(child)
         self._nursery.start_soon(self._run_child, child, record)
         return child
 
+    async def _wait_earlier(
+        self, earlier: EarlierChildren, base: str, request: TaskRequest, *, in_order: bool
+    ) -> TaskId | None:
+        """Wait until all earlier children were requested again, before a new one is.
+
+        Return an earlier child whose agent has got other instructions, or None for a new one.
+        """
+        in_order = in_order or self._is_alone
+        while earlier.unclaimed:
+            if not in_order and (await earlier.wait_claim() or self._has_timer):
+                continue
+            if (task := earlier.claim_reworded(base, in_order=in_order)) is not None:
+                return task  # noqa: ASYNC910 (its caller checkpoints)
+            # A request that is refused again leaves no fact, and starts no task.
+            if self._book.admission.would_refuse(request) or not earlier.has_crashed:
+                return None  # noqa: ASYNC910
+            new = describe_task(f"{self._record.path}/{request.agent}", request.goal)
+            change = (
+                f"the program of {self._record.path} has changed: it requests the new task {new},"
+                f" and has not requested again, since a crash: {earlier.describe()}"
+            )
+            if not self._runner.accepts_changes(self._record):
+                self._runner.refuse_change(self._record, change)
+                await trio.sleep_forever()
+            self._runner.add_note(self._record.id, change)
+            break
+        return None
+
+    @property
+    def _has_timer(self) -> bool:
+        """The program waits for a child that it stopped waiting for, and will do so again."""
+        return any(child.awaits_cancel for child in self._found)
+
+    @property
+    def _is_alone(self) -> bool:
+        """No other trio task of the program runs, which could request the earlier children."""
+        task = self._program_task
+        if task is None or task is not trio.lowlevel.current_task():
+            return False
+        return not any(it.child_tasks for it in task.child_nurseries[self._outer_nurseries :])
+
     def _request(
-        self, task: TaskId, agent: Agent[Any], goal: str, call: str, to_come: int | None
-    ) -> None:
+        self,
+        agent: Agent[Any],
+        goal: str,
+        to_come: int | None,
+        about: int | msgspec.UnsetType,
+        call: str,
+    ) -> TaskRequest:
         record = self._record
-        request = TaskRequest(
-            id=task,
+        return TaskRequest(
+            id=self._runner.new_task_id(record.id, call),
             parent=record.id,
             origin=self._origin,
             call=call,
@@ -240,10 +321,8 @@ class PipelineRun:
             budget=agent.budget,
             grants=grants_beyond(record.accounts, self._book.journal_identity),
             to_come=msgspec.UNSET if to_come is None else to_come,
+            about=about,
         )
-        if (refused := self._book.admission.admit([request])) is not None:
-            path = f"{record.path}/{agent.name}"
-            raise TaskFailedError(path, _refused_outcome(refused))
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
         # A child delegates for itself, not for this pipeline.
@@ -259,15 +338,14 @@ class PipelineRun:
         outcome = unfinished_outcome(record, Ending.CANCELLED, Cause.NOT_AWAITED, NOT_AWAITED)
         self._runner.settle(record, outcome)
 
-    def _child_call_key(self, agent: Agent[Any], goal: str) -> str:
-        """Return the key of a request: the same when the program runs again."""
-        # Two agents may have one name.
-        about = agent.instructions if isinstance(agent.instructions, str) else ""
-        digest = _digest(agent.name, about, str(agent.output), goal)
-        self._request_counts[digest] += 1
-        count = self._request_counts[digest]
-        call = f"{self._origin.turn}.{agent.name}.{digest}.{count}"
-        return call_key(CallId(call), 0)
+    def _new_call(self, base: str) -> str:
+        """Return the key of a new request, with its number among equal ones."""
+        counts, known = self._request_counts, self._record.children.by_call
+        while True:
+            counts[base] += 1
+            call = call_key(CallId(f"{base}.{counts[base]}"), 0)
+            if call not in known:
+                return call
 
     def _budget_name(self, budget: Budget) -> str:
         self._budget_counts[str(budget)] += 1
@@ -284,6 +362,13 @@ def _refused_outcome(refused: Refuse) -> Outcome:
         cause=Cause.BUDGET if refused.account else Cause.RULES,
         account=refused.account,
     )
+
+
+def _checksum(instructions: object) -> int | msgspec.UnsetType:
+    """Return what tells agents of one name apart; instructions that a function makes do not."""
+    if not isinstance(instructions, str) or not instructions:
+        return msgspec.UNSET
+    return zlib.crc32(instructions.encode("utf-8", "surrogatepass"))
 
 
 def _digest(*words: str) -> str:

@@ -340,6 +340,7 @@ class _Replayer:
                 | events.ReplyDelivered()
                 | events.ReplyPartDelivered()
                 | events.DeliveryFailed()
+                | events.TurnInterrupted()
             ):
                 pass
             case _:
