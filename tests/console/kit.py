@@ -35,6 +35,8 @@ class ConsoleServer:
         self.port = 0
         self.link = ""
         """Signs one browser in, once."""
+        self.approval_code = ""
+        """Lets a browser that is signed in approve."""
         self.token = ""
         """The token of a key of another person."""
         self._arguments = arguments
@@ -75,6 +77,8 @@ class ConsoleServer:
             )
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if line.startswith("approval code: "):
+                self.approval_code = line.split()[2]
             if line.startswith("console: "):
                 self.link = line.split()[1]
                 break
@@ -150,11 +154,26 @@ def pressed(page: Page, words: str) -> None:
     page.run(f"({found}).click()")
 
 
-def sign_in(browser: Browser, server: ConsoleServer, **size: int) -> Page:
-    """Open the console by the one-time link."""
+def look(browser: Browser, server: ConsoleServer, **size: int) -> Page:
+    """Open the console by the one-time link: the page can look and run."""
     page = browser.open(server.link, **size)
     wait(page, "document.querySelector('.shell')")
     return page
+
+
+def sign_in(browser: Browser, server: ConsoleServer, **size: int) -> Page:
+    """Open the console by the one-time link, and unlock approvals."""
+    page = look(browser, server, **size)
+    page.run("document.querySelector('.lock').click()")
+    enter_code(page, server.approval_code)
+    wait(page, "!document.querySelector('.lock, dialog')")
+    return page
+
+
+def enter_code(page: Page, code: str) -> None:
+    wait(page, "document.querySelector('#approval-code')")
+    page.run(f"document.querySelector('#approval-code').value = {code!r}")
+    pressed(page, "Unlock")
 
 
 def show(page: Page, address: str) -> None:

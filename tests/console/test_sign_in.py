@@ -1,4 +1,4 @@
-"""Who may use the console: a link works once, a cookie is a key, and no other page can use it."""
+"""Who may use the console: a link works once, a sign-in is a key, and no other page can use it."""
 
 import signal
 from collections.abc import Mapping
@@ -12,8 +12,15 @@ import trio
 
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.products.server.console.page import POLICY
+from orchestrator.products.server.console.sign_in import (
+    HEADER,
+    UNLOCKED_SECONDS,
+    SignIns,
+    halves_of,
+)
 from orchestrator.products.server.keys.changes import add_key, revoke_key, rotate_key
 from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.keys.store import KeyStore
 from orchestrator.products.server.state import Settings
 from tests.console.kit import ConsoleServer
 from tests.server.kit import TOKEN, Served, serving
@@ -32,8 +39,10 @@ def client(served: Served) -> httpx2.AsyncClient:
 
 
 async def signed_in(http: httpx2.AsyncClient, **shown: str) -> httpx2.Response:
+    """Sign in as the page does, which sends its secret with each request."""
     answer = await http.post("/console/login", json=shown)
-    assert answer.status_code == 204, answer.text
+    assert answer.status_code == 200, answer.text
+    http.headers[HEADER] = answer.json()["secret"]
     return answer
 
 
@@ -49,7 +58,8 @@ async def test_a_link_signs_one_browser_in_once() -> None:
         assert "samesite=strict" in flags
         me = (await http.get("/console/me")).json()
         assert me["key"] == "console"
-        assert set(me["scopes"]) == set(Scope)
+        assert {*me["scopes"]} == {*Scope} - {Scope.APPROVE, Scope.ADMIN}
+        assert {*me["locked"]} == {Scope.APPROVE, Scope.ADMIN}
         again = await http.post("/console/login", json={"code": code})
         assert again.status_code == 401
         assert "already used" in again.json()["error"]["message"]
@@ -96,8 +106,80 @@ async def test_a_changed_cookie_is_rejected() -> None:
         [(name, value)] = http.cookies.items()
         for wrong in (value[:-1] + "0", "x", "", value.replace("orc_", "")):
             async with client(served) as other:
-                answer = await other.get("/console/me", headers={"cookie": f"{name}={wrong}"})
+                headers = {"cookie": f"{name}={wrong}", HEADER: http.headers[HEADER]}
+                answer = await other.get("/console/me", headers=headers)
                 assert answer.status_code == (200 if wrong == value else 401)
+
+
+async def test_neither_half_of_a_sign_in_opens_anything() -> None:
+    async with serving(worker()) as served, client(served) as http:
+        await signed_in(http, code=served.server.state.sign_ins.new_link())
+        [(name, cookie)] = http.cookies.items()
+        secret = http.headers[HEADER]
+        for half in (
+            {"cookie": f"{name}={cookie}"},
+            {"cookie": f"{name}={cookie}", HEADER: ""},
+            {"cookie": f"{name}={cookie}", HEADER: "0" * len(secret)},
+            {HEADER: secret},
+            {"cookie": f"{name}=", HEADER: secret},
+            {"authorization": f"Bearer {cookie}"},
+            {"authorization": f"Bearer {cookie}{secret}"},
+        ):
+            async with client(served) as thief:
+                for path in ("/console/me", "/console/events?watch=1:runs", "/v1/runs"):
+                    assert (await thief.get(path, headers=half)).status_code == 401
+                begun = {"agent": "worker", "input": "go"}
+                answer = await thief.post("/v1/runs", json=begun, headers=half)
+                assert answer.status_code == 401
+
+
+async def test_a_link_approves_and_prunes_only_with_the_approval_code() -> None:
+    async with serving(worker()) as served, client(served) as http:
+        sign_ins = served.server.state.sign_ins
+        await signed_in(http, code=sign_ins.new_link())
+        prune = {"older_than": 0, "dry_run": True}
+        verdict = {"answer": "once"}
+        assert (await http.post("/v1/runs/prune", json=prune)).status_code == 403
+        refused = await http.post("/v1/approvals/a_1", json=verdict)
+        assert refused.json()["error"]["code"] == "missing_scope"
+        for wrong in ("", "AAAAA-AAAAA", TOKEN):
+            answer = await http.post("/console/unlock", json={"code": wrong})
+            assert answer.status_code == 403
+
+        code = sign_ins.approval_code.lower()
+        assert (await http.post("/console/unlock", json={"code": f" {code} "})).status_code == 204
+
+        assert (await http.post("/v1/runs/prune", json=prune)).status_code == 200
+        assert (await http.post("/v1/approvals/a_1", json=verdict)).status_code == 404
+        assert (await http.get("/console/me")).json()["locked"] == []
+        async with client(served) as other:
+            # The code unlocks one browser, and alone it opens nothing.
+            answer = await other.post("/console/unlock", json={"code": code})
+            assert answer.status_code == 401
+            await signed_in(other, code=sign_ins.new_link())
+            assert (await other.post("/v1/runs/prune", json=prune)).status_code == 403
+
+
+async def test_an_unlocked_sign_in_is_locked_again_after_twelve_hours(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "keys.json"
+    _, token = add_key(file, "ann", now=0, scopes={Scope.READ, Scope.APPROVE})
+    now = 1000.0
+    keys = KeyStore(file, clock=lambda: now)
+    sign_ins = SignIns(keys, None)
+    shown = await sign_ins.use_token(token, "")
+    found = sign_ins.find(shown)
+    assert found is not None
+    assert not found.locked
+    now += UNLOCKED_SECONDS + 1
+    found = sign_ins.find(shown)
+    assert found is not None
+    assert found.key.scopes == {Scope.READ}
+    assert found.locked == {Scope.APPROVE}
+    # The token of the same key unlocks it, too.
+    await sign_ins.unlock(shown, token, "")
+    found = sign_ins.find(shown)
+    assert found is not None
+    assert found.key.scopes == {Scope.READ, Scope.APPROVE}
 
 
 async def test_a_token_signs_in_with_the_scopes_of_its_key(tmp_path: Path) -> None:
@@ -123,25 +205,30 @@ async def test_people_stay_signed_in_when_the_server_is_started_again(tmp_path: 
     async with serving(worker(), settings=settings) as served, client(served) as http:
         await signed_in(http, code=served.server.state.sign_ins.new_link())
         [(_, cookie)] = http.cookies.items()
-    async with serving(worker(), settings=settings) as served, client(served) as http:
-        port = served.url.rpartition(":")[2]
-        headers = {"cookie": f"orchestrator_{port}={cookie}"}
-        assert (await http.get("/console/me", headers=headers)).status_code == 200
+        token = cookie + http.headers[HEADER]
+    async with serving(worker(), settings=settings) as served:
+        assert await look(served, token) == 200
 
 
-async def look(served: Served, cookie: str) -> int:
-    """Return the status for a request with a cookie."""
+def headers_of(served: Served, token: str) -> dict[str, str]:
+    """Return the headers of a page that is signed in."""
     port = served.url.rpartition(":")[2]
-    headers = {"cookie": f"orchestrator_{port}={cookie}"}
+    cookie, secret = halves_of(token)
+    return {"cookie": f"orchestrator_{port}={cookie}", HEADER: secret}
+
+
+async def look(served: Served, token: str) -> int:
+    """Return the status for a request of a page that is signed in."""
     async with client(served) as http:
-        return (await http.get("/console/me", headers=headers)).status_code
+        return (await http.get("/console/me", headers=headers_of(served, token))).status_code
 
 
 async def cookie_for(served: Served, **shown: str) -> str:
+    """Return both halves of a new sign-in."""
     async with client(served) as http:
         await signed_in(http, **shown)
         [(_, cookie)] = http.cookies.items()
-        return cookie
+        return cookie + http.headers[HEADER]
 
 
 async def test_a_cookie_ends_with_the_token_that_was_shown_and_not_with_its_name(
@@ -203,8 +290,7 @@ async def test_signing_out_ends_the_stream_that_is_open_at_every_server(tmp_path
         ended: list[str] = []
 
         async def read(served: Served, name: str, cookie: str) -> None:
-            port = served.url.rpartition(":")[2]
-            headers = {"cookie": f"orchestrator_{port}={cookie}"}
+            headers = headers_of(served, cookie)
             async with (
                 client(served) as http,
                 http.stream("GET", "/console/events?watch=1:runs", headers=headers) as events,
@@ -290,5 +376,5 @@ def test_the_link_is_in_no_list_of_processes(tmp_path: Path) -> None:
     assert code not in address
     assert mode == "600"
     assert any(f'href="{server.link}"' in line for line in lines)
-    assert answer.status_code == 204
+    assert answer.status_code == 200
     assert not Path(address.removeprefix("file://")).exists()

@@ -319,6 +319,9 @@ class ServerProcess:
         printed_lines.print_address(
             server.addresses[0], self.team, self.token, self.listening, journal
         )
+        if not server.state.settings.is_view_only:
+            code = server.state.sign_ins.approval_code
+            print(f"approval code: {code} (the console asks for it before you approve or prune)")
         link = printed_lines.console_link(server)
         print(f"console: {link} (signs you in, once)", flush=True)
         return link

@@ -23,12 +23,26 @@ class Login(msgspec.Struct, kw_only=True):
     token: str = ""
 
 
+class PageSecret(msgspec.Struct, kw_only=True):
+    """The half of a sign-in that the page keeps; the cookie is the other one."""
+
+    secret: str
+
+
+class Unlock(msgspec.Struct, kw_only=True):
+    """The approval code of the server, or the token of the key that is signed in."""
+
+    code: str
+
+
 class Me(msgspec.Struct, kw_only=True):
     """The person who is signed in, and the agents of the server."""
 
     key: str
     owner: str
     scopes: list[Scope]
+    locked: list[Scope]
+    """The scopes that the approval code adds."""
     agents: dict[str, str]
     """The reason why each served agent cannot run; empty if it can."""
     file: str
@@ -44,7 +58,7 @@ class Me(msgspec.Struct, kw_only=True):
     "POST",
     "/console/login",
     None,
-    Answer("The cookie is set", status=NO_CONTENT),
+    Answer("The cookie is set", PageSecret),
     body=Login,
     errors=(401, 403, 429),
     is_public=True,
@@ -58,26 +72,48 @@ async def log_in(call: ApiCall) -> Response:
     peer = "" if client is None else client.host
     sign_ins = call.server.sign_ins
     if body.code:
-        cookie = await sign_ins.use_link(body.code, peer)
+        token = await sign_ins.use_link(body.code, peer)
     elif body.token:
-        cookie = await sign_ins.use_token(body.token.strip(), peer)
+        token = await sign_ins.use_token(body.token.strip(), peer)
     else:
         raise HttpError(400, "send a code or a token", code="nothing_shown")
-    return _answer(call, cookie, sign_in.COOKIE_SECONDS)
+    cookie, secret = sign_in.halves_of(token)
+    response = json_response(PageSecret(secret=secret))
+    _set_cookie(call, response, cookie, sign_in.COOKIE_SECONDS)
+    return response
+
+
+@Operation(
+    "POST",
+    "/console/unlock",
+    Scope.READ,
+    Answer("The sign-in can approve and administer", status=NO_CONTENT),
+    body=Unlock,
+    errors=(403, 429),
+)
+async def unlock(call: ApiCall) -> Response:
+    """Let a sign-in approve and administer for twelve hours, as far as its key can."""
+    body = await call.body(Unlock)
+    client = call.request.client
+    peer = "" if client is None else client.host
+    token = sign_in.token_of(call.request.headers) or ""
+    await call.server.sign_ins.unlock(token, body.code, peer)
+    return Response(status_code=NO_CONTENT)
 
 
 @Operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
 async def log_out(call: ApiCall) -> Response:
     """Sign out."""
     await trio.lowlevel.checkpoint()
-    cookie = sign_in.cookie_of(call.request.headers)
-    if cookie is not None:
-        await call.server.sign_ins.sign_out(cookie)
-    return _answer(call, "", 0)
-
-
-def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
+    token = sign_in.token_of(call.request.headers)
+    if token is not None:
+        await call.server.sign_ins.sign_out(token)
     response = Response(status_code=NO_CONTENT)
+    _set_cookie(call, response, "", 0)
+    return response
+
+
+def _set_cookie(call: ApiCall, response: Response, cookie: str, seconds: int) -> None:
     response.set_cookie(
         sign_in.cookie_name(call.request.headers),
         cookie,
@@ -87,7 +123,6 @@ def _answer(call: ApiCall, cookie: str, seconds: int) -> Response:
         httponly=True,
         samesite="strict",
     )
-    return response
 
 
 @Operation("GET", "/console/me", Scope.READ, Answer("The key", Me))
@@ -95,14 +130,20 @@ async def get_me(call: ApiCall) -> Response:
     """Return the person who is signed in."""
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
+    token = sign_in.token_of(call.request.headers)
+    signed_in = None if token is None else server.sign_ins.find(token)
     scopes = {it for it in Scope if key.may(it)}
-    if key.name == DEFAULT and key.is_admin and await server.may_default_approve():
-        scopes.add(Scope.APPROVE)
+    locked = set[Scope]() if signed_in is None else {*signed_in.locked}
+    if key.name == DEFAULT and await server.may_default_approve():
+        for admin in (scopes, locked):
+            if Scope.ADMIN in admin:
+                admin.add(Scope.APPROVE)
     return json_response(
         Me(
             key=key.name,
             owner=key.owner,
             scopes=sorted(scopes),
+            locked=sorted(locked),
             agents={name: server.unusable_agents.get(name, "") for name in server.agents},
             file=server.settings.file,
             variables=dict(server.settings.variables),

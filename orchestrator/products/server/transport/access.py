@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.products.server.cluster import forwarded_header
-from orchestrator.products.server.console.sign_in import SignIns, cookie_of, require_own_page
+from orchestrator.products.server.console.sign_in import SignIns, require_own_page, token_of
 from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.store import Access, KeyStore
 from orchestrator.products.server.keys.wrong_keys import WrongKeys
@@ -134,9 +134,9 @@ class AccessCheck:
             )
         if self.is_public(scope["path"]):
             return nullcontext()
-        cookie = cookie_of(headers)
-        if cookie is not None and "authorization" not in headers:
-            found = self.sign_ins.find(cookie)
+        token = token_of(headers)
+        if token is not None and "authorization" not in headers:
+            found = self.sign_ins.find(token)
             if found is not None:
                 require_own_page(scope["method"], headers)
                 latest = partial(self.sign_ins.ends_at, found.cookie_id)

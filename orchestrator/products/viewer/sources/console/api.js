@@ -1,5 +1,7 @@
 // Asks the server, by the routes that every client has. The cookie goes along by itself.
 
+import { withSecret } from '../run/page_secret.js';
+
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -9,8 +11,10 @@ export class ApiError extends Error {
 }
 
 export class Api {
-  constructor(onSignedOut) {
+  // unlock(scope): asks for the approval code, and returns whether the sign-in has the scope now.
+  constructor(onSignedOut, unlock) {
     this.onSignedOut = onSignedOut;
+    this.unlock = unlock;
   }
 
   get(path) {
@@ -28,7 +32,7 @@ export class Api {
   }
 
   async ask(method, path, body, headers = {}, signal = undefined) {
-    const sent = { method, headers: { ...headers }, signal, credentials: 'same-origin', redirect: 'error' };
+    const sent = { method, headers: withSecret(headers), signal, credentials: 'same-origin', redirect: 'error' };
     if (body !== undefined) {
       sent.body = JSON.stringify(body);
       sent.headers['content-type'] = 'application/json';
@@ -46,6 +50,7 @@ export class Api {
     if (answer.ok) return value;
     if (answer.status === 401 && path !== 'console/login') this.onSignedOut();
     const problem = value?.error ?? {};
+    if (problem.code === 'missing_scope' && await this.unlock(problem.param)) return this.ask(method, path, body, headers, signal);
     throw new ApiError(answer.status, problem.code ?? '', problem.message ?? `The server answered ${answer.status}.`);
   }
 }

@@ -13,6 +13,8 @@ import { Router } from './router.js';
 import { RunPage } from './run_page.js';
 import { RunsPage } from './runs_page.js';
 import { Shell, restoreTheme } from './shell.js';
+import { unlockDialog } from './unlock_dialog.js';
+import { keepPageSecret, saveFile } from '../run/page_secret.js';
 
 // [address, page, the place in the bar that it belongs to].
 const PAGES = [
@@ -30,13 +32,14 @@ const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['inbox', 
 
 class Console {
   constructor() {
-    this.api = new Api(() => this.signedOut());
+    this.api = new Api(() => this.signedOut(), (scope) => this.unlock(scope));
     this.login = new Login(this.api, () => this.start());
     this.pages = new Map();
   }
 
   async open() {
     restoreTheme();
+    document.addEventListener('click', (event) => this.clicked(event));
     const [, code] = location.hash.match(/^#\/login\/([\w-]+)$/) ?? [];
     if (code) {
       // It is worth nothing after this, and has no place in the history of the browser.
@@ -56,7 +59,7 @@ class Console {
       return;
     }
     this.offset = this.me.now - Date.now() / 1000; // the server's clock, seen from here
-    this.shell = new Shell(this.me, PLACES, () => this.signOut());
+    this.shell = new Shell(this.me, PLACES, () => this.signOut(), () => this.unlock());
     this.live ??= new Live(this.me.version, (state) => this.changed(state));
     this.live.retry();
     this.shell.onRetry = () => this.live.retry();
@@ -69,8 +72,21 @@ class Console {
     this.router.read();
   }
 
+  // Whether the person may do something, if need be with the approval code.
   may(scope) {
-    return this.me.scopes.includes(scope);
+    return this.me.scopes.includes(scope) || this.me.locked.includes(scope);
+  }
+
+  // Ask for the approval code if it adds a scope; return whether the sign-in has the scope now.
+  async unlock(scope) {
+    this.me = await this.api.get('console/me');
+    if (!this.me.locked.length || (scope && !this.me.locked.includes(scope))) return false;
+    this.unlocking ??= unlockDialog(this).finally(() => { this.unlocking = null; });
+    if (!await this.unlocking) return false;
+    this.me = await this.api.get('console/me');
+    this.shell.unlocked();
+    this.live.retry(); // an admin sees the runs of all owners
+    return true;
   }
 
   // The time by the server's clock.
@@ -86,6 +102,14 @@ class Console {
     this.page = page;
     this.shell.show(place, page);
     page.show(route);
+  }
+
+  // A browser that follows a link by itself does not send the page secret.
+  clicked(event) {
+    const link = event.target.closest('a[download]');
+    if (!link) return;
+    event.preventDefault();
+    saveFile(link.href, link.download).catch((error) => this.shell.say(error.message, { failed: true }));
   }
 
   changed(state) {
@@ -104,6 +128,7 @@ class Console {
 
   async signOut() {
     await this.api.post('console/logout');
+    keepPageSecret('');
     this.signedOut();
   }
 }

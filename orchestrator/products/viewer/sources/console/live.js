@@ -1,5 +1,6 @@
 // What a page watches: `watch(topic, receive)` calls `receive` with each message until it is stopped.
 
+import { pageSecret } from '../run/page_secret.js';
 import { newKey } from './api.js';
 import { Stream } from './stream.js';
 
@@ -57,11 +58,12 @@ function shared(version, receive, change) {
   window.addEventListener('pagehide', (event) => {
     if (!event.persisted) port.postMessage({ leave: true });
   });
-  window.addEventListener('online', () => port.postMessage({ retry: true }));
+  const retry = () => port.postMessage({ retry: true, secret: pageSecret() });
+  window.addEventListener('online', retry);
   return {
     watch: (watch, topic, seq) => port.postMessage({ watch, topic, seq }),
     unwatch: (unwatch) => port.postMessage({ unwatch }),
-    retry: () => port.postMessage({ retry: true }),
+    retry,
   };
 }
 
@@ -78,6 +80,6 @@ function alone(receive, change) {
   return {
     watch: (number, topic, seq) => stream.watch(number, topic, seq),
     unwatch: (number) => stream.unwatch(number),
-    retry: () => stream.resume(),
+    retry: () => stream.resume(pageSecret()),
   };
 }

@@ -1,6 +1,7 @@
 // The page of those who are not signed in: by the link of the terminal, or with a token.
 
 import { element, fill } from '../run/dom.js';
+import { keepPageSecret } from '../run/page_secret.js';
 
 export class Login {
   constructor(api, onSignedIn) {
@@ -34,7 +35,8 @@ export class Login {
   // Return whether it worked.
   async signIn(shown) {
     try {
-      await this.api.post('console/login', shown);
+      const { secret } = await this.api.post('console/login', shown);
+      keepPageSecret(secret);
     } catch (error) {
       this.say(`${error.message[0].toUpperCase()}${error.message.slice(1)}`);
       return false;

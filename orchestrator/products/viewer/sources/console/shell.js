@@ -13,7 +13,7 @@ const TOAST = 6000; // milliseconds
 const THEME = 'orchestrator theme';
 
 export class Shell {
-  constructor(me, places, signOut) {
+  constructor(me, places, signOut, unlock) {
     this.me = me;
     this.places = places; // [[path, words], ...]
     this.page = null;
@@ -21,6 +21,7 @@ export class Shell {
     this.state = element('button', { type: 'button', class: 'connection', onclick: () => this.onRetry?.() });
     this.toasts = element('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
     this.holder = element('div', { class: 'page' });
+    this.lock = me.locked.length ? element('button', { type: 'button', class: 'chip lock', title: 'This browser can neither approve nor prune yet. Click to enter the approval code.', onclick: unlock }, 'Unlock approvals') : '';
     const readOnly = me.scopes.every((it) => it === 'read');
     this.element = element('div', { class: 'shell' },
       element('header', { class: 'bar' },
@@ -28,6 +29,7 @@ export class Shell {
         element('nav', { 'aria-label': 'Console' }, ...this.links.values()),
         element('span', { class: 'space' }),
         readOnly ? element('span', { class: 'badge' }, 'read-only') : null,
+        this.lock,
         this.state,
         element('button', { type: 'button', class: 'chip who', title: `Signed in as ${me.key}, owner ${me.owner}. Click to sign out.`, onclick: signOut }, printable(me.key)),
         element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑')),
@@ -40,6 +42,10 @@ export class Shell {
     this.state.dataset.state = state.replace(' ', '-');
     this.state.title = title;
     fill(this.state, element('span', { class: 'dot', 'aria-hidden': 'true' }), word);
+  }
+
+  unlocked() {
+    if (this.lock) this.lock.remove();
   }
 
   // Mark the place that a page belongs to, and show the page.

@@ -3,6 +3,8 @@
 // What is watched is in the request. Each subscription remembers the number of the last message that
 // was complete: with it the stream is opened again, after a loss, a sleep, or a change of what is watched.
 
+import { withSecret } from '../run/page_secret.js';
+
 const [FIRST_WAIT, LONGEST_WAIT] = [250, 5000];
 const SILENCE = 40_000; // milliseconds: the server says something every 15 seconds
 const GATHER = 30; // milliseconds: what is watched changes in bursts
@@ -13,6 +15,7 @@ export class Stream {
     this.receive = receive;
     this.note = note;
     this.watches = new Map(); // number to {topic, seq}
+    this.secret = ''; // the page's half of the sign-in
     this.wait = FIRST_WAIT;
     this.isPaused = false;
     this.abort = null;
@@ -33,7 +36,8 @@ export class Stream {
     this.close();
   }
 
-  resume() {
+  resume(secret = this.secret) {
+    this.secret = secret;
     this.isPaused = false;
     this.wait = FIRST_WAIT;
     this.reopen(0);
@@ -61,7 +65,7 @@ export class Stream {
     for (const [number, { topic, seq }] of this.watches) query.append('watch', `${number}:${topic}${seq ? `@${seq}` : ''}`);
     try {
       const answer = await fetch(new URL(`events?${query}`, scripts()), {
-        credentials: 'same-origin', signal: abort.signal, headers: { accept: 'text/event-stream' },
+        credentials: 'same-origin', signal: abort.signal, headers: withSecret({ accept: 'text/event-stream' }, this.secret),
       });
       if (answer.status === 401) {
         this.note('signed out');

@@ -40,7 +40,7 @@ globalThis.addEventListener('connect', ({ ports: [port] }) => {
         owners.delete(number);
         stream.unwatch(number);
       }
-    } else if (data.retry) stream.resume();
+    } else if (data.retry) stream.resume(data.secret);
     else if (data.leave) leave(port);
     // A tab holds this lock as long as it lives: it is given away when the tab has crashed, too.
     else if (data.lock) navigator.locks?.request(data.lock, () => leave(port));

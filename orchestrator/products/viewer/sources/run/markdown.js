@@ -4,6 +4,7 @@
 
 import { element } from './dom.js';
 import { printable } from './format.js';
+import { leadsToTheWeb } from './web_address.js';
 
 const FIRST_HEADING = 4;
 const LONGEST = 100_000; // characters: more is shown as it is
@@ -154,7 +155,7 @@ function span(found) {
 
 // A link to the web; nothing else becomes one, whatever a model writes.
 function link(words, target) {
-  if (!/^(https?:\/\/|mailto:)/i.test(target)) return null;
+  if (!/^mailto:/i.test(target) && !leadsToTheWeb(target)) return null;
   return element('a', { href: target, target: '_blank', rel: 'noopener noreferrer', title: target }, words);
 }
 

@@ -3,6 +3,8 @@
 import { element, fill } from './dom.js';
 import { count, oneLine, printable } from './format.js';
 import { code, structured } from './markdown.js';
+import { fileAddress } from './page_secret.js';
+import { leadsToTheWeb } from './web_address.js';
 
 const FOLDED_LINES = 40;
 const FOLDED_CHARACTERS = 6000;
@@ -23,11 +25,21 @@ function attachment({ name, media_type: type, bytes, url }, path) {
   const words = `${oneLine(name || type, 80)}${bytes ? `, ${count(bytes)} bytes` : ''}`;
   if (!path) return element('span', {}, words);
   // Loaded by no one but who asks for it: the page shows nothing of other servers.
+  if (url && !leadsToTheWeb(url)) return element('span', {}, `${words} (${oneLine(url, 200)})`);
   if (url) return element('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, `${words} (elsewhere)`);
-  const saved = () => element('a', { href: path, download: name || true }, words);
+  const saved = () => element('a', { href: path, download: name || 'file' }, words);
   if (!IMAGES.includes(type)) return saved();
-  const image = element('img', { src: path, alt: oneLine(name || 'image', 80), loading: 'lazy', onerror: () => shown.replaceWith(saved()) });
-  const shown = element('a', { href: path, target: '_blank', rel: 'noopener noreferrer', title: words }, image);
+  const fail = () => shown.replaceWith(saved());
+  const image = element('img', { alt: oneLine(name || 'image', 80), onerror: fail });
+  const shown = element('button', { type: 'button', class: 'link', title: words,
+    onclick: async () => window.open(await fileAddress(path, type), '_blank', 'noopener') }, image);
+  // Loaded when it is near: a conversation may have many of them.
+  const observer = new IntersectionObserver((seen) => {
+    if (!seen.some((it) => it.isIntersecting)) return;
+    observer.disconnect();
+    fileAddress(path, type).then((address) => { image.src = address; }, fail);
+  }, { rootMargin: '1000px', scrollMargin: '1000px' });
+  observer.observe(image);
   return shown;
 }
 
