@@ -124,17 +124,24 @@ class TaskWorkspaces:
             raise
         finally:
             del self._open_folders[record.id]
-            is_over = (
-                has_ended or host.is_cancelled or self._book.records.settles_on_teardown(record.id)
-            )
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                if _ends_with_turn(record, origin):
-                    left = await self._background.end_commands_of(
-                        record.id, background_commands.TASK_ENDED
-                    )
-                    if left and has_ended:
-                        self._note(record, background_commands.ended_note(left))
-                await self._close_worktree(record, is_over=is_over)
+            # Most tasks have opened nothing that must be closed.
+            if record.id in self._worktree_by_task or self._background.commands_of(record.id):
+                await self._close(order, host, has_ended=has_ended)
+
+    async def _close(self, order: WorkOrder, host: TaskHost, *, has_ended: bool) -> None:
+        """End the background commands of a task, and close its worktree."""
+        record = order.task
+        is_over = (
+            has_ended or host.is_cancelled or self._book.records.settles_on_teardown(record.id)
+        )
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            if _ends_with_turn(record, order.origin):
+                left = await self._background.end_commands_of(
+                    record.id, background_commands.TASK_ENDED
+                )
+                if left and has_ended:
+                    self._note(record, background_commands.ended_note(left))
+            await self._close_worktree(record, is_over=is_over)
 
     def _note(self, record: TaskRecord, note: str) -> None:
         """Add a sentence to the note about the workspace of a task."""
@@ -279,10 +286,9 @@ class TaskWorkspaces:
 
     async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
         """Open the worktree of a task, and the worktrees above it that it works in."""
-        await trio.lowlevel.checkpoint()
         owners = self._owners(record, agent)
         if all(owner.workspace != "worktree" for owner in owners):
-            return
+            return  # noqa: ASYNC910 (the model of the turn checkpoints)
         folder = self._base_folder(record)
         for each, owner in zip(_lineage(record), owners, strict=True):
             # A task above may have no turn now, or no turn yet since a restart.
@@ -297,7 +303,8 @@ class TaskWorkspaces:
         # since.
         cwd = record.context.get("cwd", "")
         top = self._settings.workspace.resolve()
-        return self._inside(_Folder(top, top), Path(cwd), "the session")
+        folder = _Folder(top, top)
+        return self._inside(folder, Path(cwd), "the session") if cwd else folder
 
     def _folder_below(self, above: _Folder, record: TaskRecord) -> _Folder:
         if record.id in self._worktree_by_task:
