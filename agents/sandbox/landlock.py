@@ -65,7 +65,8 @@ class Landlock:
             "hosts by name: a port of the proxy is open on all of them",
             "names of hidden files",
             "settings of a repository, and agent files, in the workspace",
-            "modes of the user's files",
+            "modes and attributes of the user's files",
+            "System V memory and queues",
         )
 
     def launch(

@@ -18,6 +18,8 @@ def with_limits(argv: Sequence[str], sandbox: Sandbox) -> list[str]:
         limits["-t"] = max(1, round(sandbox.cpu))
     if sandbox.memory is not None:
         limits["-v"] = max(1, int(sandbox.memory) >> 10)
+    if sandbox.data is not None:
+        limits["-d"] = sandbox.data >> 10
     if sandbox.disk is not None:
         limits["-f"] = max(1, int(sandbox.disk) >> 9)
     if sandbox.processes is not None:

@@ -16,6 +16,8 @@ PROCESSES: Final = 4096
 """Enough for any build; a fork bomb ends here."""
 DISK: Final = 16 << 30
 """Larger than what commands write on purpose; `yes > file` ends here."""
+MEMORY_SHARE: Final = 0.75
+"""A process that needs more of the machine's memory than this stops the others."""
 
 
 def _network(given: Any) -> bool | tuple[str, ...]:
@@ -66,7 +68,8 @@ class Sandbox:
     cpu: float | None = None
     """How many seconds of processor time each process may use."""
     memory: int | None = None
-    """How many bytes a command may use."""
+    """How many bytes of address space each process may use. None is three quarters of the memory of
+    this machine, of which only the part that is written counts."""
     processes: int | None = PROCESSES
     """How many processes and threads a command may have at once."""
     disk: int | None = DISK
@@ -86,6 +89,13 @@ class Sandbox:
                 raise DefinitionError(
                     f"a sandbox: {field} is {limit!r}, and must be more than 0; None is no limit"
                 )
+
+    @property
+    def data(self) -> int | None:
+        """How many bytes of memory each process may write; None if `memory` limits it."""
+        if self.memory is not None:
+            return None
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
 
     def at(self, workspace: Path) -> "Sandbox":
         """Return the same with real absolute paths, relative ones being inside a workspace."""

@@ -59,6 +59,7 @@ def limit_settings(sandbox: Sandbox) -> Iterator[str]:
     limits = {
         "CPU": sandbox.cpu,
         "AS": sandbox.memory,
+        "DATA": sandbox.data,
         "FSIZE": sandbox.disk,
         "NPROC": sandbox.processes,
     }

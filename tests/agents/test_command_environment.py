@@ -57,6 +57,26 @@ def test_a_variable_that_points_to_credentials_is_withheld_but_not_secret(name: 
     assert secret_values(environ) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("STRIPE_SK", "COOKIE", "SIGNING_SEED", "ENCRYPTION_SALT", "MY_PSK", "BASIC_CREDS"),
+        *("WEBHOOK_SIG", "TWILIO_SID", "ANSIBLE_VAULT_PASSWORD_FILE", "LICENSE"),
+    ],
+)
+def test_a_variable_that_may_be_secret_is_withheld(name: str) -> None:
+    environ = {name: "/x/a1b2c3"}
+
+    assert without_secret_variables(environ) == {}
+    assert without_secret_variables(environ, hand_on=[name]) == environ
+
+
+def test_a_seed_of_digits_is_passed_on() -> None:
+    environ = {"RANDOM_SEED": "42", "PYTHONHASHSEED": "0"}
+
+    assert without_secret_variables(environ) == environ
+
+
 def test_named_variables_exclude_all_others() -> None:
     environ = {"PATH": "/bin", "LC_ALL": "C", "CARGO_HOME": "/c", "EDITOR": "vi"}
 

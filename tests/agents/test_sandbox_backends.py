@@ -538,3 +538,17 @@ def test_a_profile_for_macos_names_all_that_is_held(folder: Path) -> None:
     assert "(deny network*)" in profile
     assert f'(deny file-write* (subpath "{folder}/team.py"))' in profile
     assert 'a\\"b' in profile
+
+
+async def test_a_process_has_a_memory_limit_by_default(
+    folder: Path, backend: SandboxBackend
+) -> None:
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 10
+
+    _, said = await run("ulimit -d; ulimit -v", folder, backend)
+    _, named = await run("ulimit -v", folder, backend, sandbox=Sandbox(memory=1 << 30))
+
+    limit, address_space = said.split()
+    assert whole // 2 < int(limit) < whole
+    assert address_space == "unlimited"
+    assert named.split() == [str(1 << 20)]

@@ -4,14 +4,25 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from orchestrator import DefinitionError, load_agents
+from orchestrator import (
+    Agent,
+    DefinitionError,
+    Machine,
+    ScriptedModel,
+    ToolCall,
+    load_agents,
+    open_orchestrator,
+)
 from orchestrator.agents.tools.files import own_code
 from orchestrator.cli.app import run_command
 from orchestrator.cli.exit_codes import USAGE
+from orchestrator.tools import terminal as terminal_tool
+from tests.agents.test_sandbox_backends import backend_named
 from tests.orchestrator.terminals import terminal
 
 HEAD = "name: helper\ndescription: Helps.\nmodel: openai:gpt-5-mini\ntools: [{tools}]\n"
@@ -211,3 +222,27 @@ def test_a_missing_nearer_server_file_is_protected(tmp_path: Path) -> None:
         agents / ".mcp.json",
         agents / "helper.md",
     ]
+
+
+@pytest.mark.realtime
+async def test_a_command_makes_no_nearer_server_file() -> None:
+    backend_named("bubblewrap")
+    # Not in `/tmp`, which every command may have for itself.
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent, prefix=".trust-") as made:
+        folder = Path(made)
+        write_servers(folder)
+        agents = write_agent(folder / "project", "servers: [lint]\n")
+        load_agents(agents)
+        model = ScriptedModel(
+            [
+                ToolCall("terminal", {"command": "echo '{}' > .mcp.json; mv .mcp.json x; echo it"}),
+                lambda transcript: transcript[-1].text,
+            ]
+        )
+        machine = Machine(workspace=folder / "project", sandbox="bubblewrap")
+        async with open_orchestrator(":memory:", machine=machine) as orchestrator:
+            run = await orchestrator.run(Agent("it", model=model, tools=[terminal_tool]), "go")
+
+        assert "it" in run.output
+        assert not (folder / "project" / ".mcp.json").is_file()
+        assert [it.name for it in load_agents(agents)["helper"].servers] == ["lint"]
