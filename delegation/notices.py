@@ -20,6 +20,8 @@ MIN_SHARE: Final = 2_000
 MIN_SHARE_IN_WINDOW: Final = 200
 """The same where the window is known."""
 
+MOST_SHOWN_COST: Final = 10**15
+"""A cost that only a damaged journal has: a billion dollars."""
 SHOWN_COST: Final = 50
 """The least cost that four decimals of a dollar show, in micro-dollars."""
 
@@ -113,4 +115,6 @@ def dollars(cost: int) -> str:
     """Return micro-dollars in dollars: what costs nothing has no decimals."""
     if cost and cost < SHOWN_COST:
         return "<$0.0001"
+    if cost >= MOST_SHOWN_COST:
+        return f">${MOST_SHOWN_COST // 1_000_000:,}"
     return f"${cost / 1_000_000:.4f}" if cost else "$0"

@@ -35,7 +35,7 @@ TOOLS: list[Any] = [
         {"name": name, "inputSchema": OBJECT}
         for name in (
             *("hang", "long", "swarm", "ask", "grandchild", "twice", "wrong_id"),
-            *("task", "want"),
+            *("task", "want", "fail"),
         )
     ),
 ]
@@ -133,6 +133,9 @@ class Hostile:
                 say(count)
             case "hang":
                 pass
+            case "fail":
+                error = {"code": arguments["code"], "message": "out of paper"}
+                write({"jsonrpc": "2.0", "id": id_, "error": error})
             case "long":
                 say("x" * int(arguments["bytes"]))
             case "swarm":

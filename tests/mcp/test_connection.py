@@ -119,6 +119,14 @@ def chunks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
         data = data[size:]
 
 
+def test_a_line_that_is_too_long_is_told_before_its_end() -> None:
+    reader = LineReader(20)
+    assert reader.feed(b"x" * 15) == []
+    assert reader.feed(b"x" * 15) == [TooLong(b"x" * 30)]
+    assert reader.feed(b"x" * 15) == []
+    assert reader.feed(b"x\nnext\n") == [b"next"]
+
+
 @given(
     st.lists(st.binary(max_size=30).map(lambda it: it.replace(b"\n", b" "))),
     st.lists(st.integers(1, 40)),

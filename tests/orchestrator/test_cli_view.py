@@ -215,6 +215,8 @@ def test_the_default_progress_depends_on_the_terminal(
 def test_numbers_are_short() -> None:
     used = [Usage(input_tokens=n) for n in (0, 9_999, 12_345, 9_876_543)]
     assert [format_tokens(usage) for usage in used] == ["0", "9,999", "12.3k", "9.88M"]
+    damaged = Usage(input_tokens=10**4000, micro_usd=10**4000)
+    assert (format_tokens(damaged), format_money(damaged)) == (">1000M", ">$1,000,000,000")
     times = [format_seconds(seconds) for seconds in (None, 0.04, 61, 3_661)]
     assert times == ["", "0.0s", "1:01", "1:01:01"]
     assert format_money(Usage(calls=1, unpriced=1)) == "$?"

@@ -80,6 +80,21 @@ async def test_plain_text_and_old_tls_are_refused_without_harm_to_others(
 
 
 @pytest.mark.realtime
+async def test_a_cipher_without_forward_secrecy_is_refused(tmp_path: Path) -> None:
+    weak = trusting()
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("AES256-GCM-SHA384:AES256-SHA:@SECLEVEL=0")
+    good = trusting()
+    good.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with serving_tls(tmp_path) as served:
+        with pytest.raises(trio.BrokenResourceError):
+            async with encrypted(served.url, weak):
+                pass
+        async with encrypted(served.url, good) as stream:
+            assert stream.version() == "TLSv1.2"
+
+
+@pytest.mark.realtime
 async def test_a_new_certificate_is_used_without_a_restart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

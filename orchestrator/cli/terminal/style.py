@@ -40,6 +40,8 @@ ASCII_FALLBACK: Final[dict[int, int | str]] = {
     ord("⏎"): "\\n",
 }
 """Replaces our glyphs where the terminal has only ASCII."""
+MANY: Final = 1_000_000_000
+"""A number of tokens that a damaged journal may exceed by any factor."""
 DUMB_TERMINALS: Final = frozenset({"", "dumb", "unknown"})
 
 
@@ -64,7 +66,9 @@ def format_tokens(usage: Usage) -> str:
         return f"{about}{tokens:,}"
     if tokens < 1_000_000:
         return f"{about}{tokens / 1_000:.1f}k"
-    return f"{about}{tokens / 1_000_000:.2f}M"
+    if tokens < MANY:
+        return f"{about}{tokens / 1_000_000:.2f}M"
+    return ">1000M"
 
 
 def format_money(usage: Usage) -> str:

@@ -60,6 +60,8 @@ FILE_ARGUMENTS: Final = frozenset(
 """The arguments that do not change which file a call is about."""
 CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
 """The ones that change the content of the file."""
+DEFINITION: Final = " (definition: sha256 "
+CHANGED: Final = "its server has changed the definition of this tool since it was approved"
 REMEDY: Final = 'its author can allow all calls, with approve=[allow("*")], or some of them.'
 FORM_MARK: Final = "?form-"
 """In the id under which a form is asked about: no call of a model has it."""
@@ -94,10 +96,14 @@ class TaskApprovalCheck:
         self._workspace = workspace
         self._tools: dict[str, Tool] = {}
         self._defaults: dict[str, dict[str, Any]] = {}
+        self._definitions: dict[str, str] = {}
+        """The mark of the definition of each tool of a server."""
         self.add_tools(tools)
 
-    def add_tools(self, tools: Sequence[Tool]) -> None:
-        """Judge the calls of these tools, too."""
+    def add_tools(self, tools: Sequence[Tool], *, of_servers: bool = False) -> None:
+        """Judge the calls of these tools, too; servers may define theirs anew at any time."""
+        if of_servers:
+            self._definitions |= {tool.name: _definition_mark(tool) for tool in tools}
         self._tools |= {tool.name: tool for tool in tools}
         self._defaults |= {tool.name: _defaults(tool.parameters) for tool in tools}
 
@@ -137,7 +143,7 @@ class TaskApprovalCheck:
                     question.subject,
                     self._book.clock() + rule.seconds,
                     question.details,
-                    rule.reason,
+                    self._reason(call, rule, question.subject),
                 )
             )
         ask = await self._wait_answered(call)
@@ -241,7 +247,17 @@ class TaskApprovalCheck:
                 return _in_folder(visible(folder), command)
         if subject.path is not None and arguments <= FILE_ARGUMENTS:
             return visible(subject.path) + _content_mark(call, redactor)
-        return visible_in_short(as_json(redactor.redact_tree(call.arguments)))
+        shown = visible_in_short(as_json(redactor.redact_tree(call.arguments)))
+        return shown + self._definitions.get(call.name, "")
+
+    def _reason(self, call: ToolCall, rule: ApprovalRule, subject: str) -> str:
+        """Return why a call is asked about: the definition of its tool may have changed."""
+        mark = self._definitions.get(call.name, "")
+        before = subject.removesuffix(mark) + DEFINITION
+        approved = self._book.ledger.sessions[self._record.session].approved
+        if mark and any(it == call.name and was.startswith(before) for it, was in approved):
+            return "; ".join(filter(None, (rule.reason, CHANGED)))
+        return rule.reason
 
     def _require_approver(self, call: ToolCall, rule: ApprovalRule) -> None:
         if not self._book.ledger.can_ask_approval(self._record.id):
@@ -339,6 +355,12 @@ def _content_mark(call: ToolCall, redactor: Redactor) -> str:
         # A digest would tell a short secret, and people do not see which one it is.
         return f" (content with secrets, for the call {call.id} only)"
     return f" (content: sha256 {digest_of(text)})"
+
+
+def _definition_mark(tool: Tool) -> str:
+    """Return what tells a definition of a tool from every other one."""
+    definition = as_json({"description": tool.description, "parameters": tool.parameters})
+    return f"{DEFINITION}{digest_of(definition)})"
 
 
 def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:

@@ -113,7 +113,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     def add_tools(self, tools: Sequence[Tool]) -> None:
         if self._approvals is not None:
-            self._approvals.add_tools(tools)
+            self._approvals.add_tools(tools, of_servers=True)
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
         below = self._tools_for_children(agent) if agent.may_delegate else ()
@@ -144,7 +144,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             prefix=record.call_prefix,
             find=lambda: self._services.scheduler.jobs_of(record, origin, self._resumed),
         )
-        self.add_tools([made])
+        if self._approvals is not None:
+            self._approvals.add_tools([made])
         return made
 
     def _side_calls(self) -> trio.Lock:

@@ -10,7 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, JSONRPCResponse
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 
@@ -134,7 +140,15 @@ class _CheckedReads(_Wrapped["ReadStream[SessionMessage | Exception]"]):
         return self._checked(await self._inner.receive())
 
     def _checked(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        if isinstance(item, Exception) or not isinstance(item.message, JSONRPCResponse):
+        if isinstance(item, Exception):
+            return item
+        if isinstance(item.message, JSONRPCError):
+            error = item.message.error
+            if error.code == CONNECTION_CLOSED:
+                # The SDK gives this code to calls that a lost connection broke off: these are not.
+                error.code = INTERNAL_ERROR
+            return item
+        if not isinstance(item.message, JSONRPCResponse):
             return item
         message = item.message
         # Who answers twice is not heard the second time.

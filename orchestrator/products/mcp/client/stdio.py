@@ -217,30 +217,31 @@ class LineReader:
         self._longest = longest
         self._pieces: list[bytes] = []
         self._length = 0
-        self._head: bytes | None = None
-        """The beginning of a line that is being dropped."""
+        self._is_dropped = False
+        """The line was too long, and its rest is dropped."""
 
     def feed(self, chunk: bytes | bytearray) -> list[bytes | TooLong]:
         """Return the lines that a chunk completes."""
         *ended, rest = bytes(chunk).split(b"\n")
         found: list[bytes | TooLong] = []
         for piece in ended:
-            self._add(piece)
-            found.append(self._take())
-        self._add(rest)
+            found += self._add(piece)
+            if not self._is_dropped:
+                found.append(b"".join(self._pieces))
+            self._pieces.clear()
+            self._length, self._is_dropped = 0, False
+        found += self._add(rest)
         return found
 
-    def _add(self, piece: bytes) -> None:
-        if self._head is not None:
-            return
+    def _add(self, piece: bytes) -> list[bytes | TooLong]:
+        """Add to the line, and return it once it is too long: its end may never come."""
+        if self._is_dropped:
+            return []
         self._pieces.append(piece)
         self._length += len(piece)
-        if self._length > self._longest:
-            self._head = b"".join(self._pieces)[:_HEAD]
-            self._pieces.clear()
-
-    def _take(self) -> bytes | TooLong:
-        head, line = self._head, b"".join(self._pieces)
+        if self._length <= self._longest:
+            return []
+        head = b"".join(self._pieces)[:_HEAD]
         self._pieces.clear()
-        self._length, self._head = 0, None
-        return line if head is None else TooLong(head)
+        self._is_dropped = True
+        return [TooLong(head)]

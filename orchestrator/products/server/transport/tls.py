@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 from orchestrator.ports.errors import ServerSetupError
 
 Version: TypeAlias = tuple[tuple[int, int, int], ...]
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The ciphers of TLS 1.2; all of TLS 1.3 have forward secrecy."""
 PROTOCOLS: Final = ("http/1.1",)
 
 
@@ -62,6 +64,8 @@ def load_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """Return a context with a certificate, or raise if the certificate cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Only with forward secrecy: a stolen key decrypts no recorded connection.
+    context.set_ciphers(CIPHERS)
     # Renegotiation would let a client make the server compute keys again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(PROTOCOLS)
