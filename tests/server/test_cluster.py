@@ -15,6 +15,7 @@ from orchestrator.kernel.journal.shards import shard_of
 from orchestrator.products.server.keys.changes import add_key
 from orchestrator.products.server.keys.file import FILE, make_keys_file
 from orchestrator.products.server.keys.key import KeyLimits
+from tests.postgres import PostgresServer
 from tests.server.cluster_kit import SHARDS, TOKEN, Client, Cluster, open_cluster
 from tests.server.server_process import PATIENCE, ROOT
 
@@ -288,3 +289,37 @@ async def test_the_runs_of_a_key_with_limits_are_counted_in_one_shard(
         refused = await client.http.post("/v1/runs", json=body, headers=bot)
         assert refused.status_code == 429, refused.text
         assert refused.json()["error"]["code"] == "too_many_runs"
+
+
+NEWER = """
+from orchestrator.products.cluster.journal import acquisition
+
+acquisition.FACTS_VERSION = 99
+"""
+
+
+async def test_shards_of_a_newer_version_stay_with_the_newer_server(
+    postgres: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    """An old server refuses them and serves the rest; requests at it reach the newer one."""
+    journal = f"{postgres}{'&' if '?' in postgres else '?'}lease={LEASE}"
+    for name in ("new", "old"):
+        await trio.Path(tmp_path / name).mkdir()
+    async with (
+        open_cluster(tmp_path / "new", journal) as newer,
+        open_cluster(tmp_path / "old", journal) as older,
+    ):
+        file = trio.Path(tmp_path / "new" / "agents_file.py")
+        await file.write_text(NEWER + await file.read_text())
+        new = await newer.start()
+        runs = [await new.begin("quick", f"{number}") for number in range(12)]
+        database = postgres.partition("@/")[2].partition("?")[0]
+        postgres_server.execute("UPDATE orchestrator.journals SET facts = 99", database=database)
+        old = await older.start()
+        with trio.fail_after(PATIENCE):
+            for run in runs:
+                while (answer := await old.http.get(f"/v1/runs/{run}")).status_code != 200:
+                    assert answer.status_code == 503, answer.text
+        assert "version 99" in old.server.errors
+        more = await old.begin("quick", "more")
+        assert (await new.end_of(more))["output"] == "42"

@@ -69,6 +69,10 @@ class ShardKeeper:
         self._is_leaving = False
         self._refused: set[str] = set()
         """The shards that could not be opened, each reported once."""
+        self._free_since: dict[str, float] = {}
+        """When this server first saw each free shard without a writer."""
+        self._overdue: set[str] = set()
+        """The shards beyond the share that no other server took, as long as the servers stay."""
         self._openers = trio.CapacityLimiter(AT_ONCE)
         self._readers = StoreReaders()
         self._tell_others = trio.Event()
@@ -108,7 +112,10 @@ class ShardKeeper:
         await bell.wait(pause)
 
     async def _look(self) -> None:
+        servers = list(self._view.servers)
         self._view = await self._database.run(self._beat_and_read)
+        if list(self._view.servers) != servers:
+            self._overdue.clear()
         for it in self._view.servers.values():
             self._networks[it.address, it.host] = it.network
         epochs = {name: it.epoch for name, it in self._view.writers.items()}
@@ -142,8 +149,9 @@ class ShardKeeper:
         share = fair_share(self._shards, len(servers), servers.index(self._id))
         staying = [it for it in self._holder.staying if is_shard(it.name)]
         # The shards with the fewest running tasks are handed over first.
-        staying.sort(key=lambda it: it.orchestrator.working)
-        for journal in staying[: max(0, len(staying) - share)]:
+        staying.sort(key=lambda it: (it.name in self._overdue, it.orchestrator.working))
+        kept = max(share, len([it for it in staying if it.name in self._overdue]))
+        for journal in staying[: max(0, len(staying) - kept)]:
             self._holder.release(journal.name, self._grace)
         held = self._holder.names
         free = [
@@ -153,9 +161,15 @@ class ShardKeeper:
         ]
         # Shards that could not be opened come last, so that the others are taken.
         free.sort(key=lambda name: name in self._refused)
+        now = trio.current_time()
+        self._free_since = {name: self._free_since.get(name, now) for name in free}
+        taken = free[: max(0, share - len(staying))]
+        # No other server takes these: it may be cut off, or older than their facts.
+        late = [it for it in free if it not in taken and self._free_since[it] < now - self._lease]
+        self._overdue.update(it for it in late if it not in self._refused)
         with raising_one_error():
             async with trio.open_nursery() as nursery:
-                for name in free[: max(0, share - len(staying))]:
+                for name in (*taken, *late):
                     nursery.start_soon(self._take, name)
 
     async def _take(self, name: str) -> None:
