@@ -606,6 +606,22 @@ def test_the_words_of_an_agent_are_shown_as_text(folder: Path, opened: Opened) -
     assert not set("\u202e\u2066\u200f\x1b") & set(shown_text)
 
 
+def test_addresses_of_this_machine_are_no_links(folder: Path, opened: Opened) -> None:
+    story = Story()
+    story.begin(PUSH, "root")
+    task = story.ask("t0", "talker", goal="go")
+    story.post(TaskStarted(task))
+    story.say(task, "[a](http://127.0.0.1:8/) http://[::1]/ http://0x7f.1/ https://example.org/")
+    page = opened(write(folder / "loopback.html", story.entries, run=S, is_written=False))
+    page.run(f"{VIEWER}.reveal({VIEWER}.model.numbers.get('t0'))")
+    page.settle()
+    page.run("new Promise(done => setTimeout(done, 50))")
+
+    links = page.run("[...document.querySelectorAll('.transcript a')].map(it => it.href)")
+    assert links == ["https://example.org/"]
+    assert "http://127.0.0.1:8/" in page.run("document.querySelector('.transcript').innerText")
+
+
 def test_a_line_of_a_megabyte_is_cut_with_a_note(folder: Path, opened: Opened) -> None:
     report = write(folder / "long.html", hostile().entries, run=S, is_written=False)
     page = opened(report)
