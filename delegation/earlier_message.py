@@ -23,11 +23,13 @@ class EarlierMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     role: Literal["user", "assistant", "tool"]
     text: str = ""
     parts: tuple[Part, ...] = ()
-    """The images and files of a user's message."""
+    """The images and files of a user's or a tool's message."""
     calls: tuple[ToolCall, ...] = ()
     """The calls of an assistant's message."""
     call: str = ""
     """The id of the call that a tool's message answers."""
+    failed: bool = False
+    """Whether a tool's message says why the tool failed."""
     reasoning: tuple[ReasoningBlock, ...] = ()
     """The reasoning of the model before the calls of an assistant's message."""
 
@@ -38,4 +40,4 @@ class EarlierMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return UserMessage(self.text, self.parts, id=id_)
         if self.role == "assistant":
             return AssistantMessage(self.text, self.calls, reasoning=self.reasoning, id=id_)
-        return ToolMessage(CallId(self.call), self.text, id=id_)
+        return ToolMessage(CallId(self.call), self.text, self.failed, parts=self.parts, id=id_)

@@ -18,6 +18,8 @@ class SessionKind(enum.StrEnum):
     """A chat completion in the words of OpenAI."""
     COMPLETION = "completion"
     """A text completion in the words of OpenAI."""
+    MESSAGE = "message"
+    """A message in the words of Anthropic."""
     MCP_CALL = "mcp_call"
     """A call of a tool over MCP, whose client waits for the answer."""
     MCP_TASK = "mcp_task"

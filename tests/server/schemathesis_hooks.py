@@ -37,6 +37,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             # Its model says the same to all, and a schema of any kind would not fit that.
             case.body.pop("response_format", None)
             case.body.pop("text", None)
+            case.body.pop("output_config", None)
             if context.operation.path == "/v1/simulations":
                 # One says as much as fifty.
                 case.body["seeds"] = 1

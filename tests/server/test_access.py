@@ -28,7 +28,6 @@ NOT_SHOWN = [
     (f"Authorization: Bearer {TOKEN}x",),
     (f"Authorization: Bearer {TOKEN} {TOKEN}",),
     ("Authorization: Bearer \xff\xfe",),
-    (f"X-Api-Key: {TOKEN}",),
     ("Authorization: Bearer nonsense", BEARER),
 ]
 
@@ -94,6 +93,12 @@ async def test_the_token_opens_the_door(served: Served) -> None:
         shown = f"Authorization: {scheme} {TOKEN}"
 
         assert (await ask(served, "/v1/models", "Host: localhost", shown)).status == 200
+
+
+async def test_the_header_of_anthropic_carries_the_token_as_well(served: Served) -> None:
+    shown = f"X-Api-Key: {TOKEN}"
+
+    assert (await ask(served, "/v1/models", "Host: localhost", shown)).status == 200
 
 
 async def test_health_needs_no_token(served: Served) -> None:

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.products.server import mcp_route
+from orchestrator.products.server.anthropic import routes as messages
 from orchestrator.products.server.api import (
     approvals,
     copies,
@@ -69,7 +70,7 @@ def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
 
 # The busiest routes come first: a request is compared with each path until one fits.
 OPERATIONS: Final = (
-    *_operations(chat, responses, conversations, completions, stored_chats, models),
+    *_operations(chat, responses, messages, conversations, completions, stored_chats, models),
     *_operations(runs, failures, prune, simulations, tasks, part_bytes, copies, approvals),
     *_operations(sessions, inbox, jobs, events, health),
     openapi,

@@ -8,7 +8,12 @@ import msgspec
 
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.request_ids import LONGEST_KEY
-from orchestrator.products.server.transport.errors import JSON, ErrorBody
+from orchestrator.products.server.transport.errors import (
+    JSON,
+    MESSAGES,
+    AnthropicErrorBody,
+    ErrorBody,
+)
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 from orchestrator.version import VERSION
 
@@ -56,6 +61,15 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "update_conversation": {"metadata": {"topic": "Lima"}},
     "create_items": {"items": [{"role": "user", "content": "And of Chile?"}]},
     "create_chat_completion": {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
+    },
+    "create_message": {
+        "model": MODEL,
+        "max_tokens": 1_000,
+        "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
+    },
+    "count_message_tokens": {
         "model": MODEL,
         "messages": [{"role": "user", "content": "What is the capital of Peru?"}],
     },
@@ -167,7 +181,7 @@ def _schemas(
     operations: Iterable[Operation],
 ) -> tuple[Mapping[Any, dict[str, Any]], dict[str, Any]]:
     """Return the schema of each type, and the components that they refer to."""
-    types = [ErrorBody, *(kind for it in operations for kind in _types(it))]
+    types = [ErrorBody, AnthropicErrorBody, *(kind for it in operations for kind in _types(it))]
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     return dict(zip(types, schemas, strict=True)), components
 
@@ -256,10 +270,11 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     described = {str(it.status): _response(it, schemas) for it in operation.answers}
+    error = AnthropicErrorBody if operation.path.startswith(MESSAGES) else ErrorBody
     for status in sorted(_error_statuses(operation) - {it.status for it in operation.answers}):
         described[str(status)] = {
             "description": _DESCRIPTIONS[status],
-            "content": {JSON: {"schema": schemas[ErrorBody]}},
+            "content": {JSON: {"schema": schemas[error]}},
         }
     return described
 

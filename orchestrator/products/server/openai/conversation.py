@@ -33,6 +33,9 @@ class Dialect:
 CHAT: Final = Dialect(
     call="tool call", result="tool message", invalid="invalid_body", name_taken="tool_name_taken"
 )
+MESSAGES: Final = Dialect(
+    call="tool_use", result="tool_result", invalid="invalid_body", name_taken="tool_name_taken"
+)
 RESPONSES: Final = Dialect(
     call="function_call",
     result="function_call_output",

@@ -1,4 +1,4 @@
-"""The ids of OpenAI's objects: the id of a session with the prefix of its protocol."""
+"""The ids of the protocols' objects: the id of a session with the prefix of its protocol."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -36,6 +36,8 @@ class PublicId:
 
 COMPLETION: Final = PublicId("chatcmpl-")
 """The ids of chat completions, made from their first sessions."""
+MESSAGE: Final = PublicId("msg_")
+"""The ids of Anthropic's messages."""
 RESPONSE: Final = PublicId("resp_")
 CONVERSATION: Final = PublicId("conv_")
 

@@ -20,14 +20,18 @@ from orchestrator.products.server.console.sign_in import SignIns, require_own_pa
 from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.store import Access, KeyStore
 from orchestrator.products.server.keys.wrong_keys import WrongKeys
-from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.errors import MESSAGES, HttpError
 from orchestrator.products.server.transport.peers import peer_of
 from orchestrator.products.server.transport.request_body import too_large
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH"})
 LONGEST_ID: Final = 128
-ADDED: Final = frozenset({b"x-request-id", b"x-content-type-options", b"cache-control"})
+ADDED: Final = frozenset(
+    {b"x-request-id", b"request-id", b"x-content-type-options", b"cache-control"}
+)
 """The headers of every response: the server's values replace the application's."""
+VERSION: Final = "anthropic-version"
+"""The header of every request of Anthropic's clients."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
 
 
@@ -63,6 +67,9 @@ class AccessCheck:
         scope.setdefault("state", {}).update(
             request_id=id_, shutdown=self.shutdown, headers=headers
         )
+        is_anthropic = VERSION in headers or scope["path"].startswith(MESSAGES)
+        if is_anthropic:
+            scope["state"]["is_anthropic"] = True
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -72,6 +79,8 @@ class AccessCheck:
                     (b"x-content-type-options", b"nosniff"),
                     (b"cache-control", b"no-store"),
                 ]
+                if is_anthropic:
+                    message["headers"].append((b"request-id", id_.encode("latin-1")))
             await send(message)
 
         with ExitStack() as held:
@@ -135,7 +144,7 @@ class AccessCheck:
         if self.is_public(scope["path"]):
             return nullcontext()
         token = token_of(headers)
-        if token is not None and "authorization" not in headers:
+        if token is not None and _api_key_in(headers) is None:
             found = self.sign_ins.find(token)
             if found is not None:
                 require_own_page(scope["method"], headers)
@@ -144,9 +153,9 @@ class AccessCheck:
         return self._held(scope, headers)
 
     def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        found = self.keys.find(token.strip())
-        if found is not None and scheme.lower() == "bearer":
+        token = _api_key_in(headers)
+        found = self.keys.find(token or "")
+        if found is not None:
             return self.keys.hold(*found)
         if self.keys.problem:
             raise HttpError(
@@ -154,13 +163,14 @@ class AccessCheck:
                 "the keys of this server cannot be read; its log says why",
                 code="keys_unreadable",
             )
-        is_sent = "authorization" in headers
+        is_sent = token is not None
         if is_sent:
             self._slow_down(scope)
         raise HttpError(
             401,
             f"{'the token is wrong' if is_sent else 'a token is needed'}: send the header"
-            " Authorization: Bearer TOKEN, with a token from the owner of this server",
+            " Authorization: Bearer TOKEN, or x-api-key: TOKEN, with a token from the owner of this"
+            " server",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
@@ -201,6 +211,15 @@ class AccessCheck:
             )
         if length.isdecimal() and int(length) > self.body_limit:
             raise too_large(self.body_limit)
+
+
+def _api_key_in(headers: Headers) -> str | None:
+    """Return the token that a request sends; None if it sends none."""
+    sent = headers.get("authorization")
+    if sent is None:
+        return headers.get("x-api-key")
+    scheme, _, token = sent.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _request_id(sent: str) -> str:

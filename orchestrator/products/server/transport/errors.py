@@ -1,10 +1,11 @@
-"""Errors as HTTP responses, in OpenAI's shape."""
+"""Errors as HTTP responses, in OpenAI's shape, or in Anthropic's for its clients."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from orchestrator.ports import errors
 from orchestrator.products.history.ports import ReplayError
@@ -13,6 +14,16 @@ JSON: Final = "application/json"
 INVALID_REQUEST: Final = "invalid_request_error"
 SERVER_ERROR: Final = "server_error"
 _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error"}
+_ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
+    **_TYPES,
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+MESSAGES: Final = "/v1/messages"
+"""The path of Anthropic's protocol."""
 NO_HEADERS: Final[Mapping[str, str]] = {}
 CLIENT_CLOSED_REQUEST: Final = 499
 """The status of a request whose client disconnected before the response."""
@@ -44,6 +55,21 @@ class ErrorBody(msgspec.Struct):
     error: Problem
 
 
+class AnthropicProblem(msgspec.Struct):
+    """An error, in Anthropic's words."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(msgspec.Struct, kw_only=True):
+    """The body of an error for Anthropic's clients."""
+
+    error: AnthropicProblem
+    request_id: str | None = None
+    type: Literal["error"] = "error"
+
+
 class HttpError(Exception):
     """An error with its HTTP status, which the client receives."""
 
@@ -65,12 +91,34 @@ class HttpError(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        return Response(
-            msgspec.json.encode(ErrorBody(self.problem)),
-            self.status,
-            headers=dict(self.headers),
+        return _ErrorResponse(self)
+
+    def anthropic_body(self, request_id: str | None = None) -> bytes:
+        """Return the body for Anthropic's clients."""
+        default = "api_error" if self.status >= 500 else INVALID_REQUEST
+        kind = _ANTHROPIC_TYPES.get(self.status, default)
+        problem = AnthropicProblem(kind, self.problem.message)
+        return msgspec.json.encode(AnthropicErrorBody(error=problem, request_id=request_id))
+
+
+class _ErrorResponse(Response):
+    """The response for an error, in the shape that its client reads."""
+
+    def __init__(self, error: HttpError) -> None:
+        super().__init__(
+            msgspec.json.encode(ErrorBody(error.problem)),
+            error.status,
+            headers=dict(error.headers),
             media_type=JSON,
         )
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.get("state", {})
+        if state.get("is_anthropic"):
+            self.body = self._error.anthropic_body(state["request_id"])
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 def not_found(message: str) -> HttpError:

@@ -52,7 +52,7 @@ def to_inbound_request(
     require_answerable(messages, CHAT, param="messages")
     history, message = split_last_user_message(it.message for it in messages)
     if isinstance(agent, Pipeline):
-        _require_goal(agent, message, tools, messages[-1].param)
+        require_goal(agent, message, tools, messages[-1].param)
     schema = requested_schema(request.response_format, agent, CHAT, "response_format")
     inbound = InboundRequest(
         agent=agent,
@@ -183,7 +183,7 @@ def _function(function: bodies.FunctionSpec, param: str) -> client_tools.ToolDef
     )
 
 
-def _require_goal(
+def require_goal(
     agent: Agent[Any], message: UserMessage | None, tools: tuple[Tool, ...], param: str
 ) -> None:
     """Refuse a conversation that a pipeline cannot take."""

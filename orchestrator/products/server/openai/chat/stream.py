@@ -159,6 +159,41 @@ class _Chunks:
         return bodies.Chunk(**self._head, choices=choices, usage=shown)
 
 
+class SentText:
+    """The text of an agent's messages that a stream has sent."""
+
+    def __init__(self, session: SessionRecord) -> None:
+        self._session = session
+        self._item = -1
+        """The number of the agent's message that was sent last."""
+        self._pieces: list[str] = []
+        """The pieces of that message that were sent."""
+
+    def begins_another(self, update: AgentText) -> bool:
+        """Return whether an update begins another message after the first; raise if it may not."""
+        is_another = 0 <= self._item < update.item
+        if is_another and answers_in_json(self._session):
+            raise _repaired()
+        return is_another
+
+    def add(self, update: AgentText) -> str:
+        """Return the text of an update that was not sent before."""
+        if update.item < self._item:
+            return ""  # reasoning that was sent before its message, and is durable now
+        if update.item != self._item:
+            self._item, self._pieces = update.item, []
+        text = update.text if isinstance(update, PartialText) else self._rest(update)
+        if text:
+            self._pieces.append(text)
+        return text
+
+    def _rest(self, full: FullText) -> str:
+        """Return the part of a message that was not sent while the model wrote it."""
+        text, sent = full.message.text, "".join(self._pieces)
+        # Sent text cannot be taken back: if the durable message differs, all of it follows.
+        return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
+
+
 class _ChoiceChunks:
     """Sends the chunks of one choice."""
 
@@ -177,17 +212,14 @@ class _ChoiceChunks:
         self._include_reasoning = include_reasoning
         self._has_begun = False
         """Whether the first chunk, with the role, was sent."""
-        self._item = -1
-        """The number of the agent's message that was sent last."""
-        self._sent: list[str] = []
-        """The pieces of that message that were sent."""
+        self._sent = SentText(session)
 
     async def send_all(self) -> None:
         """Send the agent's text and its end, or raise an error if there is no answer."""
         async with open_updates(
             self._journal, self._session, has_progress=self._include_reasoning
         ) as next_update:
-            update = await _first(next_update)
+            update = await first_update(next_update)
             while update is not None:
                 if not self._has_begun:
                     await self._begin()
@@ -211,27 +243,13 @@ class _ChoiceChunks:
         await self._send_chunk(bodies.Delta(role="assistant", content=""))
 
     async def _send_text(self, update: AgentText) -> None:
-        if update.item != self._item:
-            separator = SEPARATOR if 0 <= self._item < update.item else ""
-            if separator and answers_in_json(self._session):
-                raise _repaired()
-            self._item, self._sent = update.item, []
-        else:
-            separator = ""
-        text = update.text if isinstance(update, PartialText) else self._rest(update)
-        if text:
-            self._sent.append(text)
+        separator = SEPARATOR if self._sent.begins_another(update) else ""
+        if text := self._sent.add(update):
             await self._chunks.send_text(self._number, f"{separator}{text}")
         else:
             await trio.lowlevel.checkpoint()
         if isinstance(update, FullText) and update.message.logprobs:
             await self._send_logprobs(update.message.logprobs)
-
-    def _rest(self, full: FullText) -> str:
-        """Return the part of a message that was not sent while the model wrote it."""
-        text, sent = full.message.text, "".join(self._sent)
-        # Sent text cannot be taken back: if the durable message differs, all of it follows.
-        return text[len(sent) :] if text.startswith(sent) else f"{SEPARATOR}{text}"
 
     async def _send_end(self) -> None:
         if calls := response.calls_of(self._session):
@@ -274,7 +292,7 @@ def _repaired() -> HttpError:
     )
 
 
-async def _first(next_update: NextUpdate) -> Update | None:
+async def first_update(next_update: NextUpdate) -> Update | None:
     """Return the first update, or an empty text when the response has to begin."""
     with trio.move_on_after(HEARTBEAT_SECONDS):
         return await next_update()

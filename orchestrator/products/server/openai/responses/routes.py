@@ -15,8 +15,7 @@ import msgspec
 import trio
 from starlette.responses import Response
 
-from orchestrator.agents import Agent, ModelRequest, Pipeline, ReasoningBlock
-from orchestrator.agents.models.token_estimate import estimated_input
+from orchestrator.agents import Agent, Pipeline, ReasoningBlock
 from orchestrator.delegation import AnswerTerms, SessionId, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import ClosedError, UnknownIdError
@@ -29,6 +28,7 @@ from orchestrator.products.server.openai.answer_format import answer_opening, re
 from orchestrator.products.server.openai.choices import wait_for_answers, wait_for_turns
 from orchestrator.products.server.openai.conversation import RESPONSES
 from orchestrator.products.server.openai.conversations import kept_items
+from orchestrator.products.server.openai.estimate import estimated_tokens
 from orchestrator.products.server.openai.failures import run_header
 from orchestrator.products.server.openai.pages import ItemsQuery
 from orchestrator.products.server.openai.requested_settings import also_ignored
@@ -449,19 +449,8 @@ class InputTokens(msgspec.Struct, kw_only=True):
 )
 async def count_input_tokens(call: ApiCall) -> Response:
     """Estimate the number of tokens that an agent would read."""
-    # As budgets do: the input of the first model call, without instructions that a function makes.
     await trio.lowlevel.checkpoint()
     body = await call.body(bodies.CreateResponse)
     requests.require_supported(body)
     request, _ = await prepare_response(call, body)
-    own = request.agent.instructions
-    messages = [it.message(number) for number, it in enumerate(request.history)]
-    if request.message is not None:
-        messages.append(request.message)
-    asked = ModelRequest(
-        instructions=f"{own if isinstance(own, str) else ''}\n{request.instructions}",
-        transcript=messages,
-        tools=(*request.agent.tools, *request.tools),
-        output=request.terms.output_schema,
-    )
-    return json_response(InputTokens(input_tokens=max(1, estimated_input(asked))))
+    return json_response(InputTokens(input_tokens=estimated_tokens(request)))
