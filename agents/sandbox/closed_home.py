@@ -42,7 +42,7 @@ CACHES: Final = (
     *(f".cache/{name}" for name in ("pre-commit", "puppeteer", "pypoetry/virtualenvs", "ruff")),
     *(f".cache/{name}" for name in ("sccache", "torch", "typescript", "uv", "yarn", "zig")),
 )
-"""Where builds keep what they have fetched or made, in a home."""
+"""The folders in a home where builds keep fetched and built files."""
 SETTINGS: Final = (
     *(".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes"),
     *(".gitignore", ".gitignore_global", ".editorconfig", ".tool-versions", ".terminfo"),

@@ -1,4 +1,4 @@
-"""The effects of agent files: the acts for which no person is asked later.
+"""The effects of agent files: the acts that need no further approval.
 
 A file may come from a stranger. It starts programs, sends variables away, opens folders and
 replaces questions by rules of its own, so a person reads these effects before it is used.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -62,7 +62,8 @@ def _effects(
 
 def _whole(server: McpServer) -> str:
     def plain(value: object) -> object:
-        return dict(value) if isinstance(value, Mapping) else str(value)
+        is_mapping = isinstance(value, Mapping)
+        return dict(cast("Mapping[str, str]", value)) if is_mapping else str(value)
 
     return json.dumps([type(server).__name__, attrs.asdict(server)], default=plain, sort_keys=True)
 
