@@ -257,6 +257,23 @@ async def test_a_user_who_blocks_the_bot_is_answered_again_after_unblocking() ->
     assert fake.texts() == ["one", "two"]
 
 
+async def test_a_chat_that_is_gone_is_sent_nothing_by_the_next_process() -> None:
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, echoing())
+        async with talk.open():
+            fake.chat(ADA).is_blocked = True
+            fake.say("one")
+            await fake.wait_called("sendMessage")
+            await fake.wait_heard()
+        fake.chat(ADA).is_blocked = False
+        async with talk.open():
+            await trio.sleep(3600)
+            assert fake.sent == []
+            fake.say("two")
+            await fake.wait_sent(2)
+    assert fake.texts() == ["You said: one", "You said: two"]
+
+
 async def test_a_network_failure_is_reported_once_and_no_message_is_lost() -> None:
     async with talking(echoing()) as (talk, fake):
         fake.say("one")

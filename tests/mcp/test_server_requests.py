@@ -71,6 +71,17 @@ async def test_sampling_is_paid_for_by_the_task_that_called(call: Any) -> None:
     assert done.usage.calls == 3
 
 
+async def test_sampling_that_its_limit_cuts_is_a_result() -> None:
+    call = ask("sampling/createMessage", {**SAMPLING, "maxTokens": 2})
+    model = Caller(call, "fine, thanks, and how are you on this sunny day?")
+    async with Harness().open() as orchestrator:
+        await orchestrator.run(user(model, hostile(sampling=True)), "go")
+
+    answer = json.loads(model.answers[0].text)
+    assert answer["stopReason"] == "maxTokens"
+    assert answer["content"]["text"].startswith("fine")
+
+
 async def test_sampling_is_refused_where_no_budget_is_left() -> None:
     harness = Harness()
     model = Caller(ask("sampling/createMessage", SAMPLING))

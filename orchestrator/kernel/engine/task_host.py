@@ -16,6 +16,7 @@ from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Compacted,
+    Failure,
     Message,
     Model,
     ModelError,
@@ -176,6 +177,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             try:
                 return await model.answer(request)
             except ModelError as exc:
+                if exc.kind is Failure.CUT_OFF:
+                    raise
                 raise ToolError(f"the model gave no answer: {error_text(exc)}") from exc
             except OverBudgetError as exc:
                 raise ToolError(f"the budget cannot pay for it: {exc}") from exc

@@ -32,7 +32,10 @@ class ServerCaller(Protocol):
     async def sample(
         self, instructions: str, messages: Sequence[Message], max_output: int
     ) -> AssistantMessage:
-        """Ask the model of the task, which pays, beside its turn, or raise `ToolError`."""
+        """Ask the model of the task, which pays, beside its turn, or raise `ToolError`.
+
+        An answer longer than `max_output` raises a `ModelError`, which has its beginning.
+        """
         ...
 
     async def ask_person(

@@ -39,3 +39,5 @@ class ChatState(SessionState, frozen=True):
     """The messages with buttons, by the question."""
     sending: str = ""
     """The turn and the part of a reply that is sent next."""
+    gone: str = ""
+    """Why no message reaches the chat; nothing is sent until a person writes there again."""

@@ -50,6 +50,8 @@ class Replies:
         """The time of the next message to a chat, by trio's clock."""
         self._gone: dict[tuple[str, str], str] = {}
         """The unreachable chats, with the reason."""
+        self._reached: set[tuple[str, str]] = set()
+        """The chats in which a person has written since this process began."""
 
     def platform(self, address: ChatAddress) -> Platform:
         """Return the platform of an address; raise `ChatError` if this gateway lacks it."""
@@ -60,6 +62,7 @@ class Replies:
     def reached(self, address: ChatAddress) -> None:
         """Note that a person has written in a chat, so the chat is reachable again."""
         self._gone.pop(_chat_of(address), None)
+        self._reached.add(_chat_of(address))
 
     async def deliver(self, session: SessionRecord, reply: Reply) -> None:
         """Deliver a reply to the address of its message."""
@@ -123,6 +126,8 @@ class Replies:
         await trio.lowlevel.checkpoint()
         sending = f"{reply.turn}/{name}"
         session = self._read.records.sessions[reply.session]
+        if (gone := session.state(ChatState).gone) and _chat_of(address) not in self._reached:
+            raise errors.GoneError(gone)
         # An earlier process was sending it, and left no trace of what came of that part.
         is_repeated = session.state(ChatState).sending == sending
         attempt = _Attempt(address, part, is_repeated=is_repeated)
@@ -147,7 +152,9 @@ class Replies:
             except (errors.GoneError, errors.RevokedError) as exc:
                 self._gone[attempt.chat] = str(exc)
                 # The part was certainly not taken, so it is no repetition if the chat comes back.
-                self._facts.post(change_state(reply.session, ChatState, sending=""))
+                gone = str(exc) if isinstance(exc, errors.GoneError) else ""
+                self._facts.post(change_state(reply.session, ChatState, sending="", gone=gone))
+                self._reached.discard(attempt.chat)
                 raise
             except Exception as exc:  # noqa: BLE001 (a platform is code of others)
                 attempt = attempt.after(exc)
@@ -156,6 +163,8 @@ class Replies:
         if self._is_wanted(reply):
             receipt = f"{sent.id} ({sent.changed})" if sent.changed else sent.id
             self._facts.post(ReplyPartDelivered(reply.session, reply.turn, name, receipt))
+            if session.state(ChatState).gone:
+                self._facts.post(change_state(reply.session, ChatState, gone=""))
         return attempt.address
 
     def _record_failure(self, reply: Reply, attempt: int, exc: Exception) -> None:

@@ -13,7 +13,14 @@ import trio
 from mcp.client.context import ClientRequestContext
 from pydantic import FileUrl
 
-from orchestrator.agents import AssistantMessage, Message, ToolError, UserMessage, well_formed
+from orchestrator.agents import (
+    AssistantMessage,
+    Message,
+    ModelError,
+    ToolError,
+    UserMessage,
+    well_formed,
+)
 from orchestrator.agents.tools.mcp.call_results import read_blocks
 from orchestrator.agents.tools.mcp.json_values import list_in
 from orchestrator.agents.tools.mcp.listed_tools import visible_text
@@ -78,12 +85,9 @@ class ServerRequests:
                 )
         except ToolError as exc:
             return _refusal(str(exc))
-        return types.CreateMessageResult(
-            role="assistant",
-            content=types.TextContent(type="text", text=answer.text),
-            model=answer.model,
-            stop_reason="endTurn",
-        )
+        except ModelError as exc:
+            return _sampled(exc.partial, "", "maxTokens")
+        return _sampled(answer.text, answer.model, "endTurn")
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -106,6 +110,13 @@ class ServerRequests:
         if content is None:
             return declined
         return types.ElicitResult(action="accept", content=dict(content))
+
+
+def _sampled(text: str, model: str, stop_reason: str) -> types.CreateMessageResult:
+    content = types.TextContent(type="text", text=text)
+    return types.CreateMessageResult(
+        role="assistant", content=content, model=model, stop_reason=stop_reason
+    )
 
 
 def _message(message: types.SamplingMessage) -> Message:
