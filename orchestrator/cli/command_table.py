@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "report": "Write a run as one HTML file that needs no network.",
         "export": "Write the tree of a run for another program.",
         "replay": "Replay a run from its journal: no model is asked, and no tool runs.",
+        "check": "Replay all stored runs with new code, and list those that differ.",
     },
     "Act on runs": {
         "cancel": "Cancel a task and all tasks below it, or a whole run.",

@@ -1,7 +1,7 @@
 """Exit codes of the command line.
 
 A run exits by its ending. Two is a usage error; a signal exits with 128 and its number, as in a
-shell: 130 is Ctrl-C, 143 is SIGTERM.
+shell: 129 is a closed terminal, 130 is Ctrl-C, 143 is SIGTERM.
 """
 
 from typing import Final, assert_never

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one drains the running tasks, the second one closes at once.
+"""Ctrl-C, SIGTERM and SIGHUP: the first one drains running tasks, the second one closes at once.
 
 Either way every task is settled in the journal. A task that hangs does not keep the process: it is
 abandoned, and the process exits.
@@ -7,7 +7,7 @@ abandoned, and the process exits.
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -25,7 +25,14 @@ CLOSING_SECONDS: Final = 10
 """The seconds that closing may take after that: a tool in a thread has 5 seconds of its own."""
 AT_ONCE_SECONDS: Final = 0.5
 """The same after the second signal."""
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _handled_signals() -> list[signal.Signals]:
+    """Return the signals that stop a command; under `nohup` a closed terminal does not."""
+    return [it for it in SIGNALS if signal.getsignal(it) is not signal.SIG_IGN]
+
+
 SHOW_CURSOR: Final = b"\x1b[?25h"
 """The live tree hides the cursor."""
 
@@ -40,7 +47,12 @@ def run_stoppable(
 async def _run_until_stopped(work: "Callable[[Stop], Awaitable[int | None]]", grace: float) -> int:
     stop = Stop(grace)
     code: int | None = None
-    with trio.open_signal_receiver(*SIGNALS) as signals, stop.count_signals(), raising_one_error():
+    handled = _handled_signals()
+    with (
+        trio.open_signal_receiver(*handled) as signals,
+        stop.count_signals(handled),
+        raising_one_error(),
+    ):
         async with trio.open_nursery() as nursery:
             # Outside of the work, so that signals are handled until all of it is closed.
             nursery.start_soon(stop.handle_signals_forever, signals)
@@ -167,7 +179,7 @@ class Stop:
         self._exit(self.code)
 
     @contextmanager
-    def count_signals(self) -> Generator[None]:
+    def count_signals(self, handled: Iterable[signal.Signals]) -> Generator[None]:
         """Let a third signal kill the process: a blocked event loop does not handle the first."""
         receive: Any = signal.getsignal(signal.SIGINT)
 
@@ -177,7 +189,7 @@ class Stop:
                 self._exit(SIGNAL_BASE + number)
             receive(number, frame)
 
-        for number in SIGNALS:
+        for number in handled:
             signal.signal(number, count)
         # The signal receiver restores the handlers that were there before both of us.
         yield

@@ -410,7 +410,9 @@ def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) ->
     assert command.endings() == ["succeeded"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_hanging_run_is_cancelled_after_the_grace(
     home: Path, number: signal.Signals, code: int
 ) -> None:

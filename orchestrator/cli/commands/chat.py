@@ -209,7 +209,8 @@ def _typed(options: _Options) -> tuple[Terminal, OpenChat]:
 
 def _is_interactive() -> bool:
     return (
-        sys.stdin.isatty()
+        sys.stdin is not None  # it was closed: `<&-`
+        and sys.stdin.isatty()
         and sys.stdout.isatty()
         and os.environ.get("TERM", "") not in DUMB_TERMINALS
     )

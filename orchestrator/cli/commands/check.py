@@ -1,0 +1,51 @@
+"""`orchestrator check`: replay stored runs against the code of now."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
+from orchestrator.cli.journal_queries import read_run, read_runs
+from orchestrator.cli.options import TeamFile, journals_of
+from orchestrator.cli.terminal.console import Terminal, print_table
+from orchestrator.delegation import one_line
+
+
+def check(
+    file: TeamFile,
+    /,
+    *,
+    against: Annotated[str, Parameter(help="The journal, or the folder of journals.")],
+) -> int:
+    """Replay all stored runs of the agents of a file: no model is asked, and no tool runs.
+
+    Exits with 0 if all are the same, and with 1 if one differs: the table names its first different
+    task. An interrupted run is replayed up to the end of its record: with the same code it can be
+    resumed. Runs of other agents are left out.
+    """
+    agents = load_agents(file)
+    # Imported late: only this command and `replay` need it.
+    from orchestrator.products.history.replay.record import ReplayError
+    from orchestrator.products.history.replay.run import replay_sync
+
+    journals = journals_of(against)
+    rows: list[tuple[str, str, str]] = []
+    code = SUCCEEDED
+    for it in read_runs(journals).shown:
+        agent = agents.get(it.agent)
+        if agent is None or not it.has_begun:
+            continue
+        try:
+            found = replay_sync(read_run(journals, it.id).entries, agent, run=it.id).difference
+        except ReplayError as exc:
+            rows.append((it.id, it.agent, f"not replayed: {exc}"))
+            continue
+        result = "the same"
+        if found is not None:
+            code = FAILED
+            recorded, replayed = one_line(found.recorded), one_line(found.replayed)
+            result = f"differs at {found.path}: recorded {recorded}; replayed {replayed}"
+        rows.append((it.id, it.agent, result))
+    print_table(Terminal(), ["run", "agent", "result"], rows, wrapped=["result"])
+    return code
