@@ -306,7 +306,8 @@ async def test_a_job_that_comes_again_is_set_when_a_person_approves_it(
     rules: Sequence[ApprovalRule],
 ) -> None:
     harness, clock = Harness(), WallClock("2026-11-17T12:00")
-    agent = bare(job(**DAILY), job(**SOON), rules=rules)
+    never = job(name="never", schedule="whenever", goal="Look.")
+    agent = bare(job(**DAILY), job(**SOON), job("list"), never, rules=rules)
     async with house(harness, agent, clock) as it:
         session = it.say(agent, "Go.")
         while not (questions := it.orchestrator.approvals):
