@@ -7,7 +7,7 @@ the request, which ends when its client hangs up, its key ends or the server sto
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -23,14 +23,23 @@ from orchestrator.products.history.ports import TreeFormat, draw_tree
 from orchestrator.products.mcp import ports as mcp
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.json_rpc import error_response
+from orchestrator.products.server.json_rpc import CALL, error_response
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.transport import sse
-from orchestrator.products.server.transport.errors import HttpError, key_ended, server_stopping
+from orchestrator.products.server.transport.errors import (
+    CLIENT_CLOSED_REQUEST,
+    HttpError,
+    key_ended,
+    server_stopping,
+)
 from orchestrator.products.server.transport.session_headers import context_of
 
 ID_BYTES: Final = 16
 """The number of random bytes in the id of a run that clients keep as a task."""
+END: Final[Message] = {"type": "http.response.body", "body": b"", "more_body": False}
+CANCELLED: Final = "notifications/cancelled"
+_Calls: TypeAlias = dict[tuple[str, str, str], list[trio.CancelScope]]
+"""The calls that clients wait for here, by their key, owner and request id."""
 CALLER: Final = "mcp_caller"
 """The name of the caller in the state of a request."""
 
@@ -126,10 +135,33 @@ class McpEndpoint:
 
     def __init__(self, tools: Mapping[str, mcp.AgentTool]) -> None:
         self._protocol = mcp.open_protocol(tools, _caller_of)
+        self._calls: _Calls = {}
 
     def answer(self, call: ApiCall) -> Response:
         """Return the response to a request, which the SDK makes when the response is sent."""
-        return _SdkResponse(self._protocol, call, KeyCaller(call))
+        message = call.message
+        assert message is not None, "it is JSON-RPC"
+        if message.method == CANCELLED:
+            params: Any = message.params
+            self._cancel(call, params.get("requestId") if isinstance(params, dict) else None)
+        return _SdkResponse(self._protocol, call, KeyCaller(call), self._calls)
+
+    def _cancel(self, call: ApiCall, request: object) -> None:
+        """Cancel the call with this id of the same key; two clients of a key may share an id."""
+        found = self._calls.get(_call_id(call, request), ())
+        if len(found) > 1:
+            raise HttpError(
+                409,
+                f"{len(found)} calls of this key have the id {request!r}: close the connection of"
+                " the call instead, or give each client a key of its own",
+                code="ambiguous_request",
+            )
+        for scope in found:
+            scope.cancel(reason="its client has cancelled the call")
+
+
+def _call_id(call: ApiCall, request: object) -> tuple[str, str, str]:
+    return call.key.name, call.owner, repr(request)
 
 
 def _caller_of(context: mcp.Context) -> KeyCaller:
@@ -141,8 +173,9 @@ def _caller_of(context: mcp.Context) -> KeyCaller:
 class _SdkResponse(Response):
     """A response made by the SDK."""
 
-    def __init__(self, protocol: Any, call: ApiCall, caller: KeyCaller) -> None:
+    def __init__(self, protocol: Any, call: ApiCall, caller: KeyCaller, calls: _Calls) -> None:
         super().__init__()
+        self._calls = calls
         self._protocol = protocol
         self._call = call
         self._caller = caller
@@ -152,12 +185,13 @@ class _SdkResponse(Response):
         state[CALLER] = self._caller
         self._call.note_run_awaited()
         access: Access = state["access"]
-        has_begun = False
+        has_begun = has_ended = False
 
         async def send_noted(message: Message) -> None:
-            nonlocal has_begun
+            nonlocal has_begun, has_ended
             has_begun = True
             await send(message)
+            has_ended = message["type"] == END["type"] and not message.get("more_body", False)
 
         with raising_one_error():
             # Owns the tasks that the SDK runs for this request.
@@ -168,16 +202,41 @@ class _SdkResponse(Response):
                 sdk_scope = trio.CancelScope()
                 shutdown: trio.Event = state["shutdown"]
                 nursery.start_soon(_cancel_at_shutdown, shutdown, sdk_scope)
-                with sdk_scope, access.cancels(sdk_scope):
+                call_scope = trio.CancelScope()
+                with sdk_scope, access.cancels(sdk_scope), self._cancellable(call_scope):
                     await self._let_sdk_answer(scope, receive, send_noted)
                 if not has_begun:
                     error = server_stopping(sse.SERVER_ENDED_RUN)
                     if not access.is_valid():
                         error = key_ended()
+                    elif call_scope.cancelled_caught:
+                        error = HttpError(
+                            CLIENT_CLOSED_REQUEST, "its client has cancelled it", code="cancelled"
+                        )
                     message = self._call.message
                     assert message is not None, "it is JSON-RPC"
                     await error_response(message, error)(scope, receive, send)
+                elif call_scope.cancelled_caught and not has_ended:
+                    await send(END)
                 nursery.cancel_scope.cancel(reason="the request is answered")
+
+    @contextmanager
+    def _cancellable(self, scope: trio.CancelScope) -> Generator[None]:
+        """Let a notification of the same key cancel a call of a tool."""
+        message = self._call.message
+        assert message is not None, "it is JSON-RPC"
+        if message.method != CALL:
+            yield
+            return
+        id_ = _call_id(self._call, message.id)
+        self._calls.setdefault(id_, []).append(scope)
+        try:
+            with scope:
+                yield
+        finally:
+            self._calls[id_].remove(scope)
+            if not self._calls[id_]:
+                del self._calls[id_]
 
     async def _let_sdk_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A manager keeps no sessions, so each request can have one: its tasks end with the request.
