@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,18 @@ def test_words_are_wrapped_whole_as_they_come() -> None:
     assert wrap_line("unbreakable", 4) == ["unbr", "eaka", "ble"]
     assert wrap_line("日本語", 4) == ["日本", "語"]
     assert wrap_line("", 4) == [""]
+
+
+def test_a_chat_without_standard_input_ends_without_a_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "team.py"
+    file.write_text(
+        "from orchestrator import Agent, ScriptedModel\n"
+        "a = Agent('a', model=ScriptedModel.always('hi'))\n"
+    )
+    command = f"exec {sys.executable} -m orchestrator chat {file} --journal :memory: <&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], check=False, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
