@@ -1,5 +1,6 @@
 """Tools that a client of chat completions runs itself."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from orchestrator.agents import (
     AssistantMessage,
     CallId,
     Limits,
+    Part,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -137,3 +139,33 @@ async def test_a_request_with_results_is_a_turn_of_its_own() -> None:
 
     assert answer.choices[0].finish_reason == "tool_calls"
     assert [it.settings.tool_choice for it in model.requests] == ["required"]
+
+
+async def test_an_image_in_the_result_of_a_tool_reaches_the_model() -> None:
+    model = answering(lambda _: "a cat")
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    call = {"id": "call_a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages: Any = [
+        *HELLO,
+        {"role": "assistant", "tool_calls": [call]},
+        {
+            "role": "tool",
+            "tool_call_id": "call_a",
+            "content": [{"type": "image_url", "image_url": {"url": url}}],
+        },
+    ]
+    items: Any = [
+        *HELLO,
+        {"type": "function_call", "call_id": "call_a", "name": "look", "arguments": "{}"},
+        {
+            "type": "function_call_output",
+            "call_id": "call_a",
+            "output": [{"type": "input_image", "image_url": url}],
+        },
+    ]
+    async with serving(Agent("helper", model=model)) as served:
+        await served.openai.chat.completions.create(model="helper", messages=messages)
+        await served.openai.responses.create(model="helper", input=items)
+
+    result = ToolMessage(CallId("call_a"), "", parts=(Part("image/png", data=PNG),))
+    assert [it.transcript[-1] for it in model.requests] == [result, result]

@@ -99,7 +99,7 @@ class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
 
 
 class ToolAnswer(msgspec.Struct, tag_field="role", tag="tool"):
-    content: Texts
+    content: Parts
     tool_call_id: str
 
 

@@ -220,8 +220,8 @@ def _messages(request: bodies.ChatRequest) -> Iterator[LocatedMessage]:
                     last_calls[call.name] = call.id
                     converted = replace(converted, calls=(*converted.calls, call))
             case bodies.ToolAnswer():
-                text = _text(message.content)
-                converted = EarlierMessage(role="tool", text=text, call=message.tool_call_id)
+                said = _user(message, f"{param}.content")
+                converted = replace(said, role="tool", call=message.tool_call_id)
             case bodies.FunctionAnswer():
                 id_ = last_calls.get(message.name, message.name)
                 converted = EarlierMessage(role="tool", text=message.content or "", call=id_)
@@ -230,7 +230,7 @@ def _messages(request: bodies.ChatRequest) -> Iterator[LocatedMessage]:
         yield LocatedMessage(converted, param, f"{param}.tool_call_id")
 
 
-def _user(message: bodies.User, param: str) -> EarlierMessage:
+def _user(message: bodies.User | bodies.ToolAnswer, param: str) -> EarlierMessage:
     if isinstance(message.content, str):
         return EarlierMessage(role="user", text=message.content)
     texts: list[str] = []

@@ -232,8 +232,8 @@ def _parse_item(item: bodies.Item, param: str) -> EarlierMessage:
         case "message", _:
             return EarlierMessage(role="assistant", text=_text(item.content, f"{param}.content"))
         case "function_call_output" | "custom_tool_call_output", _:
-            text = _text(item.output, f"{param}.output")
-            return EarlierMessage(role="tool", call=item.call_id, text=text)
+            text, parts = _content(item.output, f"{param}.output")
+            return EarlierMessage(role="tool", call=item.call_id, text=text, parts=parts)
         case _:
             raise bad_request(
                 f"items of type {item.type!r} are not supported; send message, function_call,"
@@ -284,7 +284,13 @@ def _as_said(message: Message) -> EarlierMessage:
                 reasoning=sendable(message.reasoning) if message.calls else (),
             )
         case ToolMessage():
-            return EarlierMessage(role="tool", call=message.call, text=message.text)
+            return EarlierMessage(
+                role="tool",
+                call=message.call,
+                text=message.text,
+                parts=message.parts,
+                failed=message.failed,
+            )
 
 
 def _text(content: bodies.ItemContent, param: str) -> str:
