@@ -41,12 +41,13 @@ PNG = b"\x89PNG\r\n\x1a\n not a real one"
 @asynccontextmanager
 async def client_of(served: Served, **options: Any) -> AsyncGenerator[anthropic.AsyncAnthropic]:
     """Open the official client, which asks once and not again."""
+    given: dict[str, Any] = {"api_key": TOKEN, **options}
     async with anthropic.AsyncAnthropic(
         base_url=served.url,
         max_retries=0,
         timeout=30,
         http_client=anthropic.DefaultAsyncHttpxClient(verify=NO_CERTIFICATES),
-        **({"api_key": TOKEN} | options),
+        **given,
     ) as client:
         yield client
 
@@ -263,7 +264,7 @@ async def test_models_are_listed_for_both_protocols() -> None:
 
 
 async def _error_of(client: anthropic.AsyncAnthropic, **given: Any) -> anthropic.APIStatusError:
-    asked = {"model": "helper", "max_tokens": 9, "messages": HELLO, **given}
+    asked: Any = {"model": "helper", "max_tokens": 9, "messages": HELLO, **given}
     with pytest.raises(anthropic.APIStatusError) as caught:
         await client.messages.create(**asked)
     return caught.value
@@ -288,10 +289,8 @@ async def test_errors_have_the_shape_of_the_protocol() -> None:
             "key": await _error_of(stranger),
         }
 
-    shown = {
-        name: (it.status_code, it.body["error"]["type"])  # type: ignore[index]
-        for name, it in found.items()
-    }
+    bodies: dict[str, Any] = {name: it.body for name, it in found.items()}
+    shown = {name: (it.status_code, bodies[name]["error"]["type"]) for name, it in found.items()}
     assert shown == {
         "no model": (404, "not_found_error"),
         "no messages": (400, "invalid_request_error"),

@@ -7,7 +7,7 @@ the request, which ends when its client hangs up, its key ends or the server sto
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from secrets import token_hex
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import trio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -142,8 +142,9 @@ class McpEndpoint:
         message = call.message
         assert message is not None, "it is JSON-RPC"
         if message.method == CANCELLED:
-            params: Any = message.params
-            self._cancel(call, params.get("requestId") if isinstance(params, dict) else None)
+            is_object = isinstance(message.params, dict)
+            params = cast("dict[str, object]", message.params) if is_object else {}
+            self._cancel(call, params.get("requestId"))
         return _SdkResponse(self._protocol, call, KeyCaller(call), self._calls)
 
     def _cancel(self, call: ApiCall, request: object) -> None:
