@@ -212,10 +212,10 @@ async def _hooked_answer(
         )
     except BaseException:
         # It is paid for.
-        with trio.CancelScope(shield=True):
-            if is_long(answer):
+        if is_long(answer):
+            with trio.CancelScope(shield=True):
                 await host.before_record(answer)
-            steps.record(answer)
+        steps.record(answer)
         raise
 
 

@@ -174,7 +174,7 @@ class _ModelCall(msgspec.Struct, eq=False):
             self._task.id, reason, error, usage, text, charged=charged, then=then
         )
 
-    async def break_off(self, error: BaseException) -> None:
+    async def break_off(self, error: BaseException) -> None:  # noqa: ASYNC910 (books at once)
         """Book the call under way, which raised an error; raise `OverBudgetError` if a budget has
         cut the answer off.
         """
@@ -325,7 +325,7 @@ class BookedModel(msgspec.Struct, eq=False):
         try:
             answer = await model.answer(request)
         except BaseException as exc:
-            await call.break_off(exc)
+            await call.break_off(exc)  # noqa: ASYNC102 (its only wait is shielded and bounded)
             raise
         answer = call.answered(answer)
         # The request leads back to its call: both are freed now, not by a garbage collection.

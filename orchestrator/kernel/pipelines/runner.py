@@ -286,7 +286,7 @@ class PipelineRun:
                 await trio.sleep_forever()
             self._runner.add_note(self._record.id, change)
             break
-        return None
+        return None  # noqa: ASYNC910 (its caller checkpoints)
 
     @property
     def _has_timer(self) -> bool:

@@ -126,7 +126,8 @@ class TaskWorkspaces:
             del self._open_folders[record.id]
             # Most tasks have opened nothing that must be closed.
             if record.id in self._worktree_by_task or self._background.commands_of(record.id):
-                await self._close(order, host, has_ended=has_ended)
+                # Its waits are shielded and bounded.
+                await self._close(order, host, has_ended=has_ended)  # noqa: ASYNC102
 
     async def _close(self, order: WorkOrder, host: TaskHost, *, has_ended: bool) -> None:
         """End the background commands of a task, and close its worktree."""
@@ -284,7 +285,9 @@ class TaskWorkspaces:
 
         return post
 
-    async def _open_worktrees(self, record: TaskRecord, agent: Agent[Any]) -> None:
+    async def _open_worktrees(  # noqa: ASYNC910 (the model of the turn checkpoints)
+        self, record: TaskRecord, agent: Agent[Any]
+    ) -> None:
         """Open the worktree of a task, and the worktrees above it that it works in."""
         owners = self._owners(record, agent)
         if all(owner.workspace != "worktree" for owner in owners):
