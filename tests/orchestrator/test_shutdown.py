@@ -416,10 +416,15 @@ def test_sigterm_lets_a_run_finish_that_needs_less_than_the_grace(home: Path) ->
 def test_a_hanging_run_is_cancelled_after_the_grace(
     home: Path, number: signal.Signals, code: int
 ) -> None:
-    with started(home, "run", "slow.py", "go") as command:
-        command.wait_for("/slow running")
-        command.signal(number)
-        assert command.end() == code
+    # A caller that ignores SIGHUP, such as nohup, lets its children ignore it.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with started(home, "run", "slow.py", "go") as command:
+            command.wait_for("/slow running")
+            command.signal(number)
+            assert command.end() == code
+    finally:
+        signal.signal(number, before)
 
     assert command.endings() == ["cancelled"]
     assert "orchestrator: stopped; see: python -m orchestrator tree r_" in command.err

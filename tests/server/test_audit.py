@@ -124,6 +124,15 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
             "/v1/chat/completions",
             json={"model": "worker", "messages": [{"role": "user", "content": "x"}], "store": True},
         )
+        message = await served.http.post(
+            "/v1/messages",
+            json={
+                "model": "worker",
+                "max_tokens": 100,
+                "messages": [{"role": "user", "content": "x"}],
+            },
+        )
+        expect("create_message", message.headers["x-run-id"])
         path = f"/v1/chat/completions/{chat.json()['id']}"
         await post(served, path, metadata={})
         expect("update_completion", chat.headers["x-run-id"])
@@ -160,7 +169,7 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
 
     writes = {it.name for it in OPERATIONS if it.method != "GET"}
     not_here = {
-        *("answer_approval", "count_input_tokens"),
+        *("answer_approval", "count_input_tokens", "count_message_tokens"),
         *("create_simulation", "prune_runs", "resume_run"),
     }
     assert writes - done == not_here, "tested below, writes nothing, or is new"
