@@ -29,8 +29,12 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _handled_signals() -> list[signal.Signals]:
-    """Return the signals that stop a command; under `nohup` a closed terminal does not."""
-    return [it for it in SIGNALS if signal.getsignal(it) is not signal.SIG_IGN]
+    """Return the signals that stop a command; under `nohup` a closed terminal does not.
+
+    A shell that starts a command with `&` lets it ignore SIGINT, which stops it nevertheless.
+    """
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [it for it in SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
 
 SHOW_CURSOR: Final = b"\x1b[?25h"

@@ -432,6 +432,24 @@ def test_a_hanging_run_is_cancelled_after_the_grace(
     assert command.took >= 5
 
 
+def test_a_command_that_ignores_ctrl_c_and_closed_terminals_ends_by_sigterm(home: Path) -> None:
+    """A shell starts `nohup orchestrator ... &` so."""
+    ignored = [signal.SIGINT, signal.SIGHUP]
+    before = [signal.signal(it, signal.SIG_IGN) for it in ignored]
+    try:
+        with started(home, "run", "slow.py", "go") as command:
+            command.wait_for("/slow running")
+            command.signal(signal.SIGHUP)
+            command.signal(signal.SIGTERM)
+            assert command.end() == 143
+    finally:
+        for number, handler in zip(ignored, before, strict=True):
+            signal.signal(number, handler)
+
+    assert command.endings() == ["cancelled"]
+    assert "Traceback" not in command.err
+
+
 def test_a_second_signal_stops_at_once(home: Path) -> None:
     with started(home, "run", "slow.py", "go", is_patient=True) as command:
         command.wait_for("/slow running")
