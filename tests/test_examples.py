@@ -38,7 +38,8 @@ LEADERS = {
 def environ(tmp_path: Path) -> dict[str, str]:
     mine = {"EXAMPLES_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
     ours = {name: value for name, value in os.environ.items() if name not in mine}
-    return {**ours, "ORCHESTRATOR_HOME": str(tmp_path)}
+    # The client of MCP passes HOME to its servers, and not our own variables.
+    return {**ours, "HOME": str(tmp_path), "ORCHESTRATOR_HOME": str(tmp_path)}
 
 
 @pytest.fixture

@@ -122,8 +122,14 @@ async def test_requests_do_not_wait_long_for_a_silent_database(parted: Parted) -
             nursery.start_soon(ask, "GET", f"/v1/runs/{run}")
             nursery.start_soon(ask, "GET", "/v1/runs/r_0123456789abcdef")
             nursery.start_soon(ask, "GET", "/v1/tasks/t_0123456789abcdef")
-    assert {it: answer.status_code for it, answer in answers.items()} == dict.fromkeys(answers, 503)
-    assert all(it.headers["retry-after"] for it in answers.values())
+    for asked, answer in answers.items():
+        if asked.startswith("POST") and answer.is_success:
+            # The shard of a new session was at the other server at the last look: forwarded there.
+            forwarded = f"/v1/runs/{answer.headers['x-run-id']}"
+            assert (await parted.whole.http.get(forwarded)).status_code == 200, asked
+        else:
+            assert answer.status_code == 503, asked
+            assert answer.headers["retry-after"], asked
     parted.proxy.open()
     await wait_for(parted.cut, "/ready")
 
