@@ -140,7 +140,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """Its role and its way of working: a text, or a function of the task, sync or async, which is
     called once in a turn."""
     description: str = attrs.field(default="", kw_only=True)
-    """Its purpose, by which a parent chooses a delegate; by default it reads the instructions."""
+    """Its purpose. A parent reads it to choose a delegate; if empty, it reads the instructions."""
     language: str = attrs.field(default="", kw_only=True)
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
@@ -176,17 +176,17 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     )
     """Functions around its model calls and its own tools, in this order."""
     deps: "TypeForm[DepsT_contra] | None" = attrs.field(default=None, kw_only=True)
-    """The type of what its tools and instructions need of the program, and find in their
-    `TaskContext`: `run(agent, goal, deps=...)` gives it to the whole tree."""
+    """The type of the value that its tools and instructions find in `TaskContext.deps`:
+    `run(agent, goal, deps=...)` passes the value to the whole tree."""
     limits: Limits = attrs.field(default=Limits(), kw_only=True)
-    """What its own model calls may use in one task."""
+    """The most that its own model calls use in one task."""
     budget: Budget | None = attrs.field(default=None, kw_only=True)
-    """What one task of it may use together with all its descendants."""
+    """The most that one task uses together with all its descendants."""
     patience: Patience = attrs.field(default=Patience(), kw_only=True)
     """How long it may make no progress."""
     on_restart: Literal["resume", "restart", "lose"] = attrs.field(default="resume", kw_only=True)
-    """What happens to a task that a crash interrupts: it resumes from its last step, starts
-    anew, or settles as lost."""
+    """The fate of a task that a crash interrupts: it resumes from its last step, starts anew, or
+    settles as lost."""
     approve: tuple[ApprovalRule, ...] = attrs.field(default=(), kw_only=True, converter=_rules)
     """The approval rules for its tools and for the tools of its descendants: `allow`, `confirm` and
     `deny`. The first matching rule decides, and the rules of a descendant can only forbid more."""
@@ -194,8 +194,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """The folder of its tools. None uses the folder of the parent, and a relative path is inside
     it. `"worktree"` creates a git worktree of it for each task."""
     sandbox: "Sandbox | None" = attrs.field(default=None, kw_only=True)
-    """What its commands and file tools may touch, and those of its descendants: as the parent's
-    if None, and never more than that."""
+    """The files and hosts open to its commands and file tools, and to its descendants. None uses
+    the sandbox of the parent; a child never gets more than its parent."""
     compaction: Compaction | None = attrs.field(default=None, kw_only=True)
     """How to shorten requests that near the end of the model's window; None does not."""
     place: str = attrs.field(default="", kw_only=True)
@@ -418,8 +418,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
         usable = usable_tokens(self.compaction.window)
         self._require(
             needed + SHORTEST_MESSAGE <= usable,
-            f"its compaction has a window of {self.compaction.window} tokens, of which a"
-            f" request can use {usable}, and its instructions, tools and answer need about"
+            f"its compaction has a window of {self.compaction.window} tokens: a"
+            f" request can use {usable} of them, and its instructions, tools and answer need about"
             f" {needed}: no message fits beside them",
         )
 

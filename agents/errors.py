@@ -129,7 +129,7 @@ class OutputError(AgentError):
 
 
 class RefusedBy(enum.Enum):
-    """What refused a call before its tool ran."""
+    """The reason that a call was refused before its tool ran."""
 
     UNKNOWN_TOOL = "unknown_tool"
     """The agent has no tool of that name."""
@@ -153,7 +153,7 @@ class ToolError(Exception):
         self.consumes = consumes
         """The notices that the sentence contains (`ToolResult.consumes`)."""
         self.refused_by = refused_by
-        """What refused the call, if its tool did not run."""
+        """The reason of a refusal, if the tool did not run."""
 
 
 class DefinitionError(ValueError):

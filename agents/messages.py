@@ -22,7 +22,7 @@ _TEXTS: Final = frozenset({"application/json", "application/xml", "application/y
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """What model calls have used. Totals are sums of these."""
+    """The usage of one model call, or the sum of several."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -254,7 +254,7 @@ class _AnswerDetails(_Identified, frozen=True, gc=False, kw_only=True):
     incomplete: bool = False
     """Whether the call ended in the middle; the text is then the part up to there."""
     reasoning: tuple[ReasoningBlock, ...] = ()
-    """What its provider wants back while the calls are answered. It is no part of equality."""
+    """Reasoning that its provider wants back with the answers to the calls. `==` ignores it."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """The log probabilities of its tokens, if requested. They are dropped with a text in which a
     secret was found, because a secret that is split into tokens would stay."""
@@ -274,8 +274,7 @@ class _ToolDetails(_Identified, frozen=True, gc=False, kw_only=True):
     parts: tuple[Part, ...] = ()
     """Images and files of the answer."""
     refused_by: RefusedBy | None = None
-    """What refused the call, if its tool did not run. No model reads it, so it is no part of
-    equality."""
+    """The reason of a refusal, if the tool did not run. No model reads it, and `==` ignores it."""
 
 
 class ToolMessage(_ToolDetails, frozen=True, gc=False):

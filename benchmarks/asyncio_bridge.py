@@ -1,4 +1,4 @@
-"""What a run costs on asyncio beyond the same run on trio: `python -m benchmarks.asyncio_bridge`.
+"""Compares a run on asyncio with the same run on trio: `python -m benchmarks.asyncio_bridge`.
 
 The bridge is a thread in which trio runs. Its CPU time is the difference of both, a run.
 """

@@ -1,4 +1,4 @@
-"""What several processes on one database are worth: lent calls, two workers, a failover.
+"""Measures several processes on one database: lent calls, two workers, a failover.
 
 A throwaway Postgres is started as for the tests, with fsync; where there is none, nothing is
 measured. Nothing here needs idle cores: costs are CPU time; two workers and one process are
@@ -31,7 +31,7 @@ from tests.server.cluster_kit import Client, Cluster, open_cluster
 ROOT: Final = Path(__file__).parent.parent
 WRITER_MILLISECONDS: Final = 2.0
 ALL_MILLISECONDS: Final = 6.0
-"""What a child should cost at most whose call is lent."""
+"""The goals for a child whose call is lent."""
 CHILDREN: Final = 400
 CALLS: Final = 16
 ROUNDS: Final = 4

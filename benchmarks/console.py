@@ -133,7 +133,7 @@ def ending(process: Popen[str]) -> Iterator[None]:
 
 
 class Load:
-    """What a process uses of a core, and how many facts it posts, since it was last asked."""
+    """The share of a core that a process uses, and the facts it posts, since the last look."""
 
     def __init__(self, pid: int, http: httpx2.Client, run: str) -> None:
         self._pid, self._http, self._run = pid, http, run

@@ -150,7 +150,7 @@ async def ours(words: int, pause: float = 0, *, file: Path | None = None) -> Asy
 
 
 class Measured(msgspec.Struct):
-    """What the client has seen of one server: seconds of its processor, for each request."""
+    """The processor and wall seconds of one server, for each request."""
 
     cpu: list[float]
     wall: list[float]
@@ -158,7 +158,7 @@ class Measured(msgspec.Struct):
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """What is asked of all servers in turn."""
+    """A kind of request that is sent to all servers in turn."""
 
     kind: str
     name: str
@@ -167,7 +167,7 @@ class Workload:
     pause: float = 0
     rounds: int
     bar: float | None = None
-    """What the ratio to the empty route should not exceed."""
+    """The goal for the ratio to the empty route."""
 
 
 MEASURED: Final = (

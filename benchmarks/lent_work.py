@@ -1,4 +1,4 @@
-"""What a piece of lent work costs: the CPU of the writer, of the worker and of Postgres.
+"""Measures the cost of lent work: the CPU of the writer, of the worker and of Postgres.
 
 A dispatch is sent, a worker receives it, asks the writer twice (to begin, and with its answer) and
 finishes it. Nothing of a journal or a model is in it.

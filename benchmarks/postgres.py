@@ -1,4 +1,4 @@
-"""What a journal in Postgres costs against one in SQLite: ratios of one run.
+"""Compares a journal in Postgres with one in SQLite: ratios of one run.
 
 A throwaway Postgres is started as for the tests, with fsync; where there is none, nothing is
 measured. The CPU is that of this process; what Postgres uses beside it has a line of its own.

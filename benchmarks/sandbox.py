@@ -1,4 +1,4 @@
-"""What it costs to start a command in each sandbox, against a bare one; in milliseconds."""
+"""Measures the start of a command in each sandbox against a bare one, in milliseconds."""
 
 import os
 import subprocess

@@ -139,14 +139,14 @@ class Attack:
 
 @attrs.frozen
 class Stall:
-    """What an attack did to the server."""
+    """The effect of an attack on the server."""
 
     milliseconds: float
     """The longest wait."""
     seconds: float
     """How long the attack took."""
     statuses: str
-    """What its clients were told."""
+    """The status codes that its clients got."""
 
 
 def attacks(large: Mapping[int, str]) -> Iterator[Attack]:

@@ -25,7 +25,7 @@ def parent(children: int, seconds: float = 0) -> Agent:
 
 
 def chained(depth: int) -> Agent:
-    """Return the first of a chain of agents, each of which delegates to the next."""
+    """Return the first agent of a chain; each agent delegates to the next."""
     agent = Agent(f"a{depth}", model=ScriptedModel.always("x"))
     for level in reversed(range(depth)):
         model = ScriptedModel([hand_on(1), "x"])

@@ -16,7 +16,7 @@ MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError, msgspec.MsgspecError),
 )
-"""What our code raises for stored values that it never wrote, or that contradict each other."""
+"""Errors of our code for stored values that it never wrote, or that contradict each other."""
 
 
 class DelegationError(Exception):

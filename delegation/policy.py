@@ -36,7 +36,7 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
     account: str = ""
     """The id of its account."""
     refused_by: RefusedBy | None = None
-    """What refuses it, if not the rules."""
+    """The reason, if not the rules."""
 
 
 Decision: TypeAlias = Join | Detach | Refuse

@@ -231,7 +231,7 @@ def _moment(time: float, zone: ZoneInfo) -> datetime:
 
 @attrs.frozen
 class Due:
-    """What of a job is due now, and when to look again."""
+    """The time at which a job is due, and when to look again."""
 
     at: float | None = None
     """The due time, or None."""

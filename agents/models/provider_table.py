@@ -90,7 +90,7 @@ class Provider:
     settings: settings_rules.SettingsRules = settings_rules.CHAT_RULES
     """The `ModelSettings` that it supports."""
     price: Price | None = None
-    """What its models cost, unless the program has a price for one."""
+    """The prices of its models, unless the program has its own."""
     token: Callable[[], str] | None = None
     """Gives a token for each request, in a thread: it may wait. It takes the place of the key."""
 

@@ -1,1 +1,1 @@
-"""What commands may touch, and how that is enforced: the value `Sandbox`, and its backends."""
+"""The sandbox of commands: the value `Sandbox`, and the backends that enforce it."""

@@ -76,11 +76,11 @@ class TaskSandbox:
     checkout: tuple[Path, ...] = ()
     """The folders of the git worktree that the task works in. They can be written, too."""
     hidden: tuple[Path, ...] = ()
-    """What no command sees, not even in the workspace: the state of the orchestrator, and
-    credentials. The paths are real."""
+    """Real paths that no command sees, even in the workspace: the state of the orchestrator, and
+    credentials."""
     protected: tuple[Path, ...] = ()
-    """What no command writes, not even in the workspace: the code that the orchestrator runs.
-    The paths are real."""
+    """Real paths that no command writes, even in the workspace: the code that the orchestrator
+    runs."""
     visible: tuple[Path, ...] = ()
     """Further real paths that a command reads, also in a temporary or hidden folder."""
     links: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""What one command may use: resource limits, which a shell sets before it becomes the command."""
+"""Resource limits of one command, which a shell sets before it becomes the command."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -69,7 +69,7 @@ class Sandbox:
     """How many seconds of processor time each process may use."""
     memory: int | None = None
     """How many bytes of address space each process may use. None is three quarters of the memory of
-    this machine, of which only the part that is written counts."""
+    this machine; then only memory that the process has written counts."""
     processes: int | None = PROCESSES
     """How many processes and threads a command may have at once."""
     disk: int | None = DISK

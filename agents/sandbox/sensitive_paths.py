@@ -57,7 +57,7 @@ STARTUP_FILES: Final = (
     ".zshenv",
     ".zshrc",
 )
-"""What shells, git and the desktop run or obey at their next start, in a home."""
+"""Files in a home that shells, git and the desktop run or read at their next start."""
 _MOST_READ: Final = 1 << 20
 _COMMONDIR: Final = "commondir"
 _WORKTREE_CONFIG: Final = "config.worktree"

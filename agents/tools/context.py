@@ -42,7 +42,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def sandbox(self) -> "TaskSandbox":
-        """What its commands and file tools may touch."""
+        """The sandbox of its commands and file tools."""
         return self.make_sandbox()
 
 

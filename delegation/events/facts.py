@@ -74,7 +74,7 @@ class SessionOpened(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     agent: str
     budget: Budget | None = None
-    """What its whole tree may use."""
+    """The most that its whole tree uses."""
     grants: tuple[Grant, ...] = ()
     """The budgets around the call that opened it."""
     forked_from: str = ""
@@ -226,7 +226,7 @@ class ReplyPartDelivered(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     turn: int
     part: str
-    """Which one, in the words of the door."""
+    """The name of the part, chosen by the door."""
     receipt: str = ""
     """The id of the message at its chat."""
 
@@ -345,7 +345,7 @@ class ModelFailed(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
     """The text of the model so far: an incomplete message of the transcript."""
     charged: Usage | None = None
-    """What budgets are charged with, if that is more: the most that the call may have used."""
+    """The charge on budgets, if it is higher: the most that the call may have used."""
     settings: GivenSettings = msgspec.UNSET
     """How the model was to answer."""
     then: str = ""
@@ -372,7 +372,7 @@ class CallPlaced(msgspec.Struct, frozen=True, gc=False):
     call: CallId
     place: str
     attempt: int = 0
-    """Which try that is; it grows over all processes that write the journal."""
+    """The number of the attempt; it grows over all processes that write the journal."""
     worker: str = ""
     """The worker that runs it; empty while it waits for one."""
     execution: str = ""

@@ -1,10 +1,10 @@
-"""What happened to a model call besides its answer: the transcript does not say it."""
+"""Incidents of model calls, such as retries and cut requests, which no transcript contains."""
 
 import msgspec
 
 
 class Incident(msgspec.Struct, frozen=True, gc=False):
-    """What happened to a model call besides its answer."""
+    """An event of a model call besides its answer."""
 
     after: int
     """How many messages of the transcript came before it."""

@@ -168,7 +168,7 @@ class TaskRecord:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.transcript = NO_MESSAGES
         self.incidents = NO_INCIDENTS
-        """What its transcript does not say of its model calls, oldest first."""
+        """The incidents of its model calls, oldest first; its transcript does not contain them."""
         self.state: TaskState = IDLE if parent is None else QUEUED
         self.outcome: Outcome | None = None
         """How it ended; never set for a root."""
@@ -196,7 +196,7 @@ class TaskRecord:
         self.accounts: tuple[Account, ...] = ()
         """The budgets that its usage is booked on, its own last."""
         self.reserved: Usage | None = None
-        """What its model call may use, while one is under way that a budget pays for."""
+        """The reservation of its model call, while one is under way that a budget pays for."""
         self.dependents: Sequence[TaskRecord] = ()
         """The tasks that start when it has succeeded."""
         self.steering = NO_STEERING

@@ -70,7 +70,7 @@ TRANSITIONS: Final[Mapping[type[TaskState], frozenset[type[TaskState]]]] = {
     Interrupted: frozenset({Idle, Queued, Ready, Running, Ended}),
     Ended: frozenset(),
 }
-"""Which kinds of state may follow each kind."""
+"""The kinds of state that may follow each kind."""
 
 
 def state_name(state: TaskState) -> str:

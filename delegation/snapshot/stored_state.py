@@ -92,7 +92,7 @@ class StoredChildren(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoredDetails(msgspec.Struct, array_like=True, gc=False):
-    """What few tasks that have ended have."""
+    """The fields that most ended tasks leave empty."""
 
     transcript: list[StoredMessage]
     incidents: list[Incident]

@@ -36,7 +36,7 @@ class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """What became of a steering message."""
+    """The fate of a steering message."""
 
     state: Literal["seen", "too_late", "gone", "waiting"]
     seen_at: int | None = None

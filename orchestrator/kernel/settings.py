@@ -73,7 +73,7 @@ class Models:
 
 @attrs.frozen(kw_only=True)
 class Workers:
-    """Which tools with a place run in this process, and how workers get the others."""
+    """The places whose tools run in this process, and how workers get the others."""
 
     here: tuple[str, ...] | None = attrs.field(
         default=None, converter=attrs.converters.optional(_names)

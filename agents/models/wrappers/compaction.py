@@ -248,9 +248,9 @@ class _CompactingModel(ModelWrapper):
         fixed = estimated_tokens(replace(request, transcript=()))
         newest = sum(map(message_length, request.transcript[-1:]))
         return ModelError(
-            f"{self.name} has a window of {self._window} tokens, of which a request can use"
-            f" {limit}: the instructions, tools and answer need {fixed}, and the newest message"
-            f" {newest // CHARACTERS_PER_TOKEN}; shorten one of them, or use a larger model",
+            f"{self.name} has a window of {self._window} tokens, and a request can use"
+            f" {limit} of them: the instructions, tools and answer need {fixed}, and the newest"
+            f" message {newest // CHARACTERS_PER_TOKEN}; shorten one, or use a larger model",
             kind=Failure.CONTEXT_TOO_LONG,
             usage=Usage(),
         )

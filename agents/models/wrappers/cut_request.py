@@ -78,7 +78,7 @@ def cut_text(text: str, length: int) -> str:
     """Return the beginning and the end of a text, and between them how much is left out."""
     if len(text) <= length:
         return text
-    note = f"\n[... {len(text)} characters, of which the middle is left out ...]\n"
+    note = f"\n[... {len(text)} characters, without the middle ...]\n"
     kept = max(0, length - len(note))
     note = f"\n[... {len(text) - kept} characters are left out here ...]\n"
     end = kept // 3

@@ -7,8 +7,8 @@ names (`example.com:8443`).
 A name promises a host, but not an address: its owner may point it to this machine or into its
 network. So private addresses, and all addresses of this machine, are refused, unless the entry is a
 name with its port (`db.internal:5432`). The addresses where clouds keep the credentials of a
-machine are refused unless the address itself is the entry. `public:` before an entry refuses all of
-them: it is the intersection of two entries of which only one permits them.
+machine are refused unless the address itself is the entry. `public:` before an entry refuses all
+these addresses. Two entries are combined into a `public:` entry if only one of them permits them.
 """
 
 import re

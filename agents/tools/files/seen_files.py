@@ -1,4 +1,4 @@
-"""Which version of a file each task has read, and which task wrote it last.
+"""Remembers the version of each file that a task has read, and the task that wrote it last.
 
 A task may change a file only if it has read the current version. Check and change happen under one
 lock for the file, shared by all tasks of the process: of two siblings that have read the same

@@ -43,7 +43,7 @@ RULE: Final = (
 class Workspace:
     """A folder, and the resolution of paths in it.
 
-    `top` is a folder above it, from which no link leads to it; None trusts the way to it.
+    `top` is a folder above it: no part of the path below `top` may be a link. None trusts the path.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Workspace:
         """Resolve a path of a model up to its last name, which need not exist.
 
         A path that is written must not be of version control. Raise `ToolError` if the path leads
-        out of the workspace, or nowhere, or to what the call must not use.
+        out of the workspace, does not exist, or is closed to the call.
         """
         with os_errors_as_tool_errors(path):
             _require_valid_path(path)

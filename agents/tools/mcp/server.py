@@ -56,7 +56,7 @@ def _network(given: bool | Iterable[str]) -> bool | tuple[str, ...]:
 
 @attrs.frozen
 class _McpServer:
-    """What all servers have in common."""
+    """The settings of every server."""
 
     name: str
     """Its tools are called `name__tool`."""
@@ -147,7 +147,7 @@ class McpCommand(_McpServer):
 
     @property
     def allowed(self) -> Sandbox:
-        """What its sandbox allows, besides a folder of its own."""
+        """Its sandbox, which also allows a folder of its own."""
         return Sandbox(write=self.write, read=self.read, network=self.network)
 
     def resolved(self, environ: Mapping[str, str]) -> "McpCommand":

@@ -24,7 +24,7 @@ OWN_SETTINGS: Final = (
     *("roots", "sampling", "elicitation"),
 )
 COMMAND_SETTINGS: Final = ("write", "read", "network", "sandbox")
-"""What holds a server that is a command."""
+"""The sandbox settings of a server that is a command."""
 _HTTP: Final = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9-]+")
 MOST_BYTES: Final = 2**20

@@ -33,7 +33,7 @@ class ListenOptions:
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class RequestOptions:
-    """Which requests the server accepts, and how it answers them."""
+    """The requests that the server accepts, and how it answers them."""
 
     body_limit: int = 10_000_000
     """The most bytes of a request."""

@@ -46,7 +46,7 @@ HELP: Final = (
     ("x", "cancel the task and its descendants, after a yes"),
     ("p", "start no new tasks below it, or start them again, after a yes"),
     ("m", "tell it something: it reads that before its next model call"),
-    ("a  d", "approve or deny what the task asks, or else the oldest"),
+    ("a  d", "approve or deny the task's call; without one, the oldest call"),
     ("f  w", "go to the next failed, waiting task"),
     ("/  n", "search names, goals and errors; next match"),
     ("q", "leave; the run goes on"),

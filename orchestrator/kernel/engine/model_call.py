@@ -85,7 +85,7 @@ class _ModelCall(msgspec.Struct, eq=False):
     _is_queued: bool = False
 
     def __repr__(self) -> str:
-        # Printed with its request, to which it leads back.
+        # Short, because the request that it prints refers back to it.
         return f"<calls of {self._model.name} for {self._task.path}>"
 
     @property

@@ -38,7 +38,7 @@ def local_actor(user: int) -> str:
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one actor did, or tried to do."""
+    """An action, or attempt, of one actor."""
 
     actor: str
     """A key (`key:NAME`), a user of this machine (`uid:NUMBER`), `server`, or `unknown`."""

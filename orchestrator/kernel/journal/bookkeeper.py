@@ -83,7 +83,7 @@ class Bookkeeper:
         self.open_left_commands = journal.open_left_commands
         """Opens the exchange with machines that have commands of its journal."""
         self.journal_identity = journal.identity
-        """What tells its journal from others."""
+        """The identity of its journal."""
         self._journal = journal
         self._pruning_watchers: list[Callable[[], None]] = []
         self._fact_redactor = FactRedactor(self.redactor)

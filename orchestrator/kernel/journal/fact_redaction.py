@@ -1,7 +1,7 @@
 """Redacts and encodes facts before they are posted.
 
 The redacted fact is the true one: its poster goes on with it. Texts of people, models and tools are
-redacted. Ids and our own words, by which facts refer to each other, stay unchanged, even if one of
+redacted. Ids and our own words, which link facts to each other, stay unchanged, even if one of
 them contains a short secret.
 """
 

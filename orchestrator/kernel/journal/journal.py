@@ -27,9 +27,9 @@ MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError),
 )
-"""What our code raises for facts that no orchestrator writes: a stranger may have written them."""
+"""Errors of our code for facts that no orchestrator writes: a stranger may have written them."""
 PRUNED_SESSION: Final = SessionId("")
-"""The account of what pruned sessions have used of shared budgets."""
+"""The account of pruned sessions in shared budgets."""
 
 
 class JournalContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class JournalContents(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Mapping[SessionId, str | None] = {}
     """All sessions, oldest first: the shared budget usage of an idle one, None if active."""
     pruned: Sequence[str] = ()
-    """What pruned sessions had used of shared budgets."""
+    """The usage of pruned sessions on shared budgets."""
     folded: Mapping[SessionId, Ledger] = {}
     """The active sessions that have a snapshot, each in a ledger of its own."""
     last_at: float = 0.0
@@ -87,7 +87,7 @@ class Journal(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """What tells it from any other journal: the address, or itself if it has none."""
+        """A key that no other journal has: the address, or itself if it has none."""
         ...
 
     @property

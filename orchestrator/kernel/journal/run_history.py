@@ -59,7 +59,7 @@ class RunHistory:
     questions: Mapping[TaskId, str]
     """The open approval questions of each task, as text."""
     answer: str
-    """What the last turn has answered; empty if it did not succeed, or has not ended."""
+    """The answer of the last turn; empty if it did not succeed, or has not ended."""
     transcripts: Mapping[TaskId, TaskTranscript]
     tracebacks: Mapping[TaskId, str]
     """Where in the code the tasks have failed that an error of a tool or a function ended."""

@@ -1,4 +1,4 @@
-"""Which sessions are in memory: all that are active, and those at rest that were so last.
+"""Keeps sessions in memory: all active ones, and those at rest that were active last.
 
 A session at rest that is evicted stays in the journal, with the replies that no door has taken, and
 is read back when it is needed.

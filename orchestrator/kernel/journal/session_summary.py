@@ -1,4 +1,4 @@
-"""The summary of a session: what a list of runs shows of it, stored beside its facts.
+"""The summary of a session: its row in a list of runs, stored beside its facts.
 
 A list reads the summary of a long session instead of its facts. The summary names the last fact
 that it includes. A session at rest has its summary in the commit of its last fact; the summary of a
@@ -17,7 +17,7 @@ from orchestrator.kernel.journal.checksums import row_checksum
 from orchestrator.kernel.journal.records import Records
 
 MIN_FACTS: Final = 200
-"""The number of facts from which a session has a summary; a shorter session is folded in 2 ms."""
+"""A session with fewer facts has no summary: a reader folds it in 2 ms."""
 SHARE: Final = 10
 """A session at work gets a new summary after this share of new facts, such as a tenth."""
 SECONDS: Final = 1.0

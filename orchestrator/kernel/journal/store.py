@@ -57,7 +57,7 @@ class JournalStore(Protocol):
 
     @property
     def file(self) -> Path | None:
-        """The file, beside which its writer has a control socket; None if it is in no file."""
+        """The file; its writer has a control socket beside it. None if it is in no file."""
         ...
 
     def exists(self) -> bool:

@@ -113,7 +113,7 @@ def require_chains(
 ) -> None:
     """Refuse a session with an entry after `after` that is missing or cannot be found.
 
-    The rows include entries of no session, the last of which is `last_of_none`.
+    The rows include entries without a session; the last of them is `last_of_none`.
     """
     own = [row for row in rows if row[2] == session]
     none = [row for row in rows if not row[2]]

@@ -29,7 +29,7 @@ SAYS: Final = (
     events.Steered,
     events.SteeringSeen,
 )
-"""What makes a transcript, besides the request and the starts."""
+"""The facts of a transcript, besides the request and the starts."""
 OPENED: Final = 3
 """The number of the last fact before the request."""
 

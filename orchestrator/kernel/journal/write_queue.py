@@ -1,4 +1,4 @@
-"""What a journal has yet to write: facts and audit for the next commit, and snapshots.
+"""The queue of writes to a journal: facts and audit for the next commit, and snapshots.
 
 A process that leaves writes what is left first, for as long as that may take; then nothing more.
 """

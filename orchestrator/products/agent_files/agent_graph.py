@@ -67,7 +67,7 @@ class BuiltTeam:
     warnings: tuple[str, ...]
     """The keys in the files that have no meaning here."""
     jobs: tuple[JobEntry, ...] = ()
-    """What begins the agents by the clock."""
+    """The jobs that start the agents by the clock."""
 
 
 def build_team(
@@ -262,7 +262,7 @@ class _Builder:
         why = (
             f"its parents ({', '.join(self._parents[name])}) have different ones"
             if models
-            else "no agent delegates to it from which it could inherit one"
+            else "no agent that delegates to it has one to inherit"
         )
         raise (entry.fields.get("model") or entry.at).error(
             f"agent {name!r} names no model, and {why}: write 'model: openai:gpt-5-mini', or name"

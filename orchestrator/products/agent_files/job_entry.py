@@ -20,7 +20,7 @@ class JobEntry:
     agent: str
     goal: str
     options: Mapping[str, str | tuple[str, ...] | bool]
-    """What else it says, by the names that `Job` has."""
+    """Its other settings, by the names of the fields of `Job`."""
     at: Located
     """Where its definition begins."""
 

@@ -3,7 +3,7 @@
 The state of the session records the message with the buttons, so that a later process does not ask
 again, and removes the buttons when the question is answered, in the chat or elsewhere.
 
-No person approves in a chat what the chat does not show: a long question is sent as a file, and
+A question can be approved only if the chat shows it whole: a long question is sent as a file, and
 without the file it can only be denied.
 """
 
@@ -292,7 +292,7 @@ def question_text(question: ApprovalQuestion, now: float) -> str:
 
 
 def short_question_text(question: ApprovalQuestion, now: float, *, is_whole: bool) -> str:
-    """Return the text of a long question, of which a file has the rest."""
+    """Return the text of a long question; a file has the rest."""
     more = f"Read the whole call in the file {FILE_NAME} before you approve it."
     path, subject, why = map(_short, (question.path, question.subject, question.why))
     return _text(question, now, path, subject, why, more if is_whole else NOT_WHOLE)

@@ -1,7 +1,7 @@
 """The limits of each key: requests per second, runs at once, tokens and dollars per day.
 
 Each number is counted once. The ledger has the runs. The use of a day is a shared budget in the
-journal, on which every call reserves before it is sent: so the sum of a day is exact across
+journal. Every call reserves on it before it is sent, so the sum of a day is exact across
 restarts and for any width of a tree.
 """
 

@@ -31,7 +31,7 @@ from orchestrator.kernel.state_files import FIRST_JOURNAL, JOURNALS
 
 NAME_PATTERN: Final = re.compile(r"journal-([2-9]|[1-9][0-9]{1,8})\.db")
 MOST_FILES: Final = 100
-"""The number of files from which a free one is used again even if a session waits in it."""
+"""With this many files, a free one is used again even if a session waits in it."""
 
 
 class SQLiteFolder(SeparateJournals):

@@ -1,4 +1,4 @@
-"""What everything that speaks with Postgres shares: connections, outages, wake-ups.
+"""Shared access to Postgres: connections, outages, wake-ups.
 
 psycopg is an extra, imported when a database is first used. It is used synchronously, in threads:
 its async face does not run under trio. The address of a database is a secret.

@@ -40,7 +40,7 @@ class DatabaseAddress:
     cluster: str = ""
     """The name of the cluster that the database must belong to; empty if any will do."""
     host: str = attrs.field(factory=platform.node)
-    """The name of this machine, by which others know what this process writes."""
+    """The name of this machine in the records of writers, which other machines read."""
     clock: Callable[[], float] = attrs.field(default=_clock, eq=False, repr=False)
     """Measures leases here: monotonic, and readable in any thread."""
 

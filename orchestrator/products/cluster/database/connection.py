@@ -24,11 +24,11 @@ SETTINGS: Final = {
     "client_encoding": "UTF8",
 }
 _FULL: Final = re.compile(r"too many (?:clients|connections)|connection slots")
-"""What Postgres says that has no connection left: it will, once others have ended."""
+"""The error of Postgres without a free connection: one is free once others have ended."""
 
 
 def connect(url: str, *, application: str) -> "Connection":
-    """Open a connection, each statement of which is a transaction of its own; blocking.
+    """Open a connection whose statements are transactions of their own; blocking.
 
     The timeouts in the address hold. Raise `JournalError` if there is no psycopg or no connection.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 APPLICATION: Final = "orchestrator journal"
-"""What `pg_stat_activity` shows."""
+"""The name of the connection in `pg_stat_activity`."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 _NEXT: Final[LiteralString] = """
@@ -88,7 +88,7 @@ class FencedConnection:
         self._is_unproved = False
         """The answer to the last change was lost: its number says whether it has happened."""
         self._happened: Callable[[], None] = lambda: None
-        """What follows from the last change."""
+        """The function to call once the last change is known to have happened."""
         self._sent = watch.clock()
         """The time before the first attempt at the last change."""
 

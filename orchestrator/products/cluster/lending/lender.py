@@ -44,8 +44,7 @@ class Lender:
         self.tenure = tenure
         self.lent: dict[work.DispatchId, Lent] = {}
         self.parked: dict[work.ExecutionId, list[work.Request]] = {}
-        """What executions say whose calls nothing here waits for yet: their tasks are
-        interrupted."""
+        """Requests of executions whose calls no task waits for yet: the tasks are interrupted."""
         self.finished: dict[work.ExecutionId, work.WorkerId] = {}
         """Runs that count no more, until their workers hold them no more."""
         self.refused: set[tuple[work.WorkerId, str]] = set()

@@ -82,7 +82,7 @@ class LentTurn(Lent):
         self._early: dict[CallId, tuple[wire.CallEnd, Request]] = {}
         """Messages of an execution about calls that no task waits for yet."""
         self._asked: tuple[Request, wire.Next] | None = None
-        """What its execution waits for."""
+        """The open request of its execution."""
         self._asked_at = 0.0
         self.told: Request | None = None
         """The last question for calls that was answered."""

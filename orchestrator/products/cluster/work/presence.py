@@ -46,7 +46,7 @@ class WorkerSeen:
 
 
 class Presence(Protocol):
-    """Which workers are there."""
+    """The list of live workers."""
 
     async def beat(self, beat: Beat, *, seconds: float) -> None:
         """Report that a worker is alive, and for how many seconds without another beat."""

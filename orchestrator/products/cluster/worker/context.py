@@ -132,7 +132,7 @@ class WorkerContexts:
 
 
 class TurnContext:
-    """What the calls of a turn have in common on this machine."""
+    """The state that the calls of a turn share on this machine."""
 
     def __init__(
         self, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox, *, walled: bool
@@ -142,7 +142,7 @@ class TurnContext:
         self._sandbox = sandbox
         self._walled = walled
         self.note = ""
-        """What was left, once it is closed."""
+        """A sentence about the processes it left running, once it is closed."""
 
     def begin_call(self, call: ToolCall, key: CallKey, seconds: float | None) -> None:
         """The leftovers, once it is closed."""

@@ -1,4 +1,4 @@
-"""What dead workers have left running on this machine, by the tags of their processes.
+"""Finds processes that dead workers left running on this machine, by their tags.
 
 A worker holds a lock on a file with its tag as long as it lives. The next one that starts finds
 the files that are not locked, and ends what carries their tags.

@@ -73,7 +73,7 @@ class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
 
 
 class Next(msgspec.Struct, frozen=True, tag="next"):
-    """Which calls of my turn are due?"""
+    """A request for the calls of the worker's turn that are due."""
 
     dispatch: str
     begun: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ EXTRA: Final = "pip install 'delegation-orchestrator[mcp]'"
 
 @attrs.frozen
 class _Key:
-    """What tells a connection from others."""
+    """The key of a connection."""
 
     server: McpServer
     """As it is written: the values of its variables are the same everywhere."""

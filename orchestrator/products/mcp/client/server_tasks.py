@@ -33,7 +33,7 @@ class CreateTaskResult(types.Result):
 
 
 class TaskParams(types.RequestParams):
-    """Which task."""
+    """The id of a task."""
 
     task_id: str
 

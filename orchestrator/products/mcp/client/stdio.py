@@ -56,7 +56,7 @@ class ServerLog:
         """How many lines were no messages."""
         self.first_strange = ""
         self.held_by = ""
-        """What its sandbox keeps it from, if one does."""
+        """A sentence about the limits of its sandbox, if it has one."""
         self.too_long = 0
         """How many lines were too long to be read."""
 

@@ -1,4 +1,4 @@
-"""Which workers are alive, by the clock of the database."""
+"""The list of live workers in Postgres, by the clock of the database."""
 
 from collections.abc import Sequence
 from functools import partial

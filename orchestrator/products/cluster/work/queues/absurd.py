@@ -96,7 +96,7 @@ select count(*), pg_notify(%(channel)s, '') from released
 
 
 class _Params(msgspec.Struct):
-    """What Absurd carries."""
+    """The parameters of a task of Absurd."""
 
     id: DispatchId
     attempt: int
@@ -200,7 +200,7 @@ class _AbsurdQueue:
 
 
 class _Claims:
-    """What one worker has claimed at one place."""
+    """The claims of one worker at one place."""
 
     def __init__(
         self,

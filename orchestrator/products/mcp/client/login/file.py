@@ -58,7 +58,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no text may contain."""
+        """The values that are redacted from every text."""
         fields = {**(self.tokens or {}), **(self.client or {})}
         names = ("access_token", "refresh_token", "client_secret")
         return tuple(str(fields[name]) for name in names if fields.get(name))
