@@ -1,4 +1,4 @@
-"""What all tests share: every async test runs on a jumping clock unless it says otherwise."""
+"""Fixtures of all tests: every async test runs on a jumping clock unless it says otherwise."""
 
 import inspect
 import os

@@ -30,7 +30,7 @@ from tests.service_rules import check_service, without_service_fields
 
 
 class Then(enum.Enum):
-    """What happens where a stream is cut."""
+    """The end of a cut stream."""
 
     END = "end"
     HANG_UP = "hang up"
@@ -39,7 +39,7 @@ class Then(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Say:
-    """What the model says, in whatever protocol it is asked."""
+    """The answer of the model, in any protocol."""
 
     text: str = ""
     thinking: str = ""
@@ -62,7 +62,7 @@ class Say:
 
 @attrs.frozen
 class Raw:
-    """Whatever bytes there are."""
+    """Raw bytes."""
 
     body: bytes = b""
     status: int = 200

@@ -1,4 +1,4 @@
-"""Which journal the tests of the whole house run on: in memory, or in Postgres when asked to.
+"""Chooses the journal of the orchestrator's tests: memory, or Postgres on request.
 
 `pytest --journal postgres tests/orchestrator` opens a journal in a database wherever a test opens
 one in memory or in a file, so that the same tests hold for it. A test that looks at something in

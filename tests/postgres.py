@@ -104,7 +104,7 @@ class PostgresServer:
 
     @property
     def log(self) -> str:
-        """What the server has said."""
+        """The log of the server."""
         return "".join(self._log)
 
     @property

@@ -1,4 +1,4 @@
-"""What the three protocols demand of a request, as their documents say it.
+"""The rules of the three protocols for a request, from their documents.
 
 Written apart from what we send, so that both can be wrong but not in the same way. Each function
 raises an `AssertionError` for what the provider would answer with HTTP 400.

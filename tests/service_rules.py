@@ -1,4 +1,4 @@
-"""What single services demand besides their protocol, as their documents say it.
+"""The extra rules of single services, from their documents.
 
 A service is known by the path of a request: its address, or the first part of an address that a
 test gives it. Each check raises an `AssertionError` for what the service would refuse.

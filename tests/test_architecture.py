@@ -75,7 +75,6 @@ def test_each_room_exports_exactly_these_names() -> None:
 
 
 def test_a_program_needs_one_import() -> None:
-    """What it needs of the other rooms is the same thing under the same name."""
     for room, names in ((agents, FROM_AGENTS), (delegation, FROM_DELEGATION)):
         assert set(names.split()) <= set(orchestrator.__all__)
         for name in names.split():
@@ -110,13 +109,11 @@ def test_every_module_has_a_docstring() -> None:
 
 
 def test_every_folder_is_a_package() -> None:
-    """Its `__init__` says what the modules in it have in common."""
     folders = {file.parent for file in sources()}
     assert {it for it in folders if not (it / "__init__.py").exists()} == set()
 
 
 def test_modules_are_named_after_things() -> None:
-    """A gerund names an activity, and nothing that a reader could look for."""
     gerunds = {file.name for file in sources() if file.stem.endswith("ing")}
     assert gerunds == set()
 
@@ -136,7 +133,6 @@ def test_only_engine_and_journal_read_the_ledger_of_a_book() -> None:
 
 
 def test_importing_the_library_stays_light() -> None:
-    """A program that only defines agents does not wait for what it does not use."""
     heavy = [
         "networkx",
         "rich",

@@ -51,7 +51,6 @@ class TestAsyncDeliverySupported:
     """The capability itself, as a tool asks for it."""
 
     def test_delivery_is_supported_without_any_session(self) -> None:
-        """A command line, cron, and programs that know nothing of all this."""
         assert async_delivery_supported() is True
 
     def test_a_delivering_door_can(self) -> None:
@@ -127,7 +126,6 @@ class TestDoors:
         assert one_shot.CAPABILITY is DeliveryCapability.NONE
 
     async def test_a_caller_of_a_run_cannot_choose_the_capability(self) -> None:
-        """There is nothing to pass: the door alone decides, whatever is bound around it."""
         seen: list[tuple[bool, str]] = []
         async with open_orchestrator(":memory:") as orchestrator:
             with bind_session(platform="api_server", async_delivery=True):

@@ -10,7 +10,6 @@ DEMO = Path(__file__).parent.parent / "examples" / "cluster" / "demo.py"
 
 
 def test_the_run_goes_on_at_the_other_server() -> None:
-    """What the worker was doing meanwhile is done once, and each task is settled once."""
     require_postgres()
 
     done = subprocess.run(

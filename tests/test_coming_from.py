@@ -39,7 +39,6 @@ def test_our_example_is_no_longer_than_theirs(pair: tuple[str, str]) -> None:
 
 
 def test_pyright_infers_every_type_in_ours(tmp_path: Path) -> None:
-    """In strict mode an unknown type is an error; `run.output` has that of the agent."""
     outputs = {
         "run.output": "str",
         'run_sync(support, "", deps=bank).output': "Advice",

@@ -1,4 +1,4 @@
-"""What the documents say is true: Python runs, commands and links exist."""
+"""The documents are true: Python blocks run, commands and links exist."""
 
 import os
 import re
@@ -39,7 +39,6 @@ def openai_url() -> Iterator[str]:
 def test_python_in_the_documents_runs(
     code: str, openai_url: str, tmp_path: Path, python: list[str], request: pytest.FixtureRequest
 ) -> None:
-    """What takes its journal from the environment gets an empty database."""
     is_in_database = 'os.environ["ORCHESTRATOR_JOURNAL"]' in code
     journal = request.getfixturevalue("postgres") if is_in_database else ""
     done = run_python(code, openai_url, tmp_path, python=python, ORCHESTRATOR_JOURNAL=journal)

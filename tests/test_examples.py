@@ -82,7 +82,6 @@ def test_an_example_prints_its_documented_output(
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
 def test_every_script_gives_way_to_the_model_that_is_named(file: Path) -> None:
-    """Who asks for a real model must not get a script for one of several agents."""
     code = " ".join(file.read_text().split())
 
     assert re.findall(r"(?<!model=NAMED or )ScriptedModel[.(]", code) == []
@@ -90,7 +89,6 @@ def test_every_script_gives_way_to_the_model_that_is_named(file: Path) -> None:
 
 
 def test_the_flag_names_a_real_model(provider: dict[str, str], python: list[str]) -> None:
-    """The script says a whole sentence; the provider says what the dictionary says."""
     file = EXAMPLES / "hello.py"
 
     done = run_example(file, "--model", "openai:gpt-5-mini", environ=provider, python=python)

@@ -1,4 +1,4 @@
-"""What the tests of the file tools share: a task that works in a folder."""
+"""Helpers for tests of the file tools: a task that works in a folder."""
 
 from pathlib import Path
 from typing import Any, cast

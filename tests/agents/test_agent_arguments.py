@@ -13,7 +13,7 @@ from orchestrator.agents.agent_arguments import AgentArguments
 
 
 class Order(msgspec.Struct):
-    """What a shop gets."""
+    """An order at a shop."""
 
     item: str
     count: int = 1

@@ -51,8 +51,6 @@ async def ask(model: AnthropicModel, *transcript: Message, **more: Any) -> Assis
 async def test_the_request_alternates_user_and_assistant(
     server: FakeProvider, model: AnthropicModel
 ) -> None:
-    """The answers to one message's calls come together, before what else the user says."""
-
     @tool
     def look(at: str = "") -> str:
         """Look at something."""

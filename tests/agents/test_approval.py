@@ -1,4 +1,4 @@
-"""What the rules of an agent say of a call, and that nothing passes the gate before they do."""
+"""Approval rules decide about a call, and no call passes the gate before them."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -370,7 +370,6 @@ def test_a_rule_about_the_files_of_a_folder_covers_the_folder() -> None:
 
 
 def test_letter_case_does_not_evade_a_rule() -> None:
-    """There are disks on which they name the same file. Of what is allowed, none is guessed."""
     assert deny("*", path="Secrets/*").matches(file("sEcRETS/a"))
     assert confirm("*", path="secrets/*").matches(file("SECRETS"))
     assert not allow("*", path="docs/*").matches(file("DOCS/a"))
@@ -523,7 +522,6 @@ async def test_a_call_of_an_unknown_tool_needs_no_approval() -> None:
 
 
 async def test_a_call_refused_for_repetition_needs_no_approval() -> None:
-    """What is refused for being the same again needs no approval; each denial counts."""
     post, gate = Post(), Gatekeeper()
     calls = [send("no", str(i)) for i in range(4)]
 

@@ -1,4 +1,4 @@
-"""What was recorded is played back as it was, and never with a secret in it."""
+"""A cassette plays back the recorded answers, and never contains a secret."""
 
 import stat
 from pathlib import Path
@@ -314,7 +314,6 @@ async def test_a_long_difference_is_cut(file: Path) -> None:
 
 @pytest.mark.parametrize("where", ["instructions", "transcript", "answer", "error"])
 async def test_a_secret_never_reaches_the_file(file: Path, where: str) -> None:
-    """And what is played back does not miss it: both sides are compared without it."""
     known = "swordfish"
     secret = f"the key is {KEY}, the word is {known}"
     request = {

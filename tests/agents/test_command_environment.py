@@ -101,7 +101,6 @@ def test_a_value_that_looks_like_a_secret_is_withheld() -> None:
 
 
 def test_a_path_is_not_secret(tmp_path: Path) -> None:
-    """What is in the file may be one, and a text without its paths says little."""
     file = tmp_path / "credentials.json"
     file.touch()
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}

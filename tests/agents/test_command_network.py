@@ -1,4 +1,4 @@
-"""What a sandboxed command reaches of the network: the hosts that are named, and no others."""
+"""A sandboxed command reaches the named hosts, and no others."""
 
 import os
 import sys

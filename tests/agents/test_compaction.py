@@ -123,7 +123,6 @@ async def test_the_oldest_results_are_shortened_first() -> None:
 
 
 async def test_the_next_requests_begin_like_the_one_before() -> None:
-    """Providers cache what a request has in common with the one before."""
     model = spy()
     compact = with_compaction(model, window=WINDOW)
     for count in (15, 16, 17):
@@ -451,7 +450,6 @@ async def test_a_goal_stays_whole_where_a_summary_makes_room_for_it() -> None:
 
 
 async def test_the_message_to_answer_is_cut_last() -> None:
-    """Also where many results came after it, and behind what a person said meanwhile."""
     model = spy()
     own = UserMessage("q" * 9_000)
     aside = UserMessage("by the way", aside=True)
@@ -533,8 +531,6 @@ async def test_a_provider_that_refuses_every_size_is_believed() -> None:
 
 
 async def test_a_script_of_one_token_a_letter_bricks_no_conversation() -> None:
-    """We estimate a fourth of what the provider counts."""
-
     async def answer(request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
         if sum(len(message.text) for message in request.transcript) > WINDOW:
@@ -691,7 +687,6 @@ turns = st.lists(st.tuples(texts, st.lists(worked, max_size=3), texts), min_size
 def test_every_turn_is_answered_if_its_own_message_fits(
     turns: list[tuple[str, list[tuple[str, list[str]]], str]], window: int, summary: str
 ) -> None:
-    """Whatever came before: documents, results, answers and summaries of any length."""
     model = spy()
     compact = with_compaction(model, window=window, summarizer=spy(summary))
     limit = window * 4 // 5

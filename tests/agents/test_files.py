@@ -120,7 +120,6 @@ async def test_a_long_line_is_not_cut_inside_a_secret(tmp_path: Path, worker: Wo
 async def test_undecodable_bytes_are_reported_and_survive_an_edit(
     tmp_path: Path, worker: Worker
 ) -> None:
-    """Writing back what was read would lose them."""
     (tmp_path / "latin").write_bytes(b"caf\xe9\nplain\n")
 
     assert "edit_file leaves them" in await worker.use(read_file, path="latin")
@@ -259,7 +258,6 @@ async def test_permissions_stay_with_a_file(tmp_path: Path, worker: Worker, mode
 
 
 async def test_a_read_only_file_is_not_replaced(tmp_path: Path, worker: Worker) -> None:
-    """Another one could be put in its place, which is not what its owner meant."""
     file = tmp_path / "kept"
     file.write_text("kept")
     file.chmod(0o444)
@@ -318,7 +316,6 @@ async def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path, worker: W
 async def test_an_edit_changes_only_the_replaced_text(
     tmp_path: Path, before: bytes, old: str, new: str, after: bytes
 ) -> None:
-    """Line endings and the mark at the beginning too, whatever the model writes."""
     assert await edited(tmp_path, before, old, new) == after
 
 

@@ -1,4 +1,4 @@
-"""What is there is listed, and what fits is found, in bounded time and length."""
+"""File search lists and finds files in bounded time and length."""
 
 import time
 from pathlib import Path
@@ -68,7 +68,6 @@ async def test_a_pattern_chooses(worker: Worker, path: str, pattern: str, found:
 
 
 async def test_hidden_files_are_listed_if_asked_for(worker: Worker) -> None:
-    """But what a version control keeps is entered only by name."""
     text = await worker.use(list_files, pattern="**/*", hidden=True)
 
     assert {".env  8 B", ".git/", ".github/", ".github/ci.yml  9 B"} <= set(text.splitlines())

@@ -198,7 +198,6 @@ async def test_checking_a_schema_fetches_no_url() -> None:
 
 
 def test_a_regular_expression_never_takes_long() -> None:
-    """Where others go back for ever, this engine's time grows with the text only."""
     schema = {"pattern": "(a+)+$"}
 
     (problem,) = schema_problems(schema, json.dumps("a" * 40 + "!"))
@@ -287,7 +286,6 @@ def test_nested_unevaluated_properties_are_too_slow_to_check() -> None:
     ],
 )
 def test_no_schema_crashes_the_process(schema: dict[str, Any], text: str) -> None:
-    """On a stack of half a megabyte, which is what a thread has on some systems."""
     code = (
         "import sys, threading, json\n"
         "from orchestrator.agents.output.json_schema import schema_problems\n"
@@ -323,8 +321,6 @@ def test_a_long_answer_is_checked_all_the_same() -> None:
 def test_a_fault_in_the_library_is_an_error_of_ours(
     use: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it raises then is no `Exception`, so it would end more than the task."""
-
     class PanicException(BaseException):
         pass
 

@@ -123,7 +123,6 @@ def test_the_output_that_is_wanted_takes_the_place_of_text() -> None:
 
 
 def test_texts_and_lists_have_an_end() -> None:
-    """A silly model fills whatever is open, and an answer that is cut off is worth nothing."""
     schema = answer_schema(request(tools=(visit,)), tokens=100)
 
     assert schema is not None

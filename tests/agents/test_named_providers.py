@@ -90,7 +90,6 @@ async def ask(
 
 @pytest.mark.parametrize("name", CHAT)
 async def test_a_service_that_speaks_chat_completions_is_asked_by_its_name(name: str) -> None:
-    """Calls and their answers, settings and a schema: it refuses none of it."""
     transcript = [*HELLO, AssistantMessage("", (LOOK,)), ToolMessage(LOOK.id, "dark")]
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     settings = ModelSettings(temperature=0, reasoning_effort="high", stop="END")
@@ -114,7 +113,6 @@ async def test_a_service_that_speaks_chat_completions_is_asked_by_its_name(name:
 
 @pytest.mark.parametrize("name", CHAT)
 async def test_the_official_client_of_openai_finds_the_same_service_there(name: str) -> None:
-    """It is the client that these services document: what it sends, our server takes."""
     async with open_provider(Say(text="so", read=7, wrote=3)) as server:
         async with openai.AsyncOpenAI(
             base_url=f"{server.url}/at-{name}/v1", api_key=KEY, max_retries=0
@@ -427,7 +425,6 @@ async def test_a_token_of_gcloud_is_in_no_error() -> None:
 
 @pytest.mark.parametrize("body", ["{session}", "{key}", "{half}"])
 async def test_keys_of_aws_are_in_no_error(body: str) -> None:
-    """Nor the beginning of a session token that is longer than what is read of an error."""
     keys = AwsKeys(
         access_key="OWNKEYEXAMPLE",
         secret_key=AWS["AWS_SECRET_ACCESS_KEY"],

@@ -1,4 +1,4 @@
-"""What a command says is kept in bounded memory, and as text that can be shown."""
+"""The output of a command is kept in bounded memory, as printable text."""
 
 import tracemalloc
 from itertools import pairwise
@@ -263,7 +263,6 @@ class TestLines:
 
 
 def test_writing_byte_by_byte_costs_no_more_memory() -> None:
-    """A piece for each byte would cost fifty times what is kept."""
     output = OutputBuffer(head=1000, tail=30_000)
     euro = "€".encode()
     tracemalloc.start()

@@ -140,7 +140,6 @@ async def test_the_end_of_a_rate_limit_causes_no_stampede() -> None:
 
 
 async def test_a_provider_that_refuses_no_call_soon_gets_all_of_them() -> None:
-    """What may be unanswered doubles in each round trip, and long answers hold up none."""
     provider = Provider(lambda _: False, seconds=100)
 
     assert await ask_together(asked(provider), 200) == 200
@@ -150,7 +149,6 @@ async def test_a_provider_that_refuses_no_call_soon_gets_all_of_them() -> None:
 
 
 async def test_a_slow_model_delays_no_other_call() -> None:
-    """A call that is not refused soon is accepted, though nothing of its answer has come."""
     provider = Provider(lambda _: False, first_sign=300)
 
     assert await ask_together(asked(provider), 200) == 200
@@ -159,8 +157,6 @@ async def test_a_slow_model_delays_no_other_call() -> None:
 
 
 async def test_a_limit_of_the_provider_is_found_and_kept() -> None:
-    """It takes sixty a minute: the rest costs few refusals, and none of the callers fails."""
-
     def too_many(provider: Provider) -> float:
         now = trio.current_time()
         recent = [at for at in provider.accepted_at if at > now - 60]
@@ -228,7 +224,6 @@ async def test_a_cancelled_wait_and_a_cancelled_trial_delay_no_other_call() -> N
 async def test_a_hold_that_is_too_long_fails_at_once_without_a_request(
     wait: float, seconds: float | None
 ) -> None:
-    """So a fallback can go on, and a task does not wait for what its deadline forbids."""
     provider = Provider(lambda _: wait)
     pace = Pace()
     with pytest.raises(ModelError):
@@ -342,8 +337,6 @@ async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile()
 def test_every_waiting_caller_is_served(
     callers: int, first: int, length: float, leaving: list[float], *, has_retry_after: bool
 ) -> None:
-    """Whatever is refused and whoever leaves: all others are answered, and nothing is left."""
-
     async def main() -> None:
         provider = Provider(storm(length), has_retry_after=has_retry_after)
         pace = Pace(first_calls=first)

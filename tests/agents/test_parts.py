@@ -230,7 +230,6 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
 async def test_a_part_is_sent_in_the_form_of_the_protocol(
     server: FakeProvider, build: Build, part: Part, sent: dict[str, Any]
 ) -> None:
-    """The server refuses what the real one would, so an answer says that it was valid."""
     answer = await ask(build, server, request(part))
 
     assert answer.text == "seen"

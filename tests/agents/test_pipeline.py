@@ -1,4 +1,4 @@
-"""What a pipeline is: a value made of a function, or of other agents."""
+"""A pipeline is a value made of a function, or of other agents."""
 
 import dataclasses
 import enum

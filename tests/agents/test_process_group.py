@@ -101,7 +101,7 @@ def open_files() -> set[str]:
 
 @pytest.fixture(name="commands")
 def commands_of_which_nothing_is_left(tmp_path: Path) -> Generator[Commands]:
-    """Whatever a test does: no process of it is left, no zombie, no open file."""
+    """Check that the test leaves no process, no zombie and no open file."""
     if not ON_LINUX:
         yield Commands(tmp_path)
         return
@@ -163,7 +163,6 @@ class TestOutputAndExit:
         assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"A", "PATH", "ORCHESTRATOR_PROCESS"}
 
     async def test_output_of_a_process_substitution_is_still_read(self, commands: Commands) -> None:
-        """No shell waits for what it substitutes a process with."""
         code, printed = await commands.result(
             "exec > >(sleep 0.05; cat; echo end); echo begin; exit 4"
         )
@@ -282,7 +281,6 @@ class TestEnding:
     async def test_cancelling_a_command_at_any_moment_leaves_no_process(
         self, commands: Commands
     ) -> None:
-        """While it starts, while it runs, while it ends: the fixture looks what is left."""
         for attempt in range(100):
             with trio.move_on_after(attempt * 0.0001):
                 async with commands.run("setsid sleep 1000 & sleep 1000"):

@@ -1,4 +1,4 @@
-"""Whatever carries a tag is found, wherever it went, and ended."""
+"""Every process with a tag is found and ended."""
 
 import os
 import signal
@@ -103,7 +103,6 @@ def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
 
 
 def test_a_tag_in_another_variable_is_ignored(start: Start) -> None:
-    """Whoever only speaks of a process must not die with it."""
     tag = new_tag()
     start("exec sleep 1000", new_tag(), {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"})
 
@@ -111,7 +110,6 @@ def test_a_tag_in_another_variable_is_ignored(start: Start) -> None:
 
 
 def test_killing_an_outer_tag_ends_inner_processes(start: Start) -> None:
-    """Killed, that one has no time to end what it started in sessions of their own."""
     outer, inner = new_tag(), new_tag()
     process = start("exec sleep 1000", inner, with_tag(os.environ, outer))
 
@@ -138,7 +136,6 @@ def test_a_process_that_execs_all_the_time_is_found(start: Start, tmp_path: Path
 def test_a_process_without_an_environment_is_skipped_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in the middle of an exec has none either, and is looked at again for a while."""
     monkeypatch.setattr("orchestrator.agents.tools.terminal.process_tags._EXEC_SECONDS", 60)
     process = start("echo 1; exec env -i sleep 1000", new_tag())
     said_by(process)
@@ -187,7 +184,6 @@ def test_processes_that_come_and_go_do_not_disturb_the_search(start: Start) -> N
 
 
 def test_a_fork_bomb_is_ended(start: Start) -> None:
-    """What is started after the look at all processes is found by the next look."""
     tag = new_tag()
     start("while :; do setsid sleep 1000 & echo $!; done", tag)
     start("trap '' TERM; echo 1; while :; do sleep 1000 & wait; done", tag)

@@ -364,7 +364,6 @@ def test_no_window_passes_more_tokens_than_allowed(
 
 
 async def test_several_servers_divide_the_limits_of_a_provider() -> None:
-    """Each of them lets a part of the calls through, and all together no more than allowed."""
     models = [worker_model(seconds=1) for _ in range(3)]
     async with trio.open_nursery() as nursery:
         for model in models:

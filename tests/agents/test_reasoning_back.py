@@ -1,4 +1,4 @@
-"""What a model thought before its calls is sent back to it with their results."""
+"""The reasoning of a model is sent back to it with the results of its calls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -188,7 +188,6 @@ async def test_responses_get_their_reasoning_back_encrypted(is_plain: bool) -> N
 async def test_only_a_reasoning_model_is_asked_for_reasoning(
     name: str, effort: Any, includes: bool
 ) -> None:
-    """The others refuse to encrypt what they do not have."""
     async with open_provider(Say(text="so")) as server:
         model = ResponsesModel(name, key=KEY, base_url=f"{server.url}/v1")
         await turn(model, reasoning_effort=effort)

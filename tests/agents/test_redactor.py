@@ -169,7 +169,6 @@ trees = st.recursive(
 @given(texts)
 @example("password=Bearer abcdefgh")
 def test_redaction_is_idempotent(text: str) -> None:
-    """What was written once compares equal to what would be written now."""
     once = redacted(text, ["swordfish"])
 
     assert redacted(once, ["swordfish"]) == once
@@ -192,7 +191,6 @@ class Thorough(Redactor):
 
 @given(trees, st.sampled_from(["swordfish", 'sw"ord\\fish', "schwärtfisch"]))
 def test_a_body_that_is_not_suspected_holds_no_secret(tree: object, known: str) -> None:
-    """Only what is suspected is looked at closely."""
     redactor, thorough = Redactor([known]), Thorough([known])
     for body in (msgspec.json.encode(tree), json.dumps(tree).encode()):
         decoded = msgspec.json.decode(body)

@@ -1,4 +1,4 @@
-"""What must go and what must stay, as it is met in files, dumps, commands and source code.
+"""Tables of secrets and of harmless texts in files, dumps, commands and source code.
 
 Keys are put together here, so that nobody who looks for keys finds one in this file.
 """

@@ -1,4 +1,4 @@
-"""What a tool answers is of a length that a model can read, and the rest is kept."""
+"""A tool's answer is cut to a length that a model can read, and the rest is kept."""
 
 import os
 import stat

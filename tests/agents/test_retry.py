@@ -1,4 +1,4 @@
-"""What can heal is asked again, in time and in sight; what cannot is raised as it is."""
+"""Temporary failures are retried, in time and in sight; other errors are raised unchanged."""
 
 import random
 from typing import Any
@@ -43,7 +43,7 @@ def breaks_off(*events: ModelEvent, partial: str = "") -> StreamingModel:
 
 
 class Told(list[ModelEvent]):
-    """What a model tells, in order."""
+    """The events of a model, in order."""
 
     @property
     def waits(self) -> list[float]:
@@ -178,7 +178,6 @@ async def test_an_event_reports_the_failure_before_the_wait_begins() -> None:
 
 @pytest.mark.parametrize("retry_after", [60, 61, 3600])
 async def test_a_retry_does_not_sleep_past_the_deadline(retry_after: float) -> None:
-    """The caller learns now what it would learn at its deadline."""
     error = overloaded(retry_after)
     emitted = Told()
 

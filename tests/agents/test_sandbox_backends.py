@@ -1,4 +1,4 @@
-"""What holds commands, tried with real ones: each backend keeps what it says that it keeps."""
+"""Each sandbox backend holds real commands within its limits."""
 
 import ctypes
 import os
@@ -410,7 +410,6 @@ async def test_a_command_cannot_redirect_the_settings_of_git(folder: Path) -> No
 
 
 async def test_a_pipe_as_git_settings_does_not_block_a_command(folder: Path) -> None:
-    """Those of a repository that a command has made."""
     bubblewrap = backend_named("bubblewrap")
 
     await run("git init -q . && rm .git/config && mkfifo .git/config", folder, bubblewrap)
@@ -498,7 +497,6 @@ def test_the_strongest_working_backend_is_chosen_with_reasons(
 def test_a_program_that_only_looks_like_bubblewrap_does_not_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is really tried: what it does not hold is not believed."""
     program = tmp_path / "bwrap"
     program.write_text(
         '#!/bin/sh\n[ "$1" = --help ] && echo "--disable-userns --size " && exit\n'

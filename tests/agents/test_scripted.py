@@ -234,7 +234,6 @@ def test_a_price_is_rounded_to_micro_dollars() -> None:
 
 
 async def test_ids_of_calls_are_unique_in_a_transcript() -> None:
-    """Also when a model that knows nothing of the first steps goes on after a restart."""
     transcript: list[Message] = [UserMessage("go")]
     for _ in range(3):
         model = ScriptedModel([[ToolCall("look"), ToolCall("look")]])

@@ -119,7 +119,6 @@ PATIENCE = {
 
 @pytest.mark.parametrize("name", texts())
 def test_held_back_text_is_bounded_in_characters_and_pieces(name: str) -> None:
-    """Time is pieces: a model that writes on is shown again after so many of them."""
     text, most = texts()[name], PATIENCE.get(name, 30)
     stream = StreamRedactor(REDACTOR)
     silent = longest = 0

@@ -79,7 +79,6 @@ def test_prose_is_released_as_it_comes() -> None:
     "line", ["some words\n", "aB3", "token: x\n", "-----BEGIN ", "curl -u ", "<key>"]
 )
 def test_a_long_text_takes_linear_time(line: str) -> None:
-    """Each piece takes the same time, whatever came before what is held back."""
     held_back, large = (line * (size // len(line)) for size in (4_000, 24_000))
 
     assert grows_at_most(18, lambda text: released(text, 40), small=held_back, large=large)

@@ -120,7 +120,6 @@ def test_the_schema_comes_from_hints_defaults_and_docstring() -> None:
 
 
 def test_a_schema_is_plain_json() -> None:
-    """It goes over the wire as it is."""
     assert msgspec.json.decode(msgspec.json.encode(paint.parameters)) == paint.parameters
 
 
@@ -518,7 +517,6 @@ async def wait_until_it_is_waited_for() -> None:
 async def test_a_cancelled_thread_that_does_not_end_is_abandoned(
     late: str, seconds: float | None, set_grace: Callable[[float], None]
 ) -> None:
-    """Every cleanup is bounded; what comes later is ignored."""
     set_grace(0.01)
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -55,7 +55,6 @@ async def where_async() -> str:
 
 
 def test_a_tool_context_is_missing_outside_of_an_agent() -> None:
-    """A caller without a context reads what is missing, not a `LookupError`."""
     with pytest.raises(DefinitionError, match="orchestrator") as caught:
         current_tool_context()
 

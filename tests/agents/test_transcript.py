@@ -72,7 +72,6 @@ def test_extending_a_transcript_leaves_the_original_unchanged() -> None:
 
 
 def test_two_that_go_on_alike_share_their_messages() -> None:
-    """The ledger and the turn both add what was recorded: once."""
     measured: list[Message] = []
 
     def count(message: Message) -> int:

@@ -196,8 +196,6 @@ async def test_an_unknown_tool_is_reported_to_the_model(
 
 @pytest.mark.parametrize("calls", [1, 2])
 async def test_any_other_error_of_a_tool_ends_the_turn(calls: int) -> None:
-    """One error comes out, as itself, and what ran beside it is cancelled."""
-
     @tool
     async def explode() -> None:
         await trio.sleep(1)
@@ -262,7 +260,6 @@ async def test_the_next_turn_starts_with_zero_usage() -> None:
 
 
 async def test_the_agent_acts_when_all_that_was_recorded_is_safe() -> None:
-    """After a crash it must be known what it may have done, and why."""
     log: list[str] = []
 
     def keep(step: Step) -> Step:
@@ -307,7 +304,6 @@ async def test_a_tool_that_may_run_twice_waits_if_it_acts_outside(
 
 @pytest.mark.parametrize("acts_outside", [True, False])
 async def test_an_interrupted_call_is_not_repeated_without_its_secret(acts_outside: bool) -> None:
-    """What acts on the journal alone is given what the journal has, as it was the first time."""
     given: list[object] = []
 
     @tool(idempotent=True)
@@ -330,7 +326,6 @@ async def test_an_interrupted_call_is_not_repeated_without_its_secret(acts_outsi
 
 
 async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:
-    """What is read from a transcript may have been recorded a moment ago."""
     transcripts: list[Sequence[Message]] = [
         [GO],
         [GO, AssistantMessage(calls=(FIRST,))],
@@ -411,7 +406,6 @@ async def test_a_turn_resumes_from_each_of_its_steps() -> None:
 
 
 async def test_a_turn_goes_on_after_it_was_cancelled_at_any_time() -> None:
-    """Only what was recorded counts, and nothing that was recorded is done again."""
     model = ScriptedModel.always(doubles_some)
     steps: list[Step] = []
     answer = ""

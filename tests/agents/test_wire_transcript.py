@@ -1,4 +1,4 @@
-"""Whatever the history, what goes over the wire is valid in all three protocols."""
+"""Every history becomes a valid request in all three protocols."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -169,7 +169,6 @@ def built(build: Build, transcript: list[Message]) -> dict[str, Any] | ModelErro
 @settings(deadline=None)
 @given(histories(parts))
 def test_a_well_formed_transcript_is_sent_unchanged(transcript: list[Message]) -> None:
-    """Projecting what a projection says changes nothing more."""
     once = wire_transcript(transcript)
     again: list[Message] = []
     for part in once:

@@ -1,4 +1,4 @@
-"""Nothing outside the workspace is read or written, whatever the path and whatever races it."""
+"""File tools never read or write outside the workspace, even in a race."""
 
 import os
 import shutil
@@ -173,7 +173,6 @@ async def test_links_that_stay_inside_are_followed(inside: Path) -> None:
 
 
 async def test_two_names_of_one_file_are_one_file(inside: Path) -> None:
-    """What was read through a link is known by its own name."""
     worker = Worker(inside)
 
     await worker.use(read_file, path="sub/../mine.txt")
@@ -268,7 +267,6 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"])
 async def test_pseudo_files_of_the_system_are_refused(path: str) -> None:
-    """It looks like one, and may be endless; or contain what must stay private."""
     answer = await Worker(Path("/")).refused(read_file, path=path)
 
     assert "made up by the system" in answer or "is a device" in answer

@@ -1,4 +1,4 @@
-"""What must be true at the end of a round, by four witnesses.
+"""The laws at the end of a round, checked by four witnesses.
 
 Three are outside the processes that were killed: the log of effects, the provider's count, and the
 receipts that clients were given. The fourth is the journal.
@@ -59,7 +59,7 @@ class Death:
 
 @attrs.frozen
 class Seen:
-    """What a round consisted of."""
+    """The contents of a round."""
 
     tasks: int
     requests: int
@@ -82,7 +82,7 @@ class PaidTwice:
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """What all witnesses say."""
+    """The statements of all witnesses."""
 
     life: Life
     plan: Plan
@@ -423,7 +423,7 @@ def _untold(evidence: Evidence, root: Node) -> Iterator[str]:
 
 
 def effects_happen_once(evidence: Evidence) -> Iterator[str]:
-    """What must not run twice ran once, and comes from an answer that is in the journal."""
+    """A tool that must not run twice ran once, from an answer that is in the journal."""
     steps: Counter[tuple[str, str, str]] = Counter()
     keys: dict[str, set[str]] = {}
     for line in evidence.effects:

@@ -1,4 +1,4 @@
-"""What the agents of one round do: random trees from a seed, known to all processes alike.
+"""The agents of one round: random trees from a seed, equal in all processes.
 
 An agent is a node, and each of its model calls a step. The provider and the oracle look steps up
 by the name of the node and by how many answers its conversation has; so neither needs to remember
@@ -84,10 +84,10 @@ class Node:
     budget: Budget | None = None
     on_restart: Literal["resume", "restart", "lose"] = "resume"
     faults: tuple[tuple[Fault, ...], ...] = ()
-    """What the provider does wrong at each step before it answers."""
+    """The faults of the provider at each step before it answers."""
     detached: bool = False
     approves: bool = True
-    """What a person says to its guarded calls."""
+    """The verdict of a person on its guarded calls."""
 
     @property
     def is_root(self) -> bool:

@@ -78,7 +78,7 @@ class Exchange:
     fault: Fault | None = None
     is_final: bool = False
     tokens: int = 0
-    """What the client was told that it used."""
+    """The usage that the client was told."""
 
     @property
     def is_whole(self) -> bool:
@@ -86,7 +86,7 @@ class Exchange:
 
 
 class Counted:
-    """What the provider has seen of one round."""
+    """The requests of one round at the provider."""
 
     def __init__(self, plan: Plan, effects: str, on_event: Callable[[str], None]) -> None:
         self.plan = plan
@@ -129,7 +129,7 @@ class Counted:
 
 
 class Conversation:
-    """What a request says of the past."""
+    """The past in a request."""
 
     def __init__(self, messages: Sequence[Any]) -> None:
         assistant = [it for it in messages if it["role"] == "assistant"]

@@ -28,7 +28,7 @@ MOST_KILLS: Final = 4
 PATIENCE: Final = 60
 """How many seconds a life may last before we say that it hangs."""
 FROM_OUTSIDE: Final = {"request": 40, "response": 40}
-"""What the parent sees and kills at, and how often it waits for that at most."""
+"""The events that the parent kills at, and the most times that it waits for each."""
 LONGEST: Final = 0.6
 """How many seconds pass at most before it is killed from outside."""
 

@@ -1,4 +1,4 @@
-"""What tests of the Discord platform share: the platform on the fake, and an inbox that records."""
+"""Helpers for tests of Discord: the platform on the fake, and an inbox that records."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

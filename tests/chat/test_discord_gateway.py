@@ -117,7 +117,6 @@ async def test_an_event_that_was_not_durable_comes_again_after_a_loss() -> None:
 
 @pytest.mark.parametrize("how", ["forgotten", 4007, 4009])
 async def test_an_expired_session_restarts_and_reads_the_history(how: str | int) -> None:
-    """Three places with a session: what was said there meanwhile is heard, once and in order."""
     async with connected() as chat:
         await _say_everywhere(chat, "before")
         if isinstance(how, int):
@@ -175,7 +174,6 @@ async def test_an_unreadable_history_blocks_no_other_channel() -> None:
 
 
 async def test_the_next_process_resumes_the_session(tmp_path: Path) -> None:
-    """What was said between them is heard, also at an address that has no session yet."""
     file = tmp_path / "session"
     async with within_an_hour(), open_fake_discord() as fake:
         first = await _hear_until(fake, file, lambda _: fake.is_connected)

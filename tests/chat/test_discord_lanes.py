@@ -12,7 +12,7 @@ from orchestrator.products.chat.discord.lanes import MOST, Lanes, Order
 
 
 class Handled:
-    """What was handled, and what was noted of it."""
+    """The handled events, and the notes of them."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""What of Discord is heard, and as what."""
+"""Discord events become messages, or are ignored."""
 
 from typing import Any
 
@@ -49,7 +49,6 @@ async def test_in_a_channel_only_mentions_and_replies_are_received() -> None:
 
 
 async def test_a_thread_is_an_address_of_its_channel_and_all_of_it_is_read() -> None:
-    """Whether what has no mention is for us, the gateway knows: a session may be held there."""
     async with connected() as chat:
         await chat.fake.say(f"<@{BOT}> begin", channel=THREAD)
         await chat.fake.say("go on", channel=THREAD, by=BOB)

@@ -1,4 +1,4 @@
-"""What is sent to Discord: to the right address, once, and no person is pinged."""
+"""Messages to Discord go to the right address, once, and ping no person."""
 
 from typing import Any
 

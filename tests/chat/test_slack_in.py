@@ -1,4 +1,4 @@
-"""What comes in from Slack: by requests and by sockets, heard once, acknowledged when durable."""
+"""Slack events arrive by request or socket, are handled once, and acknowledged when durable."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -71,7 +71,6 @@ async def test_a_thread_is_an_address_and_knows_its_addressee(bot: Bot) -> None:
 
 
 async def test_a_reply_in_the_thread_of_our_message_is_addressed_to_us(bot: Bot) -> None:
-    """A job has delivered to a channel: what people answer in its thread has no mention."""
     (part,) = bot.slack.split("the report")
     sent = await bot.slack.send(ChatAddress("slack", GENERAL), part, key="1")
     bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)

@@ -1,4 +1,4 @@
-"""What goes out to Slack: messages, buttons, files; and what each refusal means."""
+"""Messages, buttons and files are sent to Slack, and each refusal is understood."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -244,7 +244,6 @@ async def test_a_file_that_was_not_completed_is_certainly_not_seen() -> None:
 
 
 async def test_the_token_goes_to_hosts_of_slack_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may be kept elsewhere, and what says where it is may be wrong."""
     async with bot_by_requests() as bot, open_fake_slack() as foreign:
         external = bot.fake.add_file("x", b"1", is_external=True)
         with pytest.raises(GoneError, match="not kept at Slack"):

@@ -44,7 +44,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "idempotency": "`Idempotency-Key`",
     "cancel": "an abort cancels the run",
 }
-"""What a check is about, and how the matrix calls that."""
+"""The subjects of checks, and their names in the matrix."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Check(msgspec.Struct, frozen=True):
     feature: str
     check: str
     error: str = ""
-    """What happened, if it failed."""
+    """The reason, if it failed."""
     fails: str = ""
     """Why it has to fail: the client itself cannot do it."""
 
@@ -67,7 +67,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What came of one client."""
+    """The result of one client."""
 
     versions: Mapping[str, str]
     checks: Sequence[Check]

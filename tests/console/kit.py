@@ -48,7 +48,7 @@ class ConsoleServer:
             "PYTHONPATH": str(ROOT),
             **environ,
         }
-        """What the server and commands beside it find in their environment."""
+        """The environment of the server and of commands beside it."""
         self._process: subprocess.Popen[str] | None = None
 
     @property

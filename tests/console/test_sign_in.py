@@ -1,4 +1,4 @@
-"""Who may use the console: a link works once, a sign-in is a key, and no other page can use it."""
+"""Sign-in to the console: a link works once, a sign-in is a key, and no other page can use it."""
 
 import signal
 from collections.abc import Mapping

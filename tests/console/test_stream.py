@@ -71,7 +71,6 @@ def test_a_page_that_saw_it_all_equals_the_server_and_a_page_that_comes_later(
 
 
 def test_a_stream_that_is_dropped_goes_on_where_it_was(page: Page, server: ConsoleServer) -> None:
-    """Nothing is lost and nothing is doubled, three times over."""
     run = server.begin("quick", "ship 5 items")
     opened_run(page, run)
     for _ in range(3):

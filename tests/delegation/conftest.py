@@ -1,4 +1,4 @@
-"""What the tests of the rules share: a ledger that is told facts, and a look at all it knows."""
+"""Fixtures for tests of the rules: a ledger that is given facts, and a view of its state."""
 
 from collections.abc import Callable
 from typing import Any

@@ -517,7 +517,7 @@ class Facts(RuleBasedStateMachine):
     @precondition(lambda self: any(map(Task.acts, self.tasks.values())))
     @rule(anew=st.booleans(), answer=st.sampled_from(ApprovalVerdict), crashes=st.integers(1, 2))
     def restart_while_all_ask(self, anew: bool, answer: ApprovalVerdict, crashes: int) -> None:
-        """What becomes of questions has to be seen more often than chance would have it."""
+        """Answer questions more often than chance would."""
         asking = [
             task for task in self.tasks.values() if task.acts() and len(task.questions) < len(CALLS)
         ]
@@ -542,7 +542,7 @@ class Facts(RuleBasedStateMachine):
     @precondition(lambda self: self.contradicted < len(self.entries))
     @rule(first=st.integers(0, 4))
     def contradict(self, first: int) -> None:
-        """Whatever cannot happen is refused, and changes nothing."""
+        """Impossible facts are refused and change nothing."""
         self.contradicted = len(self.entries)
         facts = [*self.impossible_for_sessions(), *self.impossible_for_tasks()]
         before = self.snapshot(self.ledger)

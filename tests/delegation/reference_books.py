@@ -32,7 +32,7 @@ OWN: Final = Budget(tokens=50)
 
 @attrs.define(eq=False)
 class Purse:
-    """What should be booked on an account, by session."""
+    """The expected bookings of an account, by session."""
 
     id: str
     spent: dict[SessionId, list[Usage]] = attrs.field(factory=dict[SessionId, list[Usage]])
@@ -72,7 +72,7 @@ class Purses(dict[str, Purse]):
 
 @attrs.define(eq=False)
 class Question:
-    """What should be true of a call that somebody was asked about."""
+    """The expected state of a call with an approval question."""
 
     id: ApprovalId
     call: CallId
@@ -83,7 +83,7 @@ class Question:
 
 @attrs.define(eq=False)
 class Command:
-    """What should be true of a command in the background."""
+    """The expected state of a background command."""
 
     id: ProcessId
     task: "Task" = attrs.field(repr=False)
@@ -92,7 +92,7 @@ class Command:
 
 @attrs.define(eq=False)
 class Task:
-    """What should be true of a task. A session's root runs while it takes a turn."""
+    """The expected state of a task. A session's root runs while it takes a turn."""
 
     id: TaskId
     session: "Session" = attrs.field(repr=False)
@@ -109,14 +109,14 @@ class Task:
     outcome: Outcome | None = None
     spent: Usage = attrs.field(factory=Usage)
     reserved: Usage | None = None
-    """What its model call may use, while one is under way."""
+    """The reservation of its model call, while one is under way."""
     purses: tuple[Purse, ...] = ()
     heard: int = 0
     """How many messages it has in mind."""
     steering: dict[MessageId, bool] = attrs.field(factory=dict[MessageId, bool])
     seen: list[MessageId] = attrs.field(factory=list[MessageId])
-    """What it has seen since it began, or its turn did."""
-    """What was said to it while it ran, and whether it has seen that."""
+    """The steering that it has seen since it began, or its turn did."""
+    """The messages to it while it ran, and whether it has seen each."""
     children: list["Task"] = attrs.field(factory=list["Task"], repr=False)
     questions: dict[CallId, Question] = attrs.field(factory=dict[CallId, Question])
     approved: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
@@ -205,7 +205,7 @@ class Task:
 
 @attrs.define(eq=False)
 class Session:
-    """What should be true of a session."""
+    """The expected state of a session."""
 
     id: SessionId
     tasks: list[Task] = attrs.field(factory=list[Task])
@@ -219,7 +219,7 @@ class Session:
     """The letters that an answer of a tool has told in this turn."""
     turns: int = 0
     turn: DeliveryCapability | None = None
-    """What the turn can do that is under way."""
+    """The capability of the turn under way."""
     begins: int = 0
     """How much it had in mind when the turn began."""
     purses: tuple[Purse, ...] = ()

@@ -220,7 +220,6 @@ def test_a_task_that_goes_on_after_a_crash_waits_again(ledger: Ledger, tell: Tel
 def test_a_call_that_is_answered_without_an_approval_has_no_question_any_more(
     ledger: Ledger, tell: Tell
 ) -> None:
-    """After a restart the rules may be others: nobody is asked then."""
     tell(asks(), asks(A, SECOND_ASK, SECOND), hears())
     assert list(ledger.open_questions) == [SECOND_ASK]
     assert status(ledger) == "waiting"
@@ -288,7 +287,6 @@ def test_a_turn_that_starts_afresh_has_no_questions(
 def test_an_answer_to_an_interrupted_task_is_kept_until_it_resumes(
     ledger: Ledger, tell: Tell
 ) -> None:
-    """The call was certainly not run, until somebody goes on with the task."""
     tell(asks(), RESTART, answers())
     assert status(ledger) == "interrupted"
     assert ledger.tasks[A].questions[CALL].answered_while_not_running

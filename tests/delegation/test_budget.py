@@ -127,7 +127,7 @@ class Spending(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), read=shares, written=shares, paid=shares)
     def settle(self, data: st.DataObject, read: float, written: float, paid: float) -> None:
-        """What was reserved comes back, and what was used is booked: a part, or all of it."""
+        """A reservation is released, and the usage is booked: a part, or all of it."""
         call = data.draw(st.sampled_from(self.calls))
         self.calls.remove(call)
         used = Usage(
@@ -182,7 +182,6 @@ def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
 
 
 def test_reservations_and_spending_never_pass_a_budget() -> None:
-    """Whoever waits has something to wait for, and whoever is refused could never go on."""
     run_state_machine_as_test(Spending, settings=settings(stateful_step_count=40))
 
 
@@ -254,7 +253,6 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
 def test_a_refusal_names_the_exhausted_limit_the_budget_and_the_path(
     *, budget: Budget, spent: list[Usage], quote: Usage, ran_out: str, sentence: str
 ) -> None:
-    """Whoever reads it knows which number to change, and where it stands."""
     account = account_of(budget)
     for usage in spent:
         account.book(usage)
@@ -291,7 +289,6 @@ def test_a_budget_is_used_to_the_last_bit() -> None:
 
 
 def test_a_budget_without_a_limit_has_room_for_all() -> None:
-    """Also for what nobody knows the price of."""
     dear = Usage(calls=1, input_tokens=10**9, micro_usd=10**12, unpriced=1)
 
     reserved = Reserved(Amounts(calls=9, tokens=10**9, micro_usd=10**12))
@@ -299,14 +296,12 @@ def test_a_budget_without_a_limit_has_room_for_all() -> None:
 
 
 def test_a_call_uses_neither_seconds_nor_levels_nor_tasks() -> None:
-    """A deadline ends a task, and what is delegated is counted when it is requested."""
     account = account_of(Budget(seconds=0, depth=0, tasks=0))
 
     assert fits_budget(account, Reserved(), A_CALL)
 
 
 def test_money_does_not_drift() -> None:
-    """A cent is ten thousand micro-dollars, whatever floats make of it."""
     account = account_of(Budget(usd=0.1 + 0.2))
     parts = [100_000, 200_000]
     random.Random(1).shuffle(parts)

@@ -152,7 +152,6 @@ for kind in (ModelAnswered, ModelFailed):
 @pytest.mark.parametrize("kind", get_args(Event))
 @given(data=st.data())
 def test_a_fact_survives_being_written(kind: type[Event], data: st.DataObject) -> None:
-    """The journal is the only truth, so nothing of it may be lost or changed on the way."""
     fact = data.draw(st.from_type(kind))
     written = encode(fact)
 
@@ -161,7 +160,6 @@ def test_a_fact_survives_being_written(kind: type[Event], data: st.DataObject) -
 
 
 def test_a_written_fact_is_readable_json() -> None:
-    """Any tool reads a journal, and so does whoever comes after us."""
     call = ToolCall("look", {"for": "keys"}, id=CallId("call_1"))
     written = encode(ModelAnswered(TaskId("a"), AssistantMessage("hm", (call,))))
     body = json.loads(written.body)
@@ -259,7 +257,6 @@ def test_an_unknown_version_is_not_guessed_at(version: int) -> None:
 
 
 def test_an_unknown_kind_is_not_skipped() -> None:
-    """What it says would be missing from everything after it."""
     with pytest.raises(UnreadableFactError, match="written by a newer orchestrator"):
         decode(Encoded("MoonRisen", 1, b"{}"))
 
@@ -277,13 +274,11 @@ def test_an_unknown_kind_is_not_skipped() -> None:
     ],
 )
 def test_a_damaged_fact_is_refused_by_its_name(body: bytes) -> None:
-    """Whoever reads the message has a file to mend."""
     with pytest.raises(UnreadableFactError, match="a damaged 'JournalOpened': "):
         decode(Encoded("JournalOpened", 1, body))
 
 
 @given(body=st.binary())
 def test_random_bytes_are_an_unreadable_fact(body: bytes) -> None:
-    """Every way to be damaged is the same error to whoever opens a journal."""
     with pytest.raises(UnreadableFactError):
         decode(Encoded("JournalOpened", 1, body))

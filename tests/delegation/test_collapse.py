@@ -51,7 +51,6 @@ def drawn(collapsed: CollapsedTree) -> list[str]:
 
 
 def test_a_tree_that_fits_is_shown_whole() -> None:
-    """Nothing is collapsed that need not be, not even many of a kind."""
     tree = team([("s", "coder", DONE)] * 12 + [("t3", "tester", FAILED)])
     collapsed = collapse_tree(tree, rows=14)
 
@@ -61,7 +60,6 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
 
 
 def test_of_many_failed_siblings_the_worst_are_opened() -> None:
-    """All have a failure somewhere below, so what is first says nothing."""
     coders = [("s", "coder", DONE)] * 12
     failed = [(f"t{at}", "tester", FAILED) for at in range(12)]
     done = [(f"t{at}", "tester", DONE) for at in range(12) if at not in {7, 9}]
@@ -98,7 +96,6 @@ def test_many_siblings_become_one_row_with_the_urgent_ones_open() -> None:
 
 
 def test_collapsed_rows_go_to_the_most_urgent_tasks() -> None:
-    """Who waits before who runs before who failed before what is large."""
     tree = team(
         [("s", agent, DONE) for agent in ("large", "failed", "running", "waiting")]
         + [("t0", "x", DONE)] * 7
@@ -130,7 +127,6 @@ def test_spare_rows_show_more_of_the_urgent_tasks() -> None:
 
 
 def test_rows_opened_and_closed_by_hand_stay_so() -> None:
-    """The budget decides only what nobody has decided."""
     tree = team([("s", "coder", DONE)] * 20 + [("t5", "tester", FAILED)] * 3)
     state = CollapseState().expand("s/coder").expand("t5")
 
@@ -197,7 +193,6 @@ def test_every_hidden_failure_is_counted(tree: Tree, rows: int) -> None:
 
 @given(trees(most=300))
 def test_only_a_few_idle_siblings_are_shown_side_by_side(tree: Tree) -> None:
-    """Unless they wait, run or have failed, or somebody below them."""
     collapsed = collapse_tree(tree, rows=len(tree) - 1)
     siblings: dict[tuple[TaskId | None, str], list[int]] = {}
     for row in collapsed.rows:

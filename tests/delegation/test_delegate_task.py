@@ -49,7 +49,7 @@ NUMBER = {"type": "integer"}
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """What a delegator was asked for."""
+    """The requests to a delegator."""
 
     assignments: list[Assignment]
     parent: TaskId
@@ -111,7 +111,6 @@ async def use(delegate: Tool, **arguments: object) -> str:
 
 
 def test_the_delegate_tool_describes_the_team_and_the_limit(memory: Memory) -> None:
-    """A model knows only what it is told, and is told it anew in every turn."""
     shown = tool_of(TEAM, memory, children=7)
 
     assert shown.name == "delegate_task"
@@ -146,7 +145,6 @@ def test_the_delegate_tool_describes_the_team_and_the_limit(memory: Memory) -> N
 def test_the_tool_shows_every_limit_that_holds_for_this_task(
     memory: Memory, rules: Rules, sentence: str
 ) -> None:
-    """Levels are counted from where it is; what has no limit is not spoken of."""
     assert sentence in tool_of(TEAM, memory, rules=rules).description
 
 
@@ -162,7 +160,6 @@ def test_the_tool_shows_every_limit_that_holds_for_this_task(
 def test_the_tool_offers_copies_if_an_omitted_agent_means_one(
     memory: Memory, agent: Agent[Any], is_offered: bool
 ) -> None:
-    """Who does the work must not be a surprise."""
     assert ("left out: a copy of yourself" in tool_of(agent, memory).description) is is_offered
 
 
@@ -172,7 +169,6 @@ def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
 
 
 def test_the_name_of_the_tool_is_taken() -> None:
-    """A model that sees two of one name calls either, and nobody knows which."""
     with pytest.raises(DefinitionError, match="'delegate_task'"):
 
         @tool(name="delegate_task")
@@ -181,7 +177,6 @@ def test_the_name_of_the_tool_is_taken() -> None:
 
 
 def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
-    """Nothing is required and nothing unknown is let through; each part explains itself."""
     schema = tool_of(ALONE, memory).parameters
     task = schema["$defs"]["Assignment"]
 
@@ -212,7 +207,6 @@ def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
 
 
 async def test_one_goal_is_one_task(memory: Memory) -> None:
-    """Whoever really hands it on learns who asks, from where, and in which call."""
     answer = await use(
         tool_of(TEAM, memory),
         goal="find it",
@@ -250,7 +244,6 @@ async def test_a_batch_is_delegated_as_one(memory: Memory) -> None:
 
 
 async def test_shared_arguments_apply_to_every_task_without_its_own(memory: Memory) -> None:
-    """A model need not repeat itself, and what it says of one task wins."""
     await use(
         tool_of(TEAM, memory),
         context="of 1984",
@@ -272,7 +265,6 @@ async def test_shared_arguments_apply_to_every_task_without_its_own(memory: Memo
 
 
 async def test_tasks_may_need_each_other_in_a_chain(memory: Memory) -> None:
-    """In whatever order they are written, and several may need one."""
     tasks = [
         {"goal": "sum up", "label": "sum", "depends_on": ["facts", "dates"]},
         {"goal": "check dates", "label": "dates", "depends_on": ["facts"]},
@@ -294,7 +286,6 @@ async def test_the_wish_to_wait_is_passed_on(memory: Memory, background: bool | 
 
 
 async def test_a_team_of_one_needs_no_name(memory: Memory) -> None:
-    """There is only one that can be meant."""
     await use(tool_of(ALONE, memory), goal="find it")
     await use(tool_of(ALONE, memory), tasks=[{"goal": "find it"}, {"goal": "again"}])
 
@@ -306,7 +297,6 @@ async def test_a_team_of_one_needs_no_name(memory: Memory) -> None:
 async def test_an_omitted_agent_means_a_copy_unless_there_is_exactly_one(
     memory: Memory, agent: Agent[Any]
 ) -> None:
-    """The copy has the tools of whoever asks, and no more."""
     await use(tool_of(agent, memory), goal="find it")
 
     (asked,) = memory.asked
@@ -416,7 +406,6 @@ async def test_a_batch_of_exactly_the_limit_is_allowed(memory: Memory) -> None:
 async def test_invalid_arguments_are_refused_and_no_task_is_delegated(
     memory: Memory, arguments: Mapping[str, object], reason: str
 ) -> None:
-    """It reads what is wrong, and asks again."""
     with pytest.raises(ToolError) as refused:
         await use(tool_of(TEAM, memory), **arguments)
 

@@ -89,7 +89,6 @@ def test_a_dependency_named_twice_counts_once(
 def test_a_failed_dependency_makes_the_task_unstartable(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, when: str
 ) -> None:
-    """It never starts, and the reason names what was missing; then it is hopeless no more."""
     begin(PUSH)
     facts: list[Event] = [requested(A, label="facts"), TaskSettled(A, FAILED)]
     facts.insert(2 if when == "before" else 1, requested(B, needs=(A,)))
@@ -137,7 +136,6 @@ def test_an_ended_task_does_not_get_the_result_of_its_dependency(
 def test_an_unmet_dependency_stays_unmet_after_a_crash(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Only what waits for nothing else waits for room again."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), requested(B, needs=(A,)))
     tell(RESTART, TurnResumed(S, 1, PUSH))
@@ -168,7 +166,6 @@ def test_a_queued_task_waits_once_after_several_door_openings(
 def test_tasks_started_under_other_rules_keep_their_slots(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Rules say who may run from now on, and nothing of what has happened."""
     begin(PUSH)
     tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B, C)))
     tell(TaskStarted(A), TaskStarted(B))

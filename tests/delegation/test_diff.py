@@ -40,7 +40,6 @@ def test_a_role_is_a_path_without_numbers() -> None:
 
 
 def test_two_runs_differ_role_by_role() -> None:
-    """However the tasks are called, and in which order they came."""
     one, two = run("coder", "coder", "tester"), run("coder", "coder", "coder", "writer")
     found = changed(one, two)
 

@@ -99,7 +99,6 @@ def readable(words: str) -> str:
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_graphml_is_read_back_by_networkx_as_it_was(words: str) -> None:
-    """What XML cannot say is replaced, what is unknown is left out, and all else is equal."""
     tree = saying(words)
     assert not CONTROLS.search(tree.to_graphml())
     read = nx.read_graphml(io.BytesIO(tree.to_graphml().encode()))
@@ -115,7 +114,6 @@ def test_graphml_is_read_back_by_networkx_as_it_was(words: str) -> None:
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_node_link_json_is_read_back_by_networkx_as_it_was(words: str) -> None:
-    """Also what is unknown, and lists."""
     tree = saying(words)
     assert not CONTROLS.search(tree.to_json())
     data = json.loads(tree.to_json())
@@ -160,7 +158,6 @@ def test_an_svg_escapes_the_words_of_agents(words: str) -> None:
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_dot_quotes_the_words_of_agents(words: str) -> None:
-    """Every line is ours: outside its quotes there is nothing that an agent has said."""
     lines = saying(words).to_dot().splitlines()
     outside = [re.sub(r'"(?:[^"\\]|\\.)*"', "", line) for line in lines[4:]]
 
@@ -209,7 +206,6 @@ def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
 
 
 def test_charts_of_large_trees_are_folded_with_a_note() -> None:
-    """No viewer draws thousands of boxes, and nobody could read them."""
     tree = wide(5_000)
     said = "tasks are shown; the rest is folded"
 
@@ -247,7 +243,6 @@ def test_a_trace_holds_the_words_of_agents_as_plain_values(words: str) -> None:
 
 
 def test_an_arrow_leads_to_a_child_on_another_lane() -> None:
-    """What lies inside who asked needs none."""
     tree = saying("x")
     tree.end(TaskId("a"), 9.0, "")
     tree.start(TaskId("b"), 4.0)
@@ -265,7 +260,6 @@ def test_an_arrow_leads_to_a_child_on_another_lane() -> None:
 
 @given(trees(most=200))
 def test_slices_on_a_lane_of_a_trace_overlap_only_by_nesting(tree: Tree) -> None:
-    """Viewers draw what overlaps otherwise wrongly, or not at all."""
     now = last_moment(tree, tree)
     slices = pack_lanes(tree, now=now)
     assert {it.task for it in slices} == {task for task in tree if tree[task].started is not None}

@@ -71,7 +71,6 @@ def fold(facts: list[Event], *, start: int = 1) -> Ledger:
 
 
 def test_a_restored_session_equals_the_evicted_one(requested: Asked, snapshot: Snapshot) -> None:
-    """And what it shares with others was known all the time, and is booked once."""
     own = life(requested, S, A)
     others = life(requested, OTHER, TaskId("b"))
     ledger = fold(own + others)
@@ -138,7 +137,6 @@ def test_a_session_without_a_shared_budget_encodes_no_use(
 
 
 def test_a_damaged_shared_use_is_refused_with_its_session() -> None:
-    """Whoever reads the message has a file to mend."""
     with pytest.raises(UnreadableFactError, match="the usage of session s: "):
         register_idle_session(Ledger(), S, "[{]")
 

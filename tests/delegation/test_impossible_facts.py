@@ -1,4 +1,4 @@
-"""Which facts cannot be: each is refused, and changes nothing."""
+"""Impossible facts are refused and change nothing."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -231,7 +231,6 @@ def test_a_contradicting_fact_is_refused_and_leaves_the_ledger_unchanged(
 @pytest.mark.usefixtures("life")
 @pytest.mark.parametrize("fact", SILENT.values(), ids=SILENT)
 def test_answers_for_a_task_that_does_not_act_are_refused(fact: Event, refuses: Refuses) -> None:
-    """A model or a tool can only answer somebody who asked it."""
     assert refuses(fact)
 
 
@@ -257,7 +256,6 @@ def test_answers_for_a_task_that_does_not_act_are_refused(fact: Event, refuses: 
 def test_a_task_cannot_be_asked_for(
     task: str, more: dict[str, object], requested: Asked, refuses: Refuses
 ) -> None:
-    """What is asked for hangs in one tree, once, below somebody who runs."""
     assert refuses(requested(task, **more))
 
 
@@ -291,7 +289,6 @@ def test_only_an_interrupted_turn_is_resumed(begin: Tell, tell: Tell, refuses: R
 def test_an_interrupted_task_neither_hears_nor_asks(
     begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
 ) -> None:
-    """Whoever worked on it is gone, and nobody has taken it up yet."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), RESTART)
 
@@ -304,7 +301,6 @@ def test_an_interrupted_task_neither_hears_nor_asks(
 def test_a_session_that_takes_no_turn_cannot_be_cancelled(
     begin: Tell, tell: Tell, refuses: Refuses
 ) -> None:
-    """It would hold for the next turn, which nobody asked to end."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE))
 
@@ -333,7 +329,6 @@ def test_a_running_task_starts_afresh_only_after_losing_its_worker(
 def test_a_task_starts_afresh_only_after_its_children_have_ended(
     begin: Tell, tell: Tell, requested: Asked, refuses: Refuses
 ) -> None:
-    """Nobody would be left who asked for it."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), requested(B, parent=A), RESTART)
 

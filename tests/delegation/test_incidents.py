@@ -1,4 +1,4 @@
-"""What happens to a model call besides its answer is kept beside the transcript, in its place."""
+"""Incidents of model calls are kept beside the transcript, in order."""
 
 from orchestrator.agents import AssistantMessage, Usage
 from orchestrator.delegation import Ending, Ledger, Outcome

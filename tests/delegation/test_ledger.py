@@ -1,4 +1,4 @@
-"""What is true after the facts, and what is due."""
+"""The state of the ledger after the facts, and the work that is due."""
 
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
@@ -130,7 +130,6 @@ def test_every_fact_knows_its_tree(
 def test_a_path_numbers_the_children_of_each_name(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """A path is what people call a task by; two tasks never share one."""
     begin(PUSH)
     tell(requested(A), requested(B, agent="checker"), requested(C), requested(D))
     tell(TaskStarted(D), requested("below", parent=D, agent="checker"))
@@ -173,7 +172,6 @@ def test_a_session_remembers_all_its_turns(ledger: Ledger, begin: Tell, tell: Te
 
 
 def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) -> None:
-    """So nothing is lost between reading and beginning, and nothing is read twice."""
     tell(SessionOpened(S, "editor"), SessionOpened(OTHER, "editor"))
     tell(MessageReceived(S, "one"), MessageReceived(OTHER, "not yours"))
     tell(MessageReceived(S, "two"), TurnStarted(S, 1, PUSH, (3, 5)))
@@ -190,7 +188,6 @@ def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) 
 def test_only_a_settled_detached_task_becomes_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Whoever waits for a joined task has the answer from its own call."""
     begin(PUSH)
     tell(requested(A), requested(B, mode=Mode.DETACHED))
     tell(TaskSettled(A, DONE), TaskSettled(B, DONE))
@@ -253,7 +250,6 @@ def test_the_status_of_a_session_follows_its_turns_and_tasks(
 def test_a_new_turn_does_not_show_the_error_of_the_last(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """What runs has neither ended nor failed."""
     begin(PUSH)
     tell(TurnEnded(S, 1, Outcome(Ending.FAILED, error="no")))
     node = ledger.sessions[S].tree[ROOT]
@@ -266,7 +262,6 @@ def test_a_new_turn_does_not_show_the_error_of_the_last(
 def test_a_detached_task_is_startable_until_it_starts(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Whoever asked for a joined one runs it; one that has ended needs nobody."""
     begin(PUSH)
     tell(requested(A), *(requested(id_, mode=Mode.DETACHED) for id_ in (B, C, D)))
     assert list(ledger.startable) == [B, C, D]
@@ -277,7 +272,6 @@ def test_a_detached_task_is_startable_until_it_starts(
 
 
 def test_a_reply_waits_until_a_door_takes_it(ledger: Ledger, begin: Tell, tell: Tell) -> None:
-    """It says what it answers, so that a door knows whose question that was."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE), DoorClosed(S), RESTART)
     session = ledger.sessions[S]
@@ -290,7 +284,6 @@ def test_a_reply_waits_until_a_door_takes_it(ledger: Ledger, begin: Tell, tell: 
 
 
 def test_the_reply_of_a_failed_turn_holds_the_error() -> None:
-    """Whoever asked reads one text, however the turn ended."""
     failed = Reply(S, 1, (3,), Outcome(Ending.FAILED, "half", "no more paper"))
 
     assert failed.text == "failed: no more paper"
@@ -299,7 +292,6 @@ def test_the_reply_of_a_failed_turn_holds_the_error() -> None:
 def test_a_turn_without_async_delivery_leaves_no_reply(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """Whoever asked within a turn has the answer from there."""
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
@@ -329,7 +321,6 @@ def test_only_mail_turns_and_tasks_keep_a_session_pending(
 
 
 def test_one_ending_only_is_success() -> None:
-    """How a task ended comes from what happened, never from "it produced text"."""
     outcomes = [Outcome(ending, "some text") for ending in Ending]
 
     assert [it.ending for it in outcomes if it.succeeded] == [Ending.SUCCEEDED]
@@ -371,7 +362,6 @@ def test_a_quiet_task_is_running_and_shown_as_quiet(
 def test_the_usage_of_a_failed_call_is_booked(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """By all who pay for the task, and nobody hears anything of it."""
     begin(PUSH)
     tell(requested(A, budget=Budget(calls=5)), TaskStarted(A))
     tell(ModelFailed(A, "no", Usage(calls=2, input_tokens=7, micro_usd=3)))
@@ -398,7 +388,6 @@ MOST = Usage(calls=1, input_tokens=7, output_tokens=90, micro_usd=30)
 def test_a_call_without_a_known_usage_is_charged_its_upper_bound(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, ends: Event
 ) -> None:
-    """The tree shows what is known of it."""
     begin(PUSH)
     tell(requested(A, budget=Budget(calls=5)), TaskStarted(A), ModelCalled(A, MOST))
     (account,) = ledger.tasks[A].accounts
@@ -434,7 +423,6 @@ def test_a_call_that_was_not_made_is_not_booked(
 def test_a_closed_session_receives_no_more_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """What it was not told is dropped, by name; what runs runs on, and tells nobody."""
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED), TaskStarted(A))
     tell(TurnEnded(S, 1, DONE), MessageReceived(S, "more"), DoorClosed(S))
@@ -451,7 +439,6 @@ def test_a_closed_session_receives_no_more_mail(
 def test_a_closed_session_that_still_takes_a_turn_has_no_reply_to_deliver(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """Nobody is there to take it."""
     begin(PUSH)
     tell(SessionClosed(S), TurnEnded(S, 1, DONE))
 
@@ -461,7 +448,6 @@ def test_a_closed_session_that_still_takes_a_turn_has_no_reply_to_deliver(
 def test_a_reply_that_could_not_be_delivered_waits_for_the_next_attempt(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """A failure is a fact, and changes nothing of what is still to do."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE), DeliveryFailed(S, 1, 1, "the line is busy"))
 
@@ -519,7 +505,6 @@ def test_a_task_that_starts_afresh_knows_only_its_brief(
 def test_a_task_without_children_can_start_afresh(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """There is nothing below it to rename."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), ModelAnswered(A, SAYS), RESTART)
     tell(TaskStarted(A, afresh=True))
@@ -547,7 +532,6 @@ def test_the_history_of_a_session_precedes_its_messages(ledger: Ledger, tell: Te
 
 
 def test_a_silent_message_begins_a_turn(ledger: Ledger, tell: Tell) -> None:
-    """What a tool has answered elsewhere is what there is to go on with."""
     tell(SessionOpened(S, "editor", history=(EarlierMessage(role="user", text="go"),)))
     tell(MessageReceived(S, "", context={"platform": "http"}, silent=True))
     tell(TurnStarted(S, 1, NONE, (2,)))

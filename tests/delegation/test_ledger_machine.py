@@ -1,4 +1,4 @@
-"""Whatever can happen, happens; replay agrees."""
+"""Random valid histories: replay agrees with the live ledger."""
 
 import math
 from collections.abc import Callable
@@ -290,7 +290,7 @@ class CheckedFacts(Facts):
         return {task.state, "queued"} if is_let_in else {task.state}
 
     def teardown(self) -> None:
-        """Whoever folds the same facts, read back from how they are kept, knows the same."""
+        """A fold of the stored facts gives the same state."""
         again = Ledger(self.kept)
         for entry in self.entries:
             again.fold(replace(entry, event=decode(encode(entry.event))))

@@ -1,4 +1,4 @@
-"""What a restart interrupts, what comes back, and what a cancel ends."""
+"""A restart interrupts and resumes tasks, and a cancel ends them."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -85,7 +85,6 @@ def test_a_door_brings_the_detached_tasks_of_its_session_back(
 def test_a_reopened_door_restarts_no_running_task(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Leaving only closes the door: what runs goes on."""
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED), RESTART, DoorOpened(S, PUSH), TaskStarted(A))
     tell(DoorClosed(S), DoorOpened(S, PUSH))
@@ -108,7 +107,6 @@ def test_a_task_that_starts_again_has_started_once(
 def test_a_resumed_turn_is_the_same_turn_behind_another_door(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """The capability is that of the door of now; what was read stays read."""
     begin(POLL)
     before = ledger.sessions[S].turn
     assert before is not None
@@ -155,7 +153,6 @@ def test_processes_and_detached_tasks_keep_an_interrupted_run_in_memory(
 def test_a_run_that_awaits_its_resume_asks_no_person(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """Its call waits again when it is resumed, in the order in which all were asked."""
     begin(NONE)
     begin(PUSH, session=OTHER)
     for number, task in enumerate([S, OTHER]):
@@ -171,7 +168,6 @@ def test_a_run_that_awaits_its_resume_asks_no_person(
 def test_the_deadline_of_a_budget_excludes_the_interruption(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """That of the whole run, and that of a task below it that goes on."""
     tell(SessionOpened(S, "editor", Budget(seconds=60)))
     tell(TurnStarted(S, 1, NONE, ()))
     tell(requested(A, budget=Budget(seconds=9)), TaskStarted(A), RESTART)
@@ -185,7 +181,6 @@ def test_the_deadline_of_a_budget_excludes_the_interruption(
 def test_a_cancel_holds_for_all_below(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """It reaches a task that begins only after it, and nobody beside or above."""
     begin(PUSH)
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
     tell(requested(C, parent=B), requested(D), CancelRequested(A), RESTART)
@@ -196,7 +191,6 @@ def test_a_cancel_holds_for_all_below(
 def test_a_cancelled_session_goes_on_with_its_next_turn(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """What was cancelled is the turn."""
     begin(PUSH)
     tell(CancelRequested(ROOT))
     assert ledger.is_cancelled(ROOT)
@@ -209,7 +203,6 @@ def test_a_cancelled_session_goes_on_with_its_next_turn(
 def test_a_teardown_settles_the_tasks_that_cannot_be_resumed(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, capability: DeliveryCapability
 ) -> None:
-    """Whoever waited inside a turn is gone with it; what is detached outlives every turn."""
     begin(capability)
     tell(requested(A), TaskStarted(A), requested(B, parent=A))
     tell(requested(C, mode=Mode.DETACHED), TaskStarted(C), requested(D, parent=C))
@@ -225,7 +218,6 @@ def test_a_teardown_settles_the_tasks_that_cannot_be_resumed(
 def test_a_teardown_settles_no_session_between_turns(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """There is always a next turn."""
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
@@ -235,7 +227,6 @@ def test_a_teardown_settles_no_session_between_turns(
 def test_a_queued_or_interrupted_task_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """A cancel finds nobody to tell there, and has to say itself that it has ended."""
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED))
     assert ledger.has_no_runner(A)
@@ -255,7 +246,6 @@ def test_a_queued_or_interrupted_task_has_no_runner(
 def test_a_session_with_an_interrupted_turn_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
-    """Else whoever cancels it waits for an end that nobody is there to bring."""
     begin(PUSH)
     assert not ledger.has_no_runner(ROOT)
 

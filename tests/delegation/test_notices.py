@@ -32,7 +32,6 @@ A = TaskId("a")
 def test_a_task_reads_its_goal_and_its_context(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, context: str, brief: str
 ) -> None:
-    """It sees nothing of the conversation that it comes from."""
     begin(DeliveryCapability.PUSH)
     tell(requested(A, context=context))
 

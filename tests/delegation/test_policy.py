@@ -86,7 +86,6 @@ def test_a_task_is_detached_if_the_session_can_be_told_later(
     background: bool | None,
     verdict: Decision,
 ) -> None:
-    """A promise is only made to somebody who can be reached; anybody may ask to wait."""
     begin(PUSH)
 
     assert decide([request_of(capability, background)], ledger) == verdict
@@ -95,7 +94,6 @@ def test_a_task_is_detached_if_the_session_can_be_told_later(
 def test_the_turn_decides_and_not_the_door(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest]
 ) -> None:
-    """The origin travels by value: what it says holds, whatever is open by now."""
     begin(NONE)
 
     assert decide([request_of(PUSH)], ledger) == LATER
@@ -144,7 +142,6 @@ def test_a_task_at_the_depth_limit_delegates_no_task(
 def test_a_task_is_refused_when_the_rules_allow_no_running_task(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest], background: bool | None
 ) -> None:
-    """0 means none at all: whoever waited for room would wait for ever."""
     begin(PUSH)
     refused = decide([request_of(PUSH, background)], ledger)
 
@@ -193,7 +190,6 @@ def test_without_a_queue_a_task_without_a_slot_is_refused(
     requested: Asked,
     request_of: Callable[..., TaskRequest],
 ) -> None:
-    """As many as there is room for are let in, and the next one reads what is full."""
     begin(PUSH)
     request = request_of(PUSH)
     tell(requested("a", mode=Mode.DETACHED))
@@ -258,7 +254,6 @@ def test_the_queue_admits_its_exact_limit(
     requested: Asked,
     request_of: Callable[..., TaskRequest],
 ) -> None:
-    """Whoever has ended while it waited makes room in it."""
     begin(PUSH)
     for task in "abc":
         assert decide([request_of(PUSH)], ledger) == LATER
@@ -377,7 +372,6 @@ def test_a_budget_of_depth_counts_from_where_it_was_set(
     parent: str,
     is_refused: bool,
 ) -> None:
-    """0 means that nothing is delegated below it; elsewhere it says nothing."""
     begin(PUSH)
     tell(requested("a", budget=Budget(depth=depth)), TaskStarted(TaskId("a")))
     if depth:
@@ -417,7 +411,6 @@ def test_a_request_uses_no_money_tokens_calls_or_seconds(
 def test_tasks_are_requested_after_their_dependencies(
     request_of: Callable[..., TaskRequest],
 ) -> None:
-    """A fact can only name tasks that there are; what was asked for before a crash is there."""
     a, b, c, d = (
         request_of(PUSH, id=id_, needs=tuple(map(TaskId, needs)))
         for id_, needs in (("a", "bc"), ("b", "c"), ("c", "x"), ("d", ""))
@@ -442,7 +435,6 @@ def test_a_cancelled_task_delegates_no_task(
     cancelled: str,
     background: bool | None,
 ) -> None:
-    """Nor does anybody below: what it asked for would outlive the cancel."""
     begin(PUSH)
     tell(requested("a"), TaskStarted(TaskId("a")), CancelRequested(TaskId(cancelled)))
     request = request_of(PUSH, background, parent="a")
@@ -458,7 +450,6 @@ def test_deciding_leaves_the_ledger_unchanged(
     request_of: Callable[..., TaskRequest],
     snapshot: Callable[[Ledger], object],
 ) -> None:
-    """Only a fact does, and that is posted by whoever asked for the verdict."""
     begin(PUSH)
     before = snapshot(ledger)
 

@@ -103,7 +103,6 @@ class TestRunning:
     def test_a_process_ends_with_a_turn_without_async_delivery(
         self, ledger: Ledger, begin: Tell, tell: Tell
     ) -> None:
-        """Whoever runs it says so before, unless its process was killed."""
         begin(NONE)
         tell(ProcessStarted(ROOT, P, "make", notify=False), TurnEnded(S, 1, DONE))
 
@@ -124,7 +123,6 @@ class TestRunning:
     def test_a_session_is_not_at_rest_while_a_command_runs(
         self, session: SessionRecord, tell: Tell
     ) -> None:
-        """Whoever is forgotten could not be told, and nobody could say that it ended."""
         tell(ProcessStarted(ROOT, P, "serve", notify=False), TurnEnded(S, 1, DONE))
         tell(ReplyDelivered(S, 1), DoorClosed(S))
 
@@ -149,7 +147,6 @@ class TestRunning:
     def test_the_next_process_records_the_end_of_a_process(
         self, session: SessionRecord, tell: Tell
     ) -> None:
-        """Nobody knows how it ended, and the fold must not guess."""
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
 
         tell(RESTART)
@@ -302,7 +299,6 @@ class TestNews:
     def test_much_output_of_many_is_cut_at_its_beginning(
         self, session: SessionRecord, tell: Tell
     ) -> None:
-        """How something ended is at the end of what it said."""
         tell(ProcessStarted(ROOT, P, "a", notify=True), TurnEnded(S, 1, DONE))
         tell(ProcessEnded(ROOT, P, "exit code 0", "begin" + 2_000 * "." + "end"))
 
@@ -354,7 +350,6 @@ class TestToldByATool:
     def test_a_turn_that_starts_afresh_gets_its_notices_again(
         self, session: SessionRecord, tell: Tell
     ) -> None:
-        """It knows nothing of the answer that told it."""
         tell(ProcessStarted(ROOT, P, "make", notify=True))
         tell(ProcessEnded(ROOT, P, "exit code 0"))
         tell(ToolAnswered(ROOT, LOOKED, tuple(session.mail)))
@@ -381,7 +376,6 @@ class TestToldByATool:
     def test_notices_of_a_running_process_need_their_own_turn(
         self, session: SessionRecord, tell: Tell, refuses: Callable[[Event], str]
     ) -> None:
-        """What was watched for and what somebody said are for a turn of their own."""
         tell(ProcessStarted(ROOT, P, "serve", notify=True))
         tell(ProcessMatched(ROOT, P, ("ready",)), MessageReceived(S, "hello"))
 

@@ -1,4 +1,4 @@
-"""What a tree can be asked: who, how much, how long, and what all waited for."""
+"""Queries of a tree: agents, usage, durations and the critical path."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -83,7 +83,6 @@ def test_a_rollup_is_the_sum_of_all_below(tree: Tree) -> None:
 
 @given(trees(whole=True))
 def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None:
-    """Whoever looks early, and often, sees the same in the end."""
     watched = Tree(ROOT)
     for number, task in enumerate(tree):
         node = tree[task]
@@ -300,7 +299,6 @@ def test_queries_of_a_subtree_ignore_turns_of_the_session() -> None:
 
 
 def test_a_detached_task_that_ends_last_is_on_the_critical_path() -> None:
-    """Nobody waits for it, so the session has all the time until then."""
     tree = planned(("d", "s", Mode.DETACHED, 2, 3, 20), turns=[(0, 5)])
 
     assert told(tree.critical_path()) == [
@@ -342,7 +340,6 @@ def test_a_task_that_never_started_was_queued_for_as_long_as_it_was_waited_for()
 
 @given(trees())
 def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> None:
-    """From the start of a task to the last end below it, whatever happened."""
     for top in tree:
         path = tree.critical_path(top)
         below = [*tree.descendants(top, itself=True)]
@@ -371,7 +368,6 @@ def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
 
 @given(trees(whole=True))
 def test_tasks_on_the_critical_path_have_no_slack(tree: Tree) -> None:
-    """And nobody has less than none, or more than until the last end."""
     slack, path = tree.slack(), tree.critical_path()
     last = last_moment(tree, tree)
 

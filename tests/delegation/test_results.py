@@ -1,4 +1,4 @@
-"""What `delegate_task` answers: JSON that a model can act on."""
+"""`delegate_task` answers with JSON that a model can act on."""
 
 import json
 from collections.abc import Callable
@@ -113,7 +113,6 @@ def test_the_answer_explains_why_the_task_was_joined(
 def test_the_answer_counts_all_below(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Whoever hands work on pays for what becomes of it."""
     begin(DeliveryCapability.NONE)
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
     tell(ModelAnswered(B, AssistantMessage(usage=PRICED)))
@@ -181,7 +180,6 @@ def test_a_receipt_names_interrupted_tasks_too(
 def test_a_requeued_task_has_a_position_after_a_crash(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Whoever waits for room has a visible position."""
     begin(DeliveryCapability.PUSH)
     tell(requested(A, mode=Mode.DETACHED), requested(B, mode=Mode.DETACHED))
     tell(JournalOpened("1.0"), DoorOpened(S, DeliveryCapability.PUSH))
@@ -216,8 +214,6 @@ def calls(number: int) -> AssistantMessage:
 
 
 def test_readable_characters_shrink_with_the_remaining_window() -> None:
-    """Whoever has read much can read less, and calls that were made together share it."""
-
     def left(window: int | None, *said: str, together: int = 1) -> int:
         compaction = None if window is None else Compaction(window=window)
         agent = Agent("editor", model=ScriptedModel([]), compaction=compaction)

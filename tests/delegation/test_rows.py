@@ -78,7 +78,6 @@ def test_a_tree_is_one_line_a_task(tree: Tree) -> None:
 
 
 def test_columns_stay_aligned_for_every_status_and_price(tree: Tree, tell: Tell) -> None:
-    """The longest status and a price that nobody knows fit in like any other."""
     unpriced = AssistantMessage(usage=Usage(calls=1, unpriced=1))
     tell(TaskStarted(D), ModelAnswered(D, unpriced))
     tell(TaskSettled(D, Outcome(Ending.OVER_BUDGET)), JournalOpened("1.0"))
@@ -165,19 +164,16 @@ def test_a_long_goal_is_cut_on_one_line() -> None:
     ],
 )
 def test_printable_removes_control_sequences(said: str, shown: str) -> None:
-    """A terminal obeys control sequences, and what an agent read on the way may hold some."""
     assert printable(said) == shown
 
 
 def test_mermaid_distinguishes_joined_from_detached(tree: Tree) -> None:
-    """Solid arrows to what somebody waits for, dotted ones to what runs on its own."""
     assert tree.to_mermaid() == MERMAID
 
 
 def test_mermaid_draws_dependencies(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Thick arrows go from what has to succeed to what then starts."""
     begin(PUSH)
     tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(A, B)))
 
@@ -193,7 +189,6 @@ def test_mermaid_draws_dependencies(
 def test_a_chart_draws_no_arrow_from_a_folded_task(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Who is needed may be one of many that are not drawn."""
     begin(PUSH)
     tell(requested(A, agent="checker"), TaskStarted(A))
     tell(*(requested(f"t{number}") for number in range(117)))
@@ -221,7 +216,6 @@ def test_the_words_of_agents_are_never_markup(tree: Tree, tell: Tell) -> None:
 def test_a_large_chart_is_folded_with_a_note(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
-    """Viewers refuse large charts, and nobody could read them."""
     begin(PUSH)
     tree = ledger.sessions[S].tree
     tell(*(requested(f"t{number}") for number in range(119)))
@@ -236,7 +230,6 @@ def test_a_large_chart_is_folded_with_a_note(
 
 
 def test_rows_end_at_a_depth_and_count_the_tasks_below(tree: Tree) -> None:
-    """What is left out is counted, with what must not be overlooked."""
     assert [(row.name, row.collapsed) for row in tree.rows(depth=1)] == [
         ("editor", ""),
         ("researcher[1]", "1↓ ✗1"),
@@ -247,7 +240,6 @@ def test_rows_end_at_a_depth_and_count_the_tasks_below(tree: Tree) -> None:
 
 
 def test_rows_may_show_some_tasks_with_all_their_ancestors(tree: Tree) -> None:
-    """Without who asked, nobody knows what a failure is about."""
     shown = [*tree.rows(only=tree.find(status="failed"))]
 
     assert [(row.branch + row.name, row.collapsed) for row in shown] == [

@@ -32,7 +32,6 @@ def test_every_rule_may_be_zero(limit: str) -> None:
 
 
 def test_a_limit_of_room_may_be_left_open() -> None:
-    """None is no limit."""
     rules = Rules(live_children=None, live_tasks=None, detached=None)
 
     assert rules.live_children is rules.live_tasks is rules.detached is None
@@ -46,5 +45,4 @@ def test_rules_bound_the_depth_that_a_cancel_can_cross() -> None:
 
 
 def test_the_usual_depth_is_far_from_there() -> None:
-    """Who needs more says so."""
     assert Rules().depth < 100

@@ -92,7 +92,6 @@ def test_a_bound_variable_wins_over_the_environment(
 def test_a_variable_bound_to_an_empty_text_hides_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
-    """The environment may speak of another session: nothing is the better answer."""
     monkeypatch.setenv(name, "of the process")
 
     with bind_session(**{short: ""}, async_delivery=None):
@@ -117,7 +116,6 @@ def test_a_set_variable_wins_until_it_is_cleared_and_reset(
 
 
 def test_setting_a_session_clears_the_omitted_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the session before, or of the process, shines through."""
     for name in OF_A_SESSION:
         monkeypatch.setenv(name, "of the process")
     everything = {short: f"my {short}" for short in OF_A_SESSION.values()}
@@ -222,7 +220,6 @@ def test_async_delivery_is_neither_a_string_nor_read_from_the_environment(
 
 
 def test_bindings_nest_and_restore() -> None:
-    """What the inner one does not name is as it is outside."""
     with bind_session(platform="telegram", chat_id="42", async_delivery=False):
         with bind_session(chat_id="43", user_id="7", platform=None):
             assert session_strings() == {"platform": "telegram", "chat_id": "43", "user_id": "7"}
@@ -320,7 +317,6 @@ def test_strings_are_taken_along_by_value_and_bound_again() -> None:
 def test_the_current_session_is_named_in_the_task_and_in_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever asks, here or in a subprocess, hears the same."""
     monkeypatch.setenv(SESSION_ID, "of the process")
     set_session_vars(platform="cli", session_id="first", async_delivery=False)
 
@@ -380,7 +376,6 @@ async def test_tasks_that_set_and_clear_never_see_each_other() -> None:
 
 
 async def test_a_task_keeps_the_values_of_its_start() -> None:
-    """Also when whoever started it has left its binding."""
     left = trio.Event()
     seen: list[object] = []
 
@@ -419,7 +414,6 @@ async def test_a_task_started_unbound_inherits_no_values() -> None:
 
 
 async def test_a_task_may_reset_its_inherited_values() -> None:
-    """And whoever started it keeps its own."""
     seen: list[object] = []
 
     async def child() -> None:

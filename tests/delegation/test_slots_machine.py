@@ -185,7 +185,7 @@ class Limits(RuleBasedStateMachine):
             rules = Rules(live_tasks=tasks or 2, detached=None)
         self.model = SlotModel(rules)
         self.allowed: dict[str, float] = {}
-        """What was forced is above a limit until enough have left."""
+        """A forced task is above a limit until enough tasks have left."""
         self.keep_limits()
 
     @property
@@ -230,7 +230,7 @@ class Limits(RuleBasedStateMachine):
     @precondition(lambda self: self.forces and self.model.waiting)
     @rule(data=st.data())
     def force(self, data: st.DataObject) -> None:
-        """What was written under other rules has happened all the same."""
+        """Facts written under other rules are kept."""
         self.model.force(data.draw(st.sampled_from(list(self.model.queued_tasks()))))
         self.allowed |= {
             what: max(amount, limit) for what, (amount, limit) in self.amounts().items()
@@ -324,17 +324,14 @@ def test_slots_never_pass_a_limit_and_never_idle_while_tasks_wait() -> None:
 
 
 def test_tasks_over_a_new_limit_leave_before_others_start() -> None:
-    """What has happened is true, and the limits hold again as soon as they can."""
     run_state_machine_as_test(ForcedLimits, settings=SETTINGS)
 
 
 def test_a_paused_task_stops_starts_below_it_and_no_others() -> None:
-    """And whoever waited comes in its turn, as soon as nothing above it is paused."""
     run_state_machine_as_test(PausedStarts, settings=SETTINGS)
 
 
 def test_positions_are_exact_when_only_the_tree_is_full() -> None:
-    """Whoever is told to be the third is the third."""
     run_state_machine_as_test(OfTheTree, settings=SETTINGS)
 
 
@@ -375,7 +372,6 @@ def test_a_large_batch_delays_a_small_one_by_one_round() -> None:
 
 
 def test_a_place_is_lent_down_a_chain_of_any_length() -> None:
-    """Whoever waits holds nothing that its child needs: one place is enough for all."""
     model = SlotModel(Rules(live_tasks=1, live_children=1))
     chain = [model.ask(model.root, Mode.JOINED)]
     for _ in range(20):

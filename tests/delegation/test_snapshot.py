@@ -217,7 +217,6 @@ def test_tasks_to_come_of_an_earlier_turn_are_not_restored(
 
 
 def test_a_snapshot_keeps_postponed_deadlines(ledger: Ledger, tell: Tell) -> None:
-    """Those of the seconds for which the run was interrupted, before or after it was taken."""
     root = root_of(S)
     tell(SessionOpened(S, "editor", Budget(seconds=60)), TurnStarted(S, 1, NONE, ()))
     tell(ModelAnswered(root, AssistantMessage("half", usage=Usage(calls=1))))
@@ -262,7 +261,6 @@ def test_a_state_that_cannot_be_stored_is_an_error(ledger: Ledger, begin: Tell) 
 
 
 def test_a_snapshot_depends_on_the_rules_for_slots(ledger: Ledger) -> None:
-    """Which tasks have a slot is part of the state, and depends on them."""
     layout = snapshot_layout(ledger.rules)
 
     assert layout == snapshot_layout(Rules(depth=3, processes=1))

@@ -135,7 +135,6 @@ def family(begin: Tell, tell: Tell, requested: Asked) -> None:
 
 @pytest.mark.usefixtures("family")
 def test_the_tool_can_run_again_after_a_crash_and_explains_itself(tool_of: ToolOf) -> None:
-    """What was said is said once, and what was cancelled has ended."""
     shown = tool_of()
 
     assert shown.name == "task"
@@ -145,8 +144,6 @@ def test_the_tool_can_run_again_after_a_crash_and_explains_itself(tool_of: ToolO
 
 
 def test_an_agent_with_delegates_has_no_tool_of_this_name() -> None:
-    """A model that sees two of one name calls either, and nobody knows which."""
-
     @tool(name="task")
     def own() -> str:
         return "mine"
@@ -175,7 +172,6 @@ def test_an_agent_with_delegates_has_no_tool_of_this_name() -> None:
 async def test_a_task_outside_of_the_subtree_is_unknown(
     tool_of: ToolOf, house: House, *, action: str, caller: str, other: str
 ) -> None:
-    """Whether there is such a task elsewhere is nobody's business, and nothing is done."""
     with pytest.raises(ToolError) as refused:
         await use(tool_of(caller), action=action, ids=[other], message="faster")
 
@@ -194,7 +190,6 @@ async def test_an_unknown_id_fails_the_whole_call(tool_of: ToolOf, house: House)
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("action", ["result", "steer", "cancel"])
 async def test_an_action_without_ids_is_refused(tool_of: ToolOf, action: str) -> None:
-    """Nobody cancels all by leaving something out."""
     with pytest.raises(ToolError, match=f"{action}: say which tasks are meant"):
         await use(tool_of(), action=action, message="faster")
 
@@ -219,7 +214,6 @@ async def test_a_list_shows_all_that_run_and_then_its_own_that_have_ended(
 async def test_a_list_shows_the_state_and_the_steering_of_each_task(
     tool_of: ToolOf, tell: Tell
 ) -> None:
-    """Also what it was told meanwhile, and whether it has seen that."""
     tell(Steered(A, MessageId("m"), "faster", "/editor"))
     tell(Steered(A, MessageId("n"), "slower", "/editor"))
     tell(SteeringSeen(A, (MessageId("m"),)))
@@ -272,7 +266,6 @@ async def test_waiting_without_ids_means_the_own_running_tasks(
 
 @pytest.mark.usefixtures("family")
 async def test_the_results_of_all_that_have_ended_are_complete(tool_of: ToolOf) -> None:
-    """There is nothing more to come of them."""
     answer = await use(tool_of(), action="result", ids=[B])
 
     assert answer["status"] == "completed"
@@ -296,7 +289,6 @@ async def test_a_repeated_steer_call_sends_one_message(tool_of: ToolOf, house: H
 
 @pytest.mark.usefixtures("family")
 async def test_an_empty_steering_message_is_refused(tool_of: ToolOf, house: House) -> None:
-    """A task would wonder what it means."""
     with pytest.raises(ToolError, match="steer: say something, in `message`"):
         await use(tool_of(), action="steer", ids=[A], message=" \n")
     assert house.asked == []
@@ -347,7 +339,6 @@ async def test_an_answer_consumes_the_notices_of_its_tasks(
 async def test_a_result_that_is_too_long_is_read_page_by_page(
     ledger: Ledger, tool_of: ToolOf, tell: Tell
 ) -> None:
-    """By following what each page says, nothing is lost and nothing comes twice."""
     text = "".join(f"{number} [offset={number}) reads on.]\n" for number in range(9_000))
     tell(TaskSettled(D, Outcome(Ending.SUCCEEDED, text)))
     assert len(text) > 3 * 50_000
@@ -381,7 +372,6 @@ def split(output: str) -> tuple[str, int | None]:
 
 @given(text=st.text(max_size=60), share=st.integers(1, 20))
 def test_pages_of_any_size_make_up_the_text(text: str, share: int) -> None:
-    """Nothing is lost, whatever the text and however little can be read at once."""
     pages, offset = "", 0
     while True:
         page, left = split(excerpt(text, share, D, offset=offset))

@@ -103,7 +103,6 @@ def test_a_tree_has_a_size_and_an_order(tree: Tree) -> None:
 
 
 def test_a_need_is_an_edge_of_its_own(tree: Tree, tell: Tell, requested: Asked) -> None:
-    """Who asked is one question, and who has to succeed first is another."""
     tell(requested("d", needs=(A, C)))
     task = TaskId("d")
 
@@ -162,7 +161,6 @@ def test_root_is_a_node_like_any_other(tree: Tree, tell: Tell) -> None:
 
 
 def test_the_usage_of_a_task_is_added_to_all_ancestors(tree: Tree, tell: Tell) -> None:
-    """Its own usage stays apart; a price that nobody knows stays visible up to the root."""
     tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)))
     tell(ModelAnswered(B, AssistantMessage(usage=UNPRICED)))
     tell(ModelAnswered(A, AssistantMessage(usage=CHEAP)))
@@ -175,7 +173,6 @@ def test_the_usage_of_a_task_is_added_to_all_ancestors(tree: Tree, tell: Tell) -
 
 
 def test_the_usage_of_a_cancelled_task_is_kept(tree: Tree, tell: Tell) -> None:
-    """A cancelled task has cost what it has cost."""
     tell(ModelAnswered(B, AssistantMessage(usage=CHEAP)), CancelRequested(A))
     tell(TaskSettled(B, Outcome(Ending.CANCELLED)))
     tell(TaskSettled(A, Outcome(Ending.CANCELLED)))

@@ -47,7 +47,7 @@ class Files:
     log: bytes
     """The log of SQLite beside it: the end of the journal is only there."""
     lock: bytes
-    """What its last writer has left, which was killed."""
+    """The files of its last writer, which was killed."""
 
     def write(self, path: Path) -> None:
         path.write_bytes(self.file)

@@ -1,4 +1,4 @@
-"""What tests of journal files share."""
+"""Helpers for tests of journal files."""
 
 import sqlite3
 from contextlib import closing

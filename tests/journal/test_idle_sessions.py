@@ -193,7 +193,6 @@ async def test_opening_reads_only_active_sessions(
 
 
 async def test_shared_budgets_count_the_use_of_idle_sessions(tmp_path: Path) -> None:
-    """Ten calls for all: three runs and what the session does, forgotten or not."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         with budget(calls=10, name="all"):

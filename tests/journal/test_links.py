@@ -40,7 +40,6 @@ async def test_a_link_in_the_path_of_the_folder_is_the_same_journal(tmp_path: Pa
 
 
 async def test_a_journal_with_a_hard_link_is_refused_by_every_name(tmp_path: Path) -> None:
-    """Its log is beside one of them: by the other, what is in there would not be seen."""
     path, other = tmp_path / "journal.db", tmp_path / "other.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(worker(), "go")

@@ -89,7 +89,7 @@ async def wait_expired(url: str) -> None:
 
 
 def assert_whole(url: str) -> None:
-    """Nothing is wrong with the journal, and the laws hold."""
+    """Check that the journal is sound and the laws hold."""
     store = store_at(url)
     wrong = [it.text for it in store.check() if it.level is Level.WRONG]
     assert wrong == []
@@ -415,7 +415,6 @@ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_to_commit()
 async def test_a_cancelled_prune_that_the_database_goes_on_with_takes_no_fact(
     journal_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has sent its commit. What is written next knows what that did, and is not taken for it."""
     monkeypatch.setattr(statements, "CANCEL_SECONDS", 0.1)
     url = parse_address(journal_url).url
     wait_for_attempts = partial(wait_for_statements, url)
@@ -505,7 +504,6 @@ async def test_an_outage_does_not_block_a_shutdown(
 async def test_a_database_that_never_answers_does_not_keep_a_process_that_closes(
     own_server: PostgresServer, is_renewed: bool
 ) -> None:
-    """Its connections stay open, so no error ends what waits for an answer."""
     with own_server.new_database() as database, trio.fail_after(60):
         lease = 0.3 if is_renewed else 600
         store = store_at(f"{database}&journal=one&lease={lease}")
@@ -538,7 +536,6 @@ async def test_a_password_that_is_changed_ends_the_writer_with_a_sentence(
 async def test_a_database_that_takes_no_more_ends_the_writer_with_a_sentence(
     journal_url: str, postgres_server: PostgresServer
 ) -> None:
-    """Postgres says so in the same way as for a full disk, and nothing of the commit is there."""
     database = journal_url.partition("@/")[2].partition("?")[0]
     with pytest.raises(JournalError, match="No space left on device"):  # noqa: PT012
         async with store_at(journal_url).open_writer() as journal:

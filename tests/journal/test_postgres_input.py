@@ -1,4 +1,4 @@
-"""What is wrong with a database is said in one sentence, with exit 2 and without the password."""
+"""A broken database is reported in one sentence, with exit 2 and without the password."""
 
 import os
 import shutil

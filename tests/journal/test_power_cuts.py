@@ -1,4 +1,4 @@
-"""What was acknowledged survives a power cut, whatever the disk has made of unflushed writes."""
+"""Acknowledged facts survive a power cut, even if the disk reorders unflushed writes."""
 
 from pathlib import Path
 

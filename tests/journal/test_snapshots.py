@@ -179,7 +179,6 @@ async def test_a_state_that_cannot_be_stored_ends_no_session(
 
 
 async def test_doctor_compares_a_snapshot_with_the_entries(path: Path, session: SessionId) -> None:
-    """The checksum is right, and the state is not what the entries come to."""
     async with SQLiteStore(path).open_writer() as journal:
         ledger = await journal.read_ledger(session, RULES)
         ledger.sessions[session].metadata = {"never": "said"}

@@ -1,4 +1,4 @@
-"""What the world does to a journal: full disks, vandals, clocks, signals; all with real files.
+"""Full disks, damaged files, clocks and signals; all with real files.
 
 In each case: one clear error, no traceback, no hang, and whatever was acknowledged is in the file.
 """
@@ -335,7 +335,6 @@ async def test_a_process_that_is_suspended_while_it_tests_the_lock_is_reported(
 
 
 def test_a_reused_process_id_is_not_a_writer(tmp_path: Path) -> None:
-    """After kill -9 the number stays in the file, and the system gives it to somebody else."""
     path = tmp_path / "journal.db"
     lock_path(path).write_text(str(os.getpid()))
 
@@ -399,8 +398,6 @@ async def test_a_clock_set_back_does_no_harm(
 
 
 async def test_a_commit_that_the_system_fails_fails_every_wait_at_once() -> None:
-    """The border itself: whatever a commit raises, nobody waits for it for ever."""
-
     def fail(_: Sequence[str]) -> None:
         raise OSError(errno.EIO, "Input/output error")
 

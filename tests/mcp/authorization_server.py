@@ -25,14 +25,14 @@ SCOPE = "issues:read"
 
 @attrs.define
 class LoginServer:
-    """What it knows, and what it was asked. Tests look at it, and change it."""
+    """Its state and the requests to it. Tests read and change it."""
 
     url: str = ""
     lifetime: int = 3600
     """How many seconds its access tokens say that they live."""
     wants_login: bool = True
     wanted_scope: str = ""
-    """What a call of the tool needs besides."""
+    """The extra scope that a call of the tool needs."""
     has_token_endpoint: bool = True
     refuses: bool = False
     """Whether the person says no."""
@@ -43,7 +43,7 @@ class LoginServer:
     refresh_tokens: dict[str, str] = attrs.field(factory=dict[str, str])
     used: set[str] = attrs.field(factory=set[str])
     log: list[str] = attrs.field(factory=list[str])
-    """What it was asked for, in order."""
+    """The requests, in order."""
 
     @property
     def mcp(self) -> str:

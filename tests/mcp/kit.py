@@ -64,7 +64,7 @@ class Caller(ScriptedModel):
 
     @property
     def answers(self) -> list[ToolMessage]:
-        """What its calls came to."""
+        """The results of its calls."""
         transcript = self.requests[-1].transcript
         return [it for it in transcript if isinstance(it, ToolMessage)]
 

@@ -39,7 +39,7 @@ class Rpc:
 
     http: httpx2.AsyncClient
     orchestrator: Orchestrator | None = None
-    """What serves it, if that is in this process."""
+    """Its server, if it is in this process."""
     token: str = TOKEN
     can_poll: bool = True
     can_ask: bool = False
@@ -130,7 +130,7 @@ async def delete_file(filename: str) -> str:
 
 @attrs.frozen
 class Report:
-    """What a reporter gives."""
+    """The answer of a reporter."""
 
     title: str
     pages: int

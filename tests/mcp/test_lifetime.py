@@ -1,4 +1,4 @@
-"""What is left after a kill, and what never connects: a list, a replay, a simulation."""
+"""Servers end after a kill; a list, a replay and a simulation start none."""
 
 import os
 import subprocess

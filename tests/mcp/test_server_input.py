@@ -1,4 +1,4 @@
-"""What clients of MCP may not do, and what is said to them: no bad input runs anything."""
+"""Bad input from clients of MCP is refused with a sentence, and runs nothing."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a server asks of us: its caller's model, a person, the workspace; and tasks of its own."""
+"""Requests of a server: sampling, elicitation, roots, and tasks of its own."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What must be true of the journal of `every_kind_kit`, wherever it was cut."""
+"""The laws of the journal of `every_kind_kit`, at every cut."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -84,7 +84,7 @@ Screen: TypeAlias = tuple[Line, ...]
 
 @attrs.frozen
 class Frame:
-    """What both terminals show, from a moment on."""
+    """The screens of both terminals, from a moment on."""
 
     at: float
     screens: tuple[Screen, ...]

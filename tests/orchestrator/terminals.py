@@ -76,7 +76,7 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """What is shown now, where each picture begins at the top.
+        """The current screen, where each picture begins at the top.
 
         If it is drawn: what a terminal shows, with all that has scrolled away.
         """

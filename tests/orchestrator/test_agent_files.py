@@ -125,7 +125,7 @@ agents:
 
 @pytest.fixture(autouse=True)
 def unprotected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test has loaded, the next one may write."""
+    """Forget loaded modules, because the next test may write the same file."""
     monkeypatch.setattr(own_code, "_DEFINITIONS", set())
 
 
@@ -283,7 +283,6 @@ def test_a_key_of_another_tool_is_not_reported_as_mistyped(tmp_path: Path, key: 
 
 
 def test_a_rule_may_name_the_tools_of_others_and_of_the_program(tmp_path: Path) -> None:
-    """Delegates inherit it; and what no agent has is denied anyway."""
     rules = "[{confirm: Bash}, {deny: Write}, {deny: Task}, {allow: ask_parent}, {confirm: 'l*'}]"
     folder = folder_of(
         tmp_path,
@@ -654,7 +653,6 @@ def test_a_mistyped_model_is_reported_with_its_place(
 def test_a_simulation_needs_no_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That of a `models.toml` may be on another machine."""
     (tmp_path / "team.yaml").write_text("agents: {a: {model: 'lab:qwen'}}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORCHESTRATOR_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Which session is asked for a task, and which rules a child inherits."""
+"""Approvals of a task go to its session, and a child inherits the rules."""
 
 from functools import partial
 from typing import Any

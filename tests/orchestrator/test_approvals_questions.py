@@ -116,7 +116,6 @@ async def test_a_secret_is_not_in_the_question() -> None:
 
 @pytest.mark.parametrize("at", range(SHOWN // 4 * 3 - 60, SHOWN // 4 * 3 + 5, 7))
 async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) -> None:
-    """It is taken out before it is cut: a half would not be known for what it is."""
     shell = Shell()
     secret = "correct-horse-battery-staple"
     text = f"echo {'x' * (at - 5)} {secret} {'y' * SHOWN}"
@@ -142,7 +141,6 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     ],
 )
 async def test_a_command_with_a_redacted_secret_cannot_be_approved(line: str) -> None:
-    """An approval of `echo ***` does not approve what is behind it."""
     shell = Shell()
 
     async with turn_of(shell.agent(run(line), tool_texts, rules=ASKS)) as turn:
@@ -184,7 +182,6 @@ async def test_a_question_shows_the_number_of_blanks() -> None:
 
 
 async def test_a_command_that_spells_a_mark_is_a_different_command() -> None:
-    """What is approved is the one with the blanks."""
     shell = Shell()
     marked: list[str] = []
     line = f"echo building{' ' * 100}; id"
@@ -227,7 +224,6 @@ async def test_odd_arguments_are_asked_about_as_they_are() -> None:
 
 
 async def test_the_questions_of_all_runs_are_a_stream() -> None:
-    """As those of a session are: each once, until the orchestrator closes."""
     shell = Shell()
     agent = shell.agent([run("a"), run("b")], tool_texts, rules=ASKS)
     seen: list[str] = []

@@ -156,7 +156,6 @@ async def test_a_crash_after_any_entry_loses_no_question_and_repeats_no_command(
 
 
 async def test_a_crash_after_any_entry_forgets_no_denial() -> None:
-    """What was denied is told as denied, also by the next process, and is never run."""
     whole = Machine()
     await whole.finish("deny")
     entries = whole.journal.entries
@@ -284,7 +283,6 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
 
 @DEPTHS
 async def test_a_call_approved_during_an_interruption_is_not_run_twice(depth: Depth) -> None:
-    """A second crash comes while the call runs: what it has done is unknown."""
     shell = Shell(seconds=1_000)
     agent = lead(depth, shell)
     journal = await waiting(agent)

@@ -67,7 +67,6 @@ def mixed_answers(question: ApprovalQuestion) -> tuple[str, float] | None:
 
 
 def test_a_run_with_approvals_is_the_same_again() -> None:
-    """Also what tasks are seen to do meanwhile: one of them waits for an answer."""
     agent = mixed()
     entries = recorded(agent, mixed_answers)
 

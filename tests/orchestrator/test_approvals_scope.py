@@ -137,7 +137,6 @@ async def test_a_change_of_a_file_is_approved_for_this_content_only(tmp_path: Pa
 
 
 async def test_an_unknown_tool_is_approved_by_its_whole_call() -> None:
-    """Where it goes may matter as much as what it says."""
     sent: list[str] = []
 
     @tool

@@ -68,7 +68,6 @@ async def test_a_task_that_waits_for_approval_is_neither_quiet_nor_stalled() -> 
 
 
 async def test_an_approval_is_a_sign_of_life() -> None:
-    """What runs for 20 seconds after it was approved has not been silent for 30."""
     shell = Shell(seconds=20)
     child = shell.agent(
         run("x"),
@@ -139,7 +138,6 @@ async def test_a_cancelled_run_withdraws_its_question() -> None:
 
 
 async def test_a_process_that_leaves_in_a_hurry_takes_a_question_of_a_run_along() -> None:
-    """What cannot be resumed is settled while its call still waits."""
     shell = Shell()
     agent = shell.agent(run("x"), tool_texts, rules=ASKS)
     journal = MemoryJournal()

@@ -293,7 +293,6 @@ async def test_a_question_that_no_budget_pays_for_is_not_asked() -> None:
 
 
 async def test_questions_of_one_answer_are_asked_one_after_another() -> None:
-    """A task has one call at a time, so its budget knows what that call holds."""
     both = [
         ToolCall("ask_parent", {"question": "One?"}),
         ToolCall("ask_parent", {"question": "Two?"}),

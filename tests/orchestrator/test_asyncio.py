@@ -812,7 +812,6 @@ def public_names(of: type) -> set[str]:
 def test_both_faces_have_the_same_methods_with_the_same_arguments(
     ours: type, theirs: type, left_out: set[str]
 ) -> None:
-    """What is new on one side is decided about on the other."""
     assert public_names(ours) - public_names(theirs) == left_out
     for name in public_names(ours) & public_names(theirs):
         one, other = (inspect.signature(getattr(it, name)) for it in (ours, theirs))

@@ -207,7 +207,6 @@ async def test_a_fork_reads_it_too_and_does_not_pay_for_it_again() -> None:
 
 
 async def test_a_resumed_turn_asks_again_and_drops_the_partial_text() -> None:
-    """Closing the orchestrator interrupts it; what it had said is kept until then."""
     journal = MemoryJournal()
     hang = StreamingModel.always(*PIECES, 3_600)
     async with open_orchestrator(journal) as orchestrator:

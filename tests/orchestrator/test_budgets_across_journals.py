@@ -19,7 +19,6 @@ def talker() -> Agent:
 
 @pytest.mark.memory_only
 async def test_a_second_journal_would_be_a_second_budget(tmp_path: Path) -> None:
-    """Each journal would give away all of it: nothing of the second run is begun."""
     file, other = tmp_path / "journal.db", MemoryJournal()
     async with open_orchestrator(file) as first, open_orchestrator(other) as second:
         with budget(calls=2, name="of the day"):

@@ -130,7 +130,6 @@ async def test_a_call_that_was_cancelled_in_flight_was_made(waiting: int) -> Non
 
 
 async def test_every_attempt_of_a_model_that_is_asked_again_is_a_call() -> None:
-    """Also one that failed without a word of what it has used."""
     flaky = CountingModel(FailingModel([503, 503, None] * 5))
     agent = Agent("top", model=with_retries(flaky))
     runs: list[Run[str]] = []

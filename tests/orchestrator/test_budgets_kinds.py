@@ -231,7 +231,6 @@ async def test_an_infinite_budget_sets_no_limit(kind: str) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("kind", ["calls", "tokens", "tasks", "depth"])
 async def test_a_fractional_amount_is_refused_or_read_back(kind: str, tmp_path: Path) -> None:
-    """What cannot be read back must not be written: the journal could not be opened again."""
     half: dict[str, Any] = {kind: 2.5}
     try:
         Budget(**half)

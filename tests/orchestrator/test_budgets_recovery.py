@@ -64,7 +64,6 @@ async def test_a_closed_budget_block_still_bounds_its_session(tmp_path: Path) ->
 
 @pytest.mark.realtime
 async def test_one_block_over_several_processes_is_one_budget(tmp_path: Path) -> None:
-    """Runs that are long at rest have used of it what they have used."""
     meter = Meter()
     path = tmp_path / "journal.db"
     outcomes: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""What shares a budget: blocks, runs, sessions, turns and agents."""
+"""Blocks, runs, sessions, turns and agents share a budget."""
 
 from typing import Any
 
@@ -87,8 +87,6 @@ async def test_a_budget_around_a_session_is_for_all_that_it_ever_does() -> None:
 
 
 async def test_a_budget_around_one_question_covers_its_turn_and_its_tasks() -> None:
-    """Also for what runs on in the background when the turn is long over."""
-
     @tool
     async def look() -> str:
         await trio.sleep(50)

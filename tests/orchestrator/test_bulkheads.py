@@ -1,4 +1,4 @@
-"""What goes wrong in one place stays there: the orchestrator stands."""
+"""A failure in one place does not stop the orchestrator."""
 
 import pytest
 import trio

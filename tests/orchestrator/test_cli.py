@@ -120,7 +120,6 @@ def test_runs_are_listed(shell: Shell) -> None:
 
 
 def test_run_prints_the_answer_alone_on_stdout(shell: Shell) -> None:
-    """A terminal must not obey what an agent says: the escape sequence is gone."""
     file = shell.write("team.py", AGENTS)
 
     out, err = shell.run("run", f"{file}:editor", "go")

@@ -137,7 +137,6 @@ def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
 
 
 def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
-    """So an answer is to what was shown last. The other one waits for the next chat."""
     with terminal(home, "chat", "team.py:main", drawn=True) as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("run a b\n")
@@ -202,7 +201,6 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
 
 
 def test_a_run_asks_the_user_also_without_a_live_tree(home: Path) -> None:
-    """What was typed before the question is no answer to it."""
     arguments = ("run", "team.py:main", "run a b", "--progress", "plain")
     with terminal(home, *arguments) as it:
         it.type("y\ny\n")
@@ -243,7 +241,7 @@ def test_a_run_without_a_terminal_asks_no_question(home: Path) -> None:
 
 @pytest.fixture
 def stdin() -> Iterator[int]:
-    """What writes to the standard input of this very process."""
+    """A writer to the standard input of this process."""
     ours, theirs = os.pipe()
     before = os.dup(0)
     os.dup2(ours, 0)
@@ -256,7 +254,7 @@ def stdin() -> Iterator[int]:
 
 
 class Screen(io.StringIO):
-    """What is shown, and a way to wait for it."""
+    """The shown text, and a way to wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,7 +320,6 @@ async def test_a_question_is_shown_even_in_quiet_mode(user: UserAtTerminal, quie
 
 @pytest.mark.realtime
 async def test_a_run_goes_on_without_an_answer_in_time(user: UserAtTerminal) -> None:
-    """What is typed then is no answer to the next question."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(user.run, "a", "b", seconds=0.2))
         await user.wait_for("That is over")

@@ -59,7 +59,6 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_an_answer_streams_above_the_line_that_is_typed(home: Path) -> None:
-    """Ctrl-C stops the turn. What was said so far stays, and so does what was typed meanwhile."""
     with terminal(home, "chat", "team.py:talker", columns=60, drawn=True) as chat:
         chat.wait_for("test:streaming · /help\n>")
         chat.type("long one\r")

@@ -267,7 +267,6 @@ async def test_an_answer_that_is_not_streamed_is_printed_too(shell: Shell) -> No
 
 
 async def test_the_answer_is_shown_as_it_comes_and_ctrl_c_hangs_up(shell: Shell) -> None:
-    """The rest never comes: what was read was printed before the answer had ended."""
     answer = Say(text="a beginning without an end", cut=4, then=Then.SILENCE)
     async with open_provider(answer) as provider:
         shell.knows(provider)

@@ -186,7 +186,6 @@ def run(
 
 @pytest.mark.realtime
 async def test_json_progress_equals_the_journal(tmp_path: Path, python: list[str]) -> None:
-    """A reader can decode each fact, and has just what a later process reads."""
     done = run(python, tmp_path, "--progress", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     stored = await read_sqlite_journal(tmp_path / "state" / "journal.db")

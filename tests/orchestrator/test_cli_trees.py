@@ -79,7 +79,6 @@ def ids(command: Command) -> dict[str, str]:
 
 
 def test_the_tree_can_be_limited_to_failed_tasks(command: Command) -> None:
-    """With all above it, and with what is left out counted."""
     lines = command("tree", "--failed").splitlines()
 
     assert [line.split()[0] for line in lines] == ["run", "editor", "└─"]
@@ -219,7 +218,6 @@ def test_an_unknown_run_or_task_is_reported_in_a_sentence(
 async def test_a_run_can_be_read_while_another_process_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What runs is shown as running, and its time goes on."""
     path = tmp_path / "journal.db"
     command = Command(path, capsys)
     asleep = trio.Event()

@@ -1,4 +1,4 @@
-"""What a picture of a tree looks like: the same text for the same tree, at any size."""
+"""The picture of a tree: the same text for the same tree, at any size."""
 
 import io
 import time

@@ -99,7 +99,6 @@ def test_a_watcher_approves_denies_steers_and_cancels(home: Path) -> None:
 
 
 def test_the_running_terminal_answers_below_the_picture(home: Path) -> None:
-    """What is typed is part of the picture, and what was answered stays above it."""
     with terminal(home, "run", "team.py:boss", "go", columns=80) as run:
         run.wait_for("approve? ", anywhere=True)
         run.type("bla\r")
@@ -152,7 +151,6 @@ coder = Agent("coder", model=model, tools=[terminal], approve=[confirm("terminal
 
 
 def test_the_user_sees_the_whole_subject_before_approving(home: Path) -> None:
-    """A command may be longer than a line, and have two: what is cut off would be approved, too."""
     (home / "long.py").write_text(LONG)
     with terminal(home, "run", "long.py", "go", columns=70) as run:
         run.wait_for("approve? ", anywhere=True)

@@ -57,7 +57,7 @@ def says(name: str, *steps: Any, output: Any = str, seconds: float = 0) -> Agent
 
 
 class Done:
-    """What came of running an agent: its output or error, its tree, how long it took."""
+    """The result of a run: its output or error, its tree, its duration."""
 
     def __init__(self, run: Any, seconds: float) -> None:
         self.run = run
@@ -190,8 +190,6 @@ async def test_map_each_asks_in_the_order_of_the_list(limit: int | None) -> None
 
 
 async def test_one_failure_cancels_the_rest_and_every_failure_is_reported() -> None:
-    """All: what had succeeded by then is on the error, in the tree and in the journal."""
-
     @agent
     async def work(seconds: int) -> int:
         await trio.sleep(abs(seconds))
@@ -509,7 +507,6 @@ async def test_fallback_asks_the_next_when_one_fails() -> None:
 
 
 async def test_fan_outs_that_fail_are_retried_and_fallen_back_from() -> None:
-    """What they raise is a group, and still one failure of one task."""
     done = await run(
         fallback(parallel(BROKEN, echo()), says("b", '["a", "b"]', output=tuple[str, str]))
     )

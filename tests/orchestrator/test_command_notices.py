@@ -1,4 +1,4 @@
-"""What a session is told of its commands: once, in a turn of its own, and only if it can be."""
+"""A session gets a notice of its commands once, in a turn of its own, if its door can deliver."""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.realtime
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Whatever a test does: no process of it is left, and no zombie."""
+    """Check that the test leaves no process and no zombie."""
     had = children()
     yield
     assert children() <= had
@@ -285,7 +285,6 @@ class TestTheEnd:
     async def test_a_notice_holds_no_part_of_a_secret(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
-        """What is cut off is cut after secrets were taken out: half of one is a secret, too."""
         secret = "7h15-15-50-53cr37"
         filling = "x" * (SHOWN - len("key=") - 5)
         (tmp_path / "file").write_text(f"{filling}key={secret}{2 * SHOWN * 'y'}")
@@ -326,7 +325,6 @@ class TestWatching:
     async def test_a_line_wakes_the_session_and_so_does_the_end(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
-        """A reader that waits for a line has to know when it can come no more."""
         command = "echo starting; echo now ready to serve; read _ <gate; exit 1"
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()
@@ -453,7 +451,6 @@ class TestNobodyToTell:
     async def test_a_child_is_told_that_it_gets_no_notice(
         self, tmp_path: Path, journal: MemoryJournal, wanted: Any, in_background: bool
     ) -> None:
-        """It ends with its one turn, whatever the door of its session can do."""
         child = ManualModel()
         async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
@@ -512,7 +509,6 @@ class TestNobodyToTell:
     async def test_a_child_is_told_the_same_and_its_parent_reads_the_ended_commands(
         self, tmp_path: Path, journal: MemoryJournal, in_background: bool
     ) -> None:
-        """Whatever the door of its session can do."""
         child = ManualModel()
         async with open_orchestrator(journal, machine=Machine(workspace=tmp_path)) as orchestrator:
             async with talking(orchestrator, delegates=[shell_user(child, "child")]) as talk:
@@ -704,7 +700,6 @@ class TestWhileNobodyTalks:
     async def test_abandoning_a_session_ends_its_background_commands(
         self, tmp_path: Path, gate: Pipe, said: Pipe, journal: MemoryJournal
     ) -> None:
-        """Those who left the group too, and without a word in the journal."""
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()
             started = await manual.start(
@@ -787,7 +782,6 @@ def wait_for_it(transcript: Transcript) -> ToolCall:
 async def test_a_session_with_commands_is_replayed_without_running_any(
     tmp_path: Path, journal: MemoryJournal, wanted: dict[str, Any]
 ) -> None:
-    """What they did is read from the record: told by a turn, and told by an answer."""
     agent = lead(
         background("echo ran >>ran; echo hit", watch_patterns=["hit"]),
         background("echo ran >>ran; echo hit", **wanted),

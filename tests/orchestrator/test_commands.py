@@ -50,7 +50,7 @@ KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw"
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Whatever a test does: no process of it is left, and no zombie."""
+    """Check that the test leaves no process and no zombie."""
     had = children()
     yield
     assert children() <= had
@@ -258,7 +258,6 @@ class TestForeground:
             assert "OPENAI_API_KEY" not in variables
 
     async def test_a_command_of_a_child_sees_the_name_of_the_child(self, tmp_path: Path) -> None:
-        """Building or running a child leaves what its parent starts as it was."""
         lead, child = ManualModel(), ManualModel()
         agent = shell_user(lead, "lead", delegates=[shell_user(child, "child")])
         names = "echo $ORCHESTRATOR_TASK"
@@ -568,7 +567,6 @@ class TestBackground:
     async def test_a_task_cannot_see_the_commands_of_another(
         self, tmp_path: Path, gate: Pipe
     ) -> None:
-        """Neither a child those of its parent, nor a session those of another."""
         child = ManualModel()
         async with open_orchestrator(
             ":memory:", machine=Machine(workspace=tmp_path)

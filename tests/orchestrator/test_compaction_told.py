@@ -1,4 +1,4 @@
-"""What a model did not read is told: in its request, in the journal, and over HTTP."""
+"""Omitted messages are reported in the request, in the journal and over HTTP."""
 
 import pytest
 import trio

@@ -109,7 +109,6 @@ async def running(folder: Path) -> AsyncGenerator[Running]:
 
 
 async def test_a_task_is_cancelled_and_another_approved(tmp_path: Path) -> None:
-    """What is answered was really done: the answer comes when all below has ended."""
     async with running(tmp_path) as it, connect_control(it.journal) as client:
         assert client is not None
         (asked,) = it.orchestrator.approvals
@@ -220,7 +219,6 @@ async def test_a_command_of_an_agent_cannot_approve_its_calls(
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 async def test_an_orphan_of_a_command_still_counts_as_a_command(tmp_path: Path) -> None:
-    """The supervisor of the command adopts it, whatever it did to its environment."""
     journal = tmp_path / "journal.db"
     (tmp_path / "orphan.py").write_text(ANSWER)
     command = (
@@ -287,7 +285,6 @@ async def test_a_silent_client_is_disconnected(
 async def test_a_socket_in_a_shared_folder_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As /tmp/orchestrator-UID, if somebody else was there first."""
     folder = tmp_path / "open"
     folder.mkdir(mode=0o700)
     async with running(folder) as it:
@@ -493,7 +490,6 @@ async def test_a_foreign_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> 
 async def test_a_long_path_has_its_socket_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is does not depend on what TMPDIR says: two processes must find it."""
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
     journal = folder / "journal.db"

@@ -1,4 +1,4 @@
-"""Which agent a delegated task goes to, and what a copy inherits."""
+"""The agent of a delegated task, and the settings that a copy inherits."""
 
 import json
 from typing import Any
@@ -101,7 +101,6 @@ async def test_an_agent_without_delegates_has_no_delegate_tool() -> None:
 
 @pytest.mark.parametrize("copies", [True, False])
 async def test_a_child_does_not_see_the_history_of_its_parent(copies: bool) -> None:
-    """No history, no memory: what it must know is in its goal and its context."""
     model = SpyModel([ToolCall("own"), handed("part", context="Be brief.", background=False), "x"])
     child = SpyModel(["done"])
 

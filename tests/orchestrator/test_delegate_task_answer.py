@@ -1,4 +1,4 @@
-"""What `delegate_task` answers: a result or a receipt for each task, in order."""
+"""`delegate_task` answers with a result or a receipt for each task, in order."""
 
 import json
 import re

@@ -141,7 +141,6 @@ class Book:
 
 
 async def test_an_agent_that_promises_a_type_keeps_the_schema_as_well() -> None:
-    """What the agent promises and what is asked for both hold."""
     schema = {"properties": {"pages": {"minimum": 100}}}
     model = SpyModel(['{"title": "Trio", "pages": 3}', '{"title": "Trio", "pages": 300}'])
 

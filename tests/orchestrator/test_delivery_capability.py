@@ -1,4 +1,4 @@
-"""Who can be told later, and who asks: it belongs to the turn, and travels by value."""
+"""The delivery capability belongs to the turn and travels by value."""
 
 import ast
 import json
@@ -47,7 +47,7 @@ LOOK = ToolCall("look")
 
 @attrs.frozen
 class Look:
-    """What a tool saw."""
+    """The values that a tool saw."""
 
     where: str
     platform: str
@@ -218,7 +218,6 @@ async def test_a_polling_caller_gets_a_receipt() -> None:
 
 
 async def test_a_session_used_without_delivery_detaches_again_with_it() -> None:
-    """It is a property of the turn, and nothing of it stays with the session."""
     journal = MemoryJournal()
     agent = Agent(
         "lead",
@@ -259,7 +258,6 @@ async def test_a_live_run_opens_as_a_session_or_is_refused() -> None:
 async def test_a_child_does_not_inherit_the_delivery_capability_of_its_parent(
     background: bool,
 ) -> None:
-    """It ends with its one turn: whatever it hands on is joined, and it reads why."""
     middle = Agent("middle", model=turns([hand_on("b", background=True)], []), delegates=[worker()])
     agent = Agent(
         "lead", model=turns([hand_on("a", background=background)], []), delegates=[middle]
@@ -416,7 +414,6 @@ async def test_a_session_id_bound_by_the_caller_is_replaced(how: str) -> None:
 
 
 async def test_a_tool_may_run_an_orchestrator_of_its_own() -> None:
-    """Inside, a turn has bound its session; what begins there is another one."""
     seen: list[Look] = []
 
     async with open_orchestrator(":memory:") as orchestrator:

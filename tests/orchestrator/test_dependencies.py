@@ -54,7 +54,7 @@ class Recorder:
         self._seconds = seconds
         self._says = says
         self.briefs: dict[str, str] = {}
-        """What was said first, by the first line of it."""
+        """The first line of the first message."""
         self.begun: dict[str, float] = {}
         self.ended: dict[str, float] = {}
 
@@ -369,7 +369,6 @@ async def test_a_batch_with_impossible_dependencies_starts_no_task(
 
 
 async def test_a_dependency_must_be_in_the_same_call() -> None:
-    """What a call needs is in the call: labels of earlier ones mean nothing to it."""
     model = Recorder()
     worker = Agent("worker", model=model)
     script = ScriptedModel(

@@ -209,8 +209,6 @@ def test_the_model_does_not_read_of_the_task() -> None:
 
 
 async def test_a_resumed_run_is_given_its_dependencies_again() -> None:
-    """The journal has none of it, so the program says it once more, or hears why not."""
-
     @tool(idempotent=True)
     async def sell_again(task: TaskContext[Shop]) -> str:
         await trio.lowlevel.checkpoint()

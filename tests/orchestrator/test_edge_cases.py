@@ -1,4 +1,4 @@
-"""What happens at the edges: closed doors, odd values, cancellation at the wrong moment."""
+"""Edge cases: closed doors, odd values, cancellation at a bad moment."""
 
 import os
 from pathlib import Path
@@ -401,7 +401,6 @@ async def test_the_partial_text_of_a_child_is_kept_when_its_parent_times_out() -
 
 @pytest.mark.parametrize("ticks", range(9))
 async def test_a_cancelled_task_delegates_no_more_tasks(ticks: int) -> None:
-    """Whatever it asks for in its last moment would outlive the cancel."""
     model = ScriptedModel([hand_on("a", "b", background=True), *["ok"] * 9])
     lead = Agent("lead", model=model, delegates=[worker(seconds=100)])
     async with open_orchestrator(":memory:") as orchestrator:

@@ -142,8 +142,6 @@ def test_the_journal_is_shown_and_examined(
 
 
 def test_the_journal_is_written_on(copy: Path) -> None:
-    """Nothing that it says is rewritten."""
-
     async def write_on() -> None:
         async with (
             open_orchestrator(copy) as orchestrator,

@@ -220,8 +220,6 @@ def test_a_replay_calls_no_hook_and_is_the_same() -> None:
 
 
 async def test_a_resumed_run_does_not_apply_hooks_to_recorded_answers_again() -> None:
-    """What a hook has made of an answer is in the journal, and is not shown to it again."""
-
     def hooked() -> Agent:
         return looker(Hooks(after_tool=lambda _, __, text: f"{text}!"))
 

@@ -90,7 +90,6 @@ def one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_standby_on_another_host_never_reports_an_end(tmp_path: Path) -> None:
-    """It says what it knows; the next process on the first machine ends the command."""
     async with left_on_host_a(tmp_path, notify=True) as (journal, id_, pid):
         async with on(B, journal, tmp_path, id_) as talk:
             heard = await talk.woken()
@@ -138,7 +137,6 @@ async def test_the_process_tool_describes_a_command_on_another_host(tmp_path: Pa
 
 
 async def test_a_journal_of_one_machine_survives_a_new_host_name(tmp_path: Path) -> None:
-    """A laptop has another name in another network: what is left there is left here."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
         async with open_orchestrator(local, environ={}, machine=Machine(workspace=tmp_path)):

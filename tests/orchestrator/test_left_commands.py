@@ -99,7 +99,6 @@ async def test_commands_of_a_killed_process_are_ended_on_its_host_and_reported_e
 async def test_a_replaced_writer_neither_requests_nor_forgets_left_commands(
     postgres: str, journal: str
 ) -> None:
-    """A process that was stopped past its lease must not end what its successor runs."""
     for _ in range(2):
         async with open_orchestrator(journal):
             pass

@@ -244,8 +244,6 @@ async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
 
 @pytest.mark.memory_only
 async def test_a_key_planted_in_every_text_reaches_no_file(tmp_path: Path) -> None:
-    """In the goal, in what a model says and calls, in a tool's answer, in a server's error."""
-
     @tool
     async def show(text: str) -> str:
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""What a command asks of the network is told to its model, and written down if that is wanted."""
+"""A model reads the network requests of its command; facts record them if that is on."""
 
 import json
 from pathlib import Path

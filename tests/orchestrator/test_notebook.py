@@ -91,7 +91,7 @@ def test_the_notebook_of_the_examples_runs(run_notebook: RunNotebook) -> None:
 def test_a_picture_changes_while_a_run_goes_on_and_a_kernel_can_run_trio(
     run_notebook: RunNotebook, tmp_path: Path
 ) -> None:
-    """What is sent on the way is not stored, so the cell looks for itself.
+    """Messages sent during the run are not stored, so the cell looks for itself.
 
     `%autoawait trio` gives each cell a loop of its own; without it a sentence says what to do.
     """

@@ -125,7 +125,6 @@ def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
 
 
 async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
-    """What was delegated before the crash is found by what is asked, and so is how it ended."""
     whole = await finish(team(), [])
     answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
 
@@ -145,7 +144,6 @@ async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
 
 
 async def test_a_session_that_is_a_pipeline_goes_on_after_any_crash() -> None:
-    """The turn is taken again, and finds what it had delegated in that very turn."""
     whole = await finish(whole_pipeline(), [])
 
     for length in range(1, len(whole)):

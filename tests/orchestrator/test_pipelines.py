@@ -197,7 +197,6 @@ async def test_errors_of_a_nursery_are_reported_one_by_one() -> None:
 
 
 async def test_failures_inside_a_nursery_are_raised_like_single_ones() -> None:
-    """Each with its path, and over budget if that is what they are."""
     other = Agent("other", model=BROKEN.model)
 
     def pipeline(*agents: Agent) -> Pipeline[str, str]:
@@ -289,7 +288,6 @@ async def test_a_detached_child_continues_until_its_result_is_awaited() -> None:
 
 
 async def test_an_unawaited_detached_child_is_awaited_at_the_end() -> None:
-    """Nothing that was asked for is dropped, and nothing outlives who asked for it."""
     helper = echo(seconds=60)
 
     @agent
@@ -655,8 +653,6 @@ async def test_delegating_elsewhere_is_refused_with_a_sentence() -> None:
 
 
 async def test_a_tool_of_a_child_does_not_speak_for_the_pipeline_above() -> None:
-    """What a child does is its own: its tools are not in the function that delegated to it."""
-
     @tool
     async def meddle() -> str:
         """Delegate outside of the pipeline."""
@@ -781,7 +777,6 @@ async def test_a_pipeline_that_waits_for_its_children_is_not_silent() -> None:
 
 
 async def test_a_pipeline_is_replayed_and_forked() -> None:
-    """The function is run again, and its models say what they said."""
     asked: list[str] = []
 
     def answer(said: Transcript) -> str:
@@ -864,7 +859,6 @@ async def test_a_crash_of_a_pipeline_follows_on_restart(
 
 
 async def test_a_budget_in_a_function_is_the_same_after_a_crash() -> None:
-    """What was used before the crash is not there to be used again."""
     helper = echo()
 
     @agent

@@ -1,4 +1,4 @@
-"""What a tool or a function raises reaches the program, and is recorded where people look."""
+"""Errors of tools and functions reach the program, and are recorded where people look."""
 
 import json
 from pathlib import Path

@@ -377,7 +377,6 @@ async def test_a_tool_with_a_key_runs_when_its_call_is_known_for_ever() -> None:
 
 
 async def test_a_run_of_a_killed_process_is_interrupted_with_all_its_tasks() -> None:
-    """The caller was waiting inside the turn, and is gone: nothing is due until it is resumed."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         await orchestrator.run(team(), "go")

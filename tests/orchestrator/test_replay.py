@@ -641,7 +641,6 @@ async def test_a_fork_of_a_fork_is_one_too() -> None:
 
 
 async def test_a_tool_that_ran_when_a_fork_parts_is_not_run_twice() -> None:
-    """What it answered is known, and what it did is done."""
     runs: list[str] = []
 
     @tool

@@ -233,7 +233,6 @@ def on_a_jumping_clock(function: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_budget_goes_on_without_the_time_between() -> None:
-    """The seconds for which no process ran it do not count."""
     harness = Harness()
 
     async def crash_and_resume() -> None:
@@ -464,7 +463,6 @@ def test_a_command_that_is_started_again_goes_on(shell: Shell) -> None:
 
 
 async def test_a_durable_run_goes_on_when_the_same_is_asked_again() -> None:
-    """Wherever the process died, and whatever else was asked meanwhile."""
     whole = MemoryJournal()
     async with open_orchestrator(whole, runs="durable") as orchestrator:
         await orchestrator.run(team(), "go")

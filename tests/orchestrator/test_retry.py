@@ -37,7 +37,7 @@ class Asked:
     def __init__(self, *failing: str) -> None:
         self.failing = {*failing}
         self.goals: list[str] = []
-        """What it was asked, the last text each time."""
+        """The last text of each request."""
 
     def team(self, **options: Any) -> Agent:
         return Agent("lead", model=ScriptedModel.always(self.lead), **options)
@@ -160,7 +160,6 @@ async def test_tasks_that_were_refused_because_of_it_run() -> None:
 
 
 async def test_a_fan_out_that_was_cut_short_goes_on() -> None:
-    """What had ended before is kept; what was cancelled with the others goes on."""
     asked = Asked("b")
     quick, slow = asked.worker("quick", 1), asked.worker("slow", 60)
 

@@ -252,7 +252,6 @@ async def test_a_time_limit_of_zero_is_honoured() -> None:
 
 
 async def test_cancelling_a_run_ends_its_whole_tree() -> None:
-    """The caller is gone, so nothing is left to resume."""
     middle = Agent(
         "middle",
         model=ScriptedModel([hand_on("leaf", background=False), "up"]),

@@ -573,7 +573,6 @@ boss = Agent("boss", model=ScriptedModel([call, SAID, SAID]), delegates=[child])
 
 
 def test_the_command_line_shows_no_secret(field: Field, python: list[str]) -> None:
-    """Neither as it happens nor of what was; a terminal is logged, and a pipe is a file."""
     file = field.plant_file("the command line")
     (field.elsewhere / "agents.py").write_text(SHOWN)
     agents = f"{field.elsewhere / 'agents.py'}:boss"
@@ -612,7 +611,6 @@ def test_the_command_line_shows_no_secret(field: Field, python: list[str]) -> No
 
 
 async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) -> None:
-    """What is compared was cleaned both times; what only the environment knows, the first time."""
     journal = MemoryJournal()
 
     def team() -> Agent:
@@ -631,7 +629,6 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
 
 
 async def test_a_call_with_a_redacted_secret_is_not_run_after_a_crash(field: Field) -> None:
-    """The journal does not have what the model wrote, so it is lost."""
     journal = MemoryJournal()
     ran: list[str] = []
 
@@ -743,7 +740,6 @@ def test_fields_beside_an_id_are_redacted() -> None:
 
 
 def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
-    """It is no part of equality, and what refers to a message refers to that."""
     said = AssistantMessage("password=hunter2X9zQ")
     kept, _ = FactRedactor(Redactor()).encode(ModelAnswered(TaskId("t_1"), said))
 
@@ -753,7 +749,6 @@ def test_a_message_keeps_its_name_when_it_is_cleaned() -> None:
 
 @pytest.mark.parametrize("field", ["error", "note", "schema_errors"])
 def test_a_repeated_answer_does_not_hide_secrets_beside_it(field: str) -> None:
-    """What was looked through a moment ago is not looked through again; all else is."""
     facts = FactRedactor(Redactor())
     answer = AssistantMessage("all is well")
     facts.encode(ModelAnswered(TaskId("t_1"), answer))
@@ -798,7 +793,6 @@ def test_a_fact_without_secrets_is_the_very_same() -> None:
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"\x89PNG\r\n\x1a\npassword=hunter2X9zQ\xff"])
 def test_a_binary_file_is_not_redacted(data: bytes) -> None:
-    """Whatever was cut out of it, it would be an image no more."""
     event = MessageReceived(SessionId("r_1"), "look", (Part("image/png", data=data),))
     kept, _ = FactRedactor(Redactor()).encode(event)
 

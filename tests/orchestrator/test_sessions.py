@@ -270,7 +270,6 @@ async def test_a_session_goes_on_with_the_agent_it_began_with() -> None:
 
 
 async def test_closing_the_orchestrator_interrupts_and_does_not_end() -> None:
-    """What is detached belongs to the session, which can come back."""
     journal = MemoryJournal()
     async with open_orchestrator(journal) as orchestrator:
         async with orchestrator.open_session(chatty(seconds=60)) as session:

@@ -1,4 +1,4 @@
-"""What people are shown of a call hides nothing, and no two texts are shown alike."""
+"""The text of a call that people see hides nothing, and differs for different calls."""
 
 import string
 from functools import partial

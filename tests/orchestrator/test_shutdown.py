@@ -172,7 +172,6 @@ async def test_a_draining_run_is_told_that_delegation_is_refused() -> None:
 
 
 async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() -> None:
-    """A refusal would spoil for ever what it can well do later."""
     journal = MemoryJournal()
     agent = Agent("lead", model=ScriptedModel.always(on_its_way, 3), delegates=[worker()])
     async with open_orchestrator(journal) as orchestrator:
@@ -463,7 +462,6 @@ def test_a_second_signal_stops_at_once(home: Path) -> None:
 
 @pytest.mark.parametrize("file", ["thread.py", "stubborn.py"])
 def test_hanging_work_does_not_block_the_exit(home: Path, file: str) -> None:
-    """Neither a thread, which cannot be stopped, nor cleanup that never ends."""
     with started(home, "run", file, "go", is_patient=True) as command:
         command.wait_for("running")
         wait_for_row(command.journal, "ModelAnswered")
@@ -477,7 +475,6 @@ def test_hanging_work_does_not_block_the_exit(home: Path, file: str) -> None:
 
 
 def test_a_third_signal_ends_a_blocked_event_loop(home: Path) -> None:
-    """Nothing can be written then, so the journal looks as after `kill -9`."""
     with started(home, "run", "blocked.py", "go") as command:
         command.wait_for("now it is stuck")
         # Three that come too quickly one after the other may be one for Python.

@@ -77,7 +77,7 @@ CROWDED = SimulationSettings(
     seeds=1,
     first_seed=5,
 )
-"""Whatever could make an order matter: limits of all kinds, failures, a budget that runs out."""
+"""Settings that could make an order matter: limits, failures, a budget that runs out."""
 
 
 def test_a_seed_gives_the_same_report_however_trio_shuffles() -> None:
@@ -92,7 +92,6 @@ def test_a_seed_gives_the_same_report_however_trio_shuffles() -> None:
 
 
 def test_a_seed_gives_the_same_report_in_another_process(tmp_path: Path) -> None:
-    """Byte for byte, and whatever hashes strings have there."""
     file = tmp_path / "team.py"
     file.write_text(
         "from orchestrator.agents import Agent\n"

@@ -114,7 +114,6 @@ async def test_a_failed_or_stopped_task_gives_its_slot_back() -> None:
 
 
 async def test_a_place_is_free_again_however_its_task_ended() -> None:
-    """Whatever was counted in was counted out: at the end there is room for two again."""
     counter = counting(10)
     growth = counting(script=growing(2, 3))
 

@@ -108,7 +108,6 @@ async def test_an_unset_rule_sets_no_limit() -> None:
 
 
 async def test_tools_of_children_are_within_the_limits_too() -> None:
-    """What counts is who is inside, whatever it does there."""
     inside = peak = 0
 
     @tool

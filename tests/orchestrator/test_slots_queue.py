@@ -125,7 +125,6 @@ async def test_racing_sessions_have_their_own_room_each() -> None:
 
 
 async def test_parents_take_turns() -> None:
-    """Who asked for a hundred first does not keep the others waiting for all of them."""
     counter = counting(1)
     leaf = Agent("leaf", model=counter)
 
@@ -207,7 +206,6 @@ async def test_a_receipt_shows_the_position_and_a_list_shows_it_shrink() -> None
 
 
 async def test_positions_come_true_between_two_lines() -> None:
-    """Who is shown a position starts after just so many others."""
     counter = counting(10)
     look = ToolCall("task", {"action": "wait", "seconds": 1})
     answers: list[Any] = []

@@ -511,7 +511,6 @@ async def test_steering_that_came_too_late_is_not_seen_in_the_next_turn() -> Non
 
 
 async def test_a_steering_receipt_reports_its_own_turn() -> None:
-    """Even if the next turn begins in the very moment in which it ends."""
     model = StepwiseModel(1)
     async with open_orchestrator(":memory:") as orchestrator:
         async with orchestrator.open_session(working(model, "lead")) as session:
@@ -716,8 +715,6 @@ async def test_a_crash_after_any_entry_keeps_steering_from_outside() -> None:
 
 
 async def test_a_crash_after_any_entry_keeps_the_one_repair_of_a_steered_task() -> None:
-    """Neither is the complaint forgotten nor is it made a second time."""
-
     def agent() -> Agent:
         model = ScriptedModel.always(improved, 10)
         child = Agent("child", model=model, output=int)
@@ -741,7 +738,6 @@ async def test_a_crash_after_any_entry_keeps_the_one_repair_of_a_steered_task() 
 
 
 async def test_a_task_that_starts_afresh_sees_its_steering_again() -> None:
-    """It has forgotten all that it did, but not what it was told to do."""
     whole = MemoryJournal()
     child = StepwiseModel(3)
     await steered_run(child, at=5, seconds=100, journal=whole, on_restart="restart")

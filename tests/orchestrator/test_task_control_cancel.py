@@ -69,7 +69,6 @@ async def test_cancelling_a_turn_ends_only_its_joined_tasks() -> None:
 
 
 async def test_cancelling_a_turn_leaves_its_detached_tasks_free_to_act_meanwhile() -> None:
-    """Its joined child takes long to tidy up; what is detached knows nothing of that."""
     log: list[str] = []
     joined = Agent("joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)])
 
@@ -128,7 +127,6 @@ async def test_cancelling_a_turn_lets_its_detached_tasks_begin_meanwhile() -> No
 
 
 async def test_cancelling_a_turn_does_not_change_how_a_detached_task_ends() -> None:
-    """How a task ended is what happened to it, not what happened to another task."""
     log: list[str] = []
     joined = Agent("joined", model=ScriptedModel([ToolCall("tidy")]), tools=[untidy(100, log)])
     broken = Agent("broken", model=ScriptedModel([ValueError("a bug")], 50))

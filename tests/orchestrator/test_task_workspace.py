@@ -241,7 +241,6 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
 async def test_a_command_in_the_background_keeps_the_variables_of_its_turn(
     house: Open, tmp_path: Path
 ) -> None:
-    """The next message may come from another chat, and is none of its business."""
     say = 'echo "for $ORCHESTRATOR_SESSION_CHAT_ID"'
     start = output_of(f"read _ < {tmp_path}/go; {say}", background=True, notify_on_complete=True)
     model = ScriptedModel([start, "started", "other", last])
@@ -541,7 +540,6 @@ WHERE = ToolCall("where")
 
 
 async def test_children_at_the_same_time_have_a_worktree_each(house: Open, repo: Path) -> None:
-    """What is clean is gone when they have ended; what has work in it is kept, and said."""
     child = Agent(
         "child",
         model=ScriptedModel.always(
@@ -970,7 +968,6 @@ async def test_a_turn_that_is_cancelled_leaves_the_commands_of_its_session_alone
 async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
     house: Open, repo: Path
 ) -> None:
-    """What worktrees share is outside of the workspace, and holds settings that git runs."""
     settings = (repo / ".git" / "config").read_text()
     command = "echo new > new.txt; git add . && git -c user.name=a -c user.email=b commit -qm made"
     model = asking(
@@ -1027,7 +1024,6 @@ async def test_the_sandbox_of_a_child_is_the_intersection_with_all_ancestors(
 async def test_the_paths_of_a_sandbox_are_looked_up_for_a_tool_that_needs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most tools touch nothing of the machine, and their tasks are many."""
     looked: list[object] = []
 
     def look(writable: Sequence[Path]) -> Iterable[Path]:

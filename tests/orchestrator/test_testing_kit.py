@@ -192,7 +192,6 @@ async def test_a_recorded_model_asks_the_first_time_only(tmp_path: Path) -> None
 
 
 async def test_a_crashed_run_does_not_block_the_next_one() -> None:
-    """Wherever it crashes, it holds nothing that another run waits for."""
     whole = Harness()
     await whole.run(team(), "go")
 

@@ -1,4 +1,4 @@
-"""What a model or a script is handed is a value: it keeps it, and can change nothing of ours."""
+"""Models and scripts get values: they may keep them, and cannot change ours."""
 
 from collections.abc import Sequence
 from typing import Any

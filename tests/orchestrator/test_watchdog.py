@@ -388,7 +388,6 @@ async def test_the_slowest_of_several_tools_is_still_a_tool() -> None:
 
 
 async def test_behind_a_tool_patience_is_short_again() -> None:
-    """Whatever was looked at during the tool, the model is given its own time and no more."""
     model = late(steps(ToolCall("work"), "late"), 10_000)
     child = Agent("child", model=model, tools=[tool_of(1_000)])
     fact, _ = await settled(child)
@@ -521,7 +520,6 @@ async def test_a_quiet_task_can_be_cancelled() -> None:
 
 
 async def test_a_task_that_waits_for_a_budget_is_not_stalled() -> None:
-    """Its sibling has what it needs, and will give it back."""
     child = Agent("child", model=streaming(40, every=50))
     top = Agent("top", model=steps(hand_on("a", "b"), "end"), delegates=[child])
     journal = MemoryJournal()

@@ -142,7 +142,6 @@ async def test_a_clean_worktree_is_removed_with_its_branch(repo: Path, trees: Wo
 async def test_a_part_of_the_repository_is_the_same_part_of_the_worktree(
     repo: Path, trees: Worktrees
 ) -> None:
-    """Also a part of which nothing is committed: an empty folder is no work."""
     (repo / "drafts" / "deep").mkdir(parents=True)
 
     part = await trees.open(repo / "part", name="t1")
@@ -469,7 +468,6 @@ async def test_a_worktree_is_not_remade_while_an_earlier_git_works_in_it(
 async def test_a_cancelled_opening_leaves_no_worktree(
     repo: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    """Neither a folder nor a branch, nor a process that goes on with it."""
     line = check_out_slowly(environ, repo)
     trees = Worktrees(tmp_path / "trees", environ, sandbox())
 
@@ -501,7 +499,6 @@ async def test_a_failed_checkout_leaves_no_worktree(
 
 @realtime
 async def test_many_siblings_open_and_close_at_the_same_time(repo: Path, trees: Worktrees) -> None:
-    """Git locks what all worktrees share, and does not wait for others to let go."""
     said: dict[str, str] = {}
 
     async def open_and_close(name: str) -> None:

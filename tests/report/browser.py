@@ -39,7 +39,7 @@ def chromium() -> str | None:
 
 
 class PageError(Exception):
-    """What was asked of a page went wrong in it."""
+    """A request to a page failed in it."""
 
 
 class Browser:
@@ -112,7 +112,7 @@ class Page:
         self._target = target
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        """What stands in the console as a warning or an error."""
+        """The warnings and errors in the console."""
         self.is_loaded = False
         self._frames: list[tuple[str, str]] = []
         """The sessions and targets of its frames that are pages of their own."""

@@ -1,4 +1,4 @@
-"""What ships is what the sources say, and carries the licence of what it is built with."""
+"""The built viewer matches its sources, and carries the licences of its libraries."""
 
 import hashlib
 import re
@@ -46,7 +46,6 @@ def test_a_shipped_file_cannot_close_the_element_around_it() -> None:
 
 
 def test_the_viewer_never_reads_markup() -> None:
-    """Text goes into the page as text: whatever would parse it is not used at all."""
     for file in sources():
         if file.suffix != ".js":
             continue

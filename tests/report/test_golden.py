@@ -181,7 +181,6 @@ def _prefixes(text: str) -> Iterable[str]:
 
 
 def test_both_folds_agree_for_every_order_of_facts(page: Page) -> None:
-    """All facts that can be, in any order: what the ledger's own machine comes up with."""
     journals: list[Sequence[Entry]] = []
 
     class Collected(Facts):
@@ -252,7 +251,6 @@ def test_both_fold_a_large_tree_into_the_same_rows(
 
 
 def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
-    """What the page shows is what the journal says; times to the millisecond."""
     there = opened(some).run(f"({TASKS})(delegation.viewer.model)")
 
     assert len(there) == len(some.tree)

@@ -15,7 +15,6 @@ from tests.delegation.fact_strategies import Facts
 
 
 def test_the_history_of_a_task_equals_the_one_of_the_whole_run() -> None:
-    """Those that depend on other tasks are read with them, and few others."""
     journals: list[Sequence[Entry]] = []
 
     class Collected(Facts):

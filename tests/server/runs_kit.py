@@ -1,4 +1,4 @@
-"""What the tests of runs share: agents, event streams read to their end, raw readers."""
+"""Helpers for tests of runs: agents, event streams read to their end, raw readers."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What schemathesis does not know: who is there. It finds this file by SCHEMATHESIS_HOOKS.
+"""Gives schemathesis the ids that exist. It finds this file by SCHEMATHESIS_HOOKS.
 
 It would make up the ids of things that do not exist, and never get beyond a 404. So some of what it
 sends is about something that exists, unless it wants to send nonsense.

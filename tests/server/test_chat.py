@@ -158,7 +158,7 @@ async def test_a_pipeline_takes_the_last_user_message_as_its_goal() -> None:
 
 @attrs.frozen
 class Report:
-    """What is promised."""
+    """The promises of the route."""
 
     title: str
     pages: int
@@ -201,7 +201,6 @@ async def test_a_huge_answer_arrives_whole() -> None:
 
 
 async def test_a_background_delegation_is_joined_and_the_model_is_told() -> None:
-    """Nothing can be delivered later: the result of the tool has the outcome, and says why."""
     child = Agent("child", model=ScriptedModel.always("the child's result"))
     parent = Agent(
         "parent",

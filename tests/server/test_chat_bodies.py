@@ -1,4 +1,4 @@
-"""What chat completions do not take, and how they say so: with the part of the body it is about."""
+"""Chat completions refuse wrong bodies and name the wrong part."""
 
 from typing import Any
 

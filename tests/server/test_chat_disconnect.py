@@ -24,7 +24,7 @@ pytestmark = pytest.mark.realtime
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Whatever a test does: no process of it is left, and no zombie."""
+    """Check that the test leaves no process and no zombie."""
     had = children()
     yield
     assert children() <= had

@@ -119,7 +119,6 @@ async def test_heartbeats_are_really_sent(clock: trio.testing.MockClock) -> None
 
 
 async def test_an_orchestrator_that_is_closed_in_the_midst_ends_the_stream() -> None:
-    """Nothing is written down any more, so there is no answer: but there is one end."""
     goes_on = trio.Event()
     async with serving(Agent("helper", model=streaming("so far", goes_on))) as served:
         client = Client(served.server.state, BODY)

@@ -132,7 +132,6 @@ async def test_intermediate_text_is_separated_by_a_blank_line() -> None:
 
 
 async def test_a_differing_second_attempt_is_streamed_after_the_first() -> None:
-    """What was told is told; where it is not what the agent has said, that follows."""
     gone = ModelError("gone", kind=Failure.CONNECTION, retry_after=0)
     wavering = StreamingModel([["It is not", gone], ["Yes."]], usage=USAGE)
     async with serving(Agent("helper", model=with_retries(wavering))) as served:

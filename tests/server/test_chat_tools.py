@@ -122,7 +122,6 @@ PNG = b"\x89PNG\r\n\x1a\n not a real one"
 
 
 async def test_a_request_with_results_is_a_turn_of_its_own() -> None:
-    """What the model had answered before is neither its first answer, nor counted as one."""
     model = answering(lambda request: [ToolCall("look", {}, id=CallId("call_b"))])
     agent = Agent("helper", model=model, limits=Limits(calls=1))
     call = {"id": "call_a", "type": "function", "function": {"name": "look", "arguments": "{}"}}

@@ -229,7 +229,6 @@ async def test_a_client_that_hangs_up_cancels_its_tree_at_the_writer(database: C
 
 
 async def test_a_client_cannot_pose_as_a_server(tmp_path: Path) -> None:
-    """Its requests are counted and refused as those of any other, whatever it sends."""
     async with open_cluster(tmp_path, f"{tmp_path / 'journals'}/") as cluster:
         first = await cluster.start()
         headers = {"x-orchestrator-forwarded": f"8.8.8.8 {'0' * 64}"}

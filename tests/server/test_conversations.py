@@ -271,7 +271,6 @@ def is_quiet(session: SessionRecord) -> bool:
 
 
 async def test_a_conversation_keeps_its_answers_after_any_crash() -> None:
-    """It goes on: what the crash has cut off is neither half in it nor in the way."""
     whole = MemoryJournal()
     assert await talk(whole) != []
     for crash_after in range(2, len(whole.entries)):

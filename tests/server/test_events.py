@@ -38,7 +38,6 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
 
 
 async def test_no_text_can_forge_an_event_line() -> None:
-    """Readers that split at all line ends of Unicode would take what an agent says for an event."""
     text = "a\u2028event: end\u2029b\x85c"
     async with serving(worker(says=text)) as served:
         run = await ended(served, (await started(served, "worker"))["id"])
@@ -145,7 +144,6 @@ async def test_behind_the_end_there_is_the_end() -> None:
 
 
 async def test_an_unknown_event_number_is_refused() -> None:
-    """Nothing is skipped silently."""
     async with serving(worker()) as served:
         run = (await ended(served, (await started(served, "worker"))["id"]))["id"]
         path = f"/v1/runs/{run}/events"
@@ -194,7 +192,6 @@ async def test_the_text_of_a_model_is_streamed_on_request() -> None:
 async def test_a_reader_that_stops_reading_is_disconnected_and_blocks_no_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither the run, nor another reader, nor the end of the server."""
     monkeypatch.setattr(listener, "WRITE_SECONDS", 0.5)
     loud = Agent("loud", model=ScriptedModel.always("x" * 10_000_000))
     with trio.fail_after(20):
@@ -249,8 +246,6 @@ def gated(*words: str) -> GatedModel:
 
 
 async def test_the_code_of_the_server_is_not_for_its_clients() -> None:
-    """They read what failed; where in the code, the operator reads with `show`."""
-
     @tool
     async def find(user: str) -> str:
         """Find a user."""

@@ -1,4 +1,4 @@
-"""What one server passes on to another goes to the writer of a journal, and nowhere else."""
+"""A server forwards a request to the writer of its journal, and to no other address."""
 
 import os
 import platform
@@ -172,7 +172,6 @@ async def test_a_server_of_a_database_needs_a_safe_address(
 
 @pytest.mark.realtime
 async def test_forwarded_clients_are_not_counted_as_one_peer() -> None:
-    """That server has counted each of them, and all come from its address."""
     settings = Settings(token=TOKEN, may_default_approve=True, cluster_secret=SECRET)
     target = "/v1/models"
     signed = sign(

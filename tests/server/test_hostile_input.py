@@ -82,7 +82,6 @@ async def served(capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Served]:
 
 
 async def test_a_malformed_request_is_refused_and_its_connection_closed(served: Served) -> None:
-    """Nothing of it gets as far as us, so the answer has no body."""
     for request_ in NO_REQUESTS:
         async with connected(served.url) as stream:
             await stream.send_all(request_)
@@ -92,7 +91,6 @@ async def test_a_malformed_request_is_refused_and_its_connection_closed(served: 
 
 
 async def test_a_length_and_chunks_together_hide_no_second_request(served: Served) -> None:
-    """What follows the last chunk is a request of its own, or nothing: it has no token."""
     hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     request = POST.encode() + (
         b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden

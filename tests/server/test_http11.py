@@ -1,4 +1,4 @@
-"""What a connection makes of requests that hostile clients do not send, and others rarely."""
+"""Rare but valid HTTP/1.1 requests are answered correctly."""
 
 import logging
 import os

@@ -42,7 +42,7 @@ VARIABLES: Final = {
     "ORCHESTRATOR_SESSION_USER_ID": "X-Session-User-Id",
     "ORCHESTRATOR_SESSION_CWD": "X-Session-Workspace",
 }
-"""What tools ask for, and the header that says it."""
+"""The clients of tools, with the header that each sends."""
 NOT_SENT: Final = ("ORCHESTRATOR_SESSION_THREAD_ID", "ORCHESTRATOR_SESSION_KEY")
 OF_THE_SERVER: Final = "of the server itself"
 PATIENCE: Final = 120
@@ -146,7 +146,7 @@ def headers_of(number: int) -> dict[str, str]:
 
 @attrs.frozen
 class Answered:
-    """What came of one request."""
+    """The result of one request."""
 
     run: str
     text: str
@@ -280,7 +280,6 @@ def assert_all_own(answered: Answered, number: int, served: Served, folder: Path
 async def test_200_requests_at_once_each_see_only_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them are in the midst of a tool at the same time, whatever the others do."""
     for name in (*VARIABLES, *NOT_SENT, "ORCHESTRATOR_SESSION_ID"):
         monkeypatch.setenv(name, OF_THE_SERVER)
     for number in range(REQUESTS):

@@ -148,7 +148,6 @@ def test_marks_inside_strings_are_not_counted(text: str, marks: int) -> None:
 
 
 async def test_an_image_in_many_chats_is_stored_once(tmp_path: Path) -> None:
-    """It stands beside the facts, which refer to it: in chats, responses and what goes on."""
     image = random.Random(7).randbytes(300_000)
     url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
     content: Any = [{"type": "image_url", "image_url": {"url": url}}]

@@ -381,7 +381,6 @@ top = Agent("top", model=Provider(lead), delegates=[helper])
 
 @pytest.mark.realtime
 async def test_a_killed_server_keeps_the_use_of_the_day(tmp_path: Path) -> None:
-    """The provider counts, and not the journal: it bills also what the kill cut off."""
     bill, answered = tmp_path / "bill", tmp_path / "answered"
     os.mkfifo(bill)
     limits = KeyLimits(dollars_per_day=4)

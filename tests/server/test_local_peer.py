@@ -113,7 +113,6 @@ def link_local_place() -> tuple[str, int, int, int] | None:
 
 @pytest.mark.skipif(link_local_place() is None, reason="needs a link-local address")
 async def test_one_with_a_link_local_address_is_of_this_machine() -> None:
-    """Which interface it is of is not told, and no other address can be bound without it."""
     place = link_local_place()
     assert place is not None
     with socket.socket(socket.AF_INET6) as listening:

@@ -1,4 +1,4 @@
-"""What a monitor is told."""
+"""The metrics of the server."""
 
 from typing import Any
 

@@ -123,7 +123,6 @@ def compared(answer: Any, ids: dict[str, str]) -> tuple[int, str, list[tuple[str
 
 
 async def test_an_id_of_another_owner_is_answered_like_an_unknown_one(tmp_path: Path) -> None:
-    """Over every route with an id, whatever the method."""
     differing: dict[str, Any] = {}
     own: dict[str, int] = {}
     routes = [it for it in OPERATIONS if with_ids(it)]
@@ -263,7 +262,6 @@ async def test_a_webhook_receives_only_replies_of_its_owner(tmp_path: Path) -> N
 
 
 def test_every_route_finds_sessions_by_the_owner_of_the_key() -> None:
-    """`lookup` looks at the owner first; what a route finds by itself could be another owner's."""
     found = [
         f"{file.name}:{node.lineno}"
         for folder in ("api", "openai")

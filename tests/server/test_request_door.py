@@ -217,7 +217,6 @@ async def test_a_request_leaves_no_values_for_the_next_turn() -> None:
 
 @pytest.mark.realtime
 async def test_the_session_of_a_request_can_be_told_again_behind_another_door() -> None:
-    """What cannot be told is the request and not its session: it detaches where it can."""
     child = Agent("child", model=ScriptedModel.always("found it"))
     dig = hand_on("dig", background=True)
     agent = Agent(

@@ -1,4 +1,4 @@
-"""What a client asks of the model reaches it, and nothing that does not is ignored in silence."""
+"""A client's settings reach the model, and ignored ones are named."""
 
 from typing import Any
 

@@ -109,7 +109,6 @@ async def test_instructions_apply_once_and_developer_messages_persist() -> None:
 
 
 async def test_two_responses_continue_the_same_one_independently() -> None:
-    """Each has a copy, so what they go on with may be deleted."""
     model = speaker("one", "two", "three", "four")
     async with serving(Agent("agent", model=model)) as served:
         create = served.openai.responses.create

@@ -1,4 +1,4 @@
-"""What `/v1/responses` takes, and what it refuses by name."""
+"""`/v1/responses` accepts valid bodies, and refuses others by name."""
 
 import base64
 

@@ -42,7 +42,6 @@ RATE_AT_ONCE = ModelError("slow down", kind=Failure.RATE_LIMIT)
 async def test_a_waiting_client_gets_an_error_with_the_reason(
     fault: Exception, error: type[openai.APIStatusError], code: str
 ) -> None:
-    """And what was said until then can be asked for."""
     model = speaker(("I look", hand_on("look")), ("so", fault))
     agent = Agent("agent", model=model, delegates=[worker("helper")])
     async with (

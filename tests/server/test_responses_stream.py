@@ -187,7 +187,6 @@ FAULT = ModelError("gone", kind=Failure.CONNECTION, partial="It is")
 
 @pytest.mark.parametrize("store", [True, False])
 async def test_a_failed_stream_ends_with_the_error_and_the_text(store: bool) -> None:
-    """And with what was said until then."""
     model = speaker(("It", " is", FAULT))
     async with serving(Agent("agent", model=model)) as served:
         stream = await served.openai.responses.create(

@@ -212,7 +212,6 @@ async def test_why_a_run_failed_is_typed() -> None:
 
 
 async def test_all_runs_are_listed_newest_first_page_by_page(tmp_path: Path) -> None:
-    """Those of yesterday, too, and those that never came in over HTTP."""
     journal = tmp_path / "journal.db"
     async with serving(worker(), journal=journal) as served:
         old = await served.orchestrator.run(worker(), "in Python")

@@ -1,4 +1,4 @@
-"""What clients send by default is taken: references, reasoning, tools of others and of any name."""
+"""The default fields of clients are accepted: references, reasoning, unknown tools."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a transcript has besides texts: files, reasoning, and what happened to calls of models."""
+"""A transcript contains files, reasoning and incidents besides texts."""
 
 import base64
 from typing import Any

@@ -75,7 +75,6 @@ async def task_of(served: Served, run: str, number: int) -> str:
 
 
 async def test_a_failed_task_is_retried_in_a_new_run() -> None:
-    """What did not come of its end is kept, and is not paid again; sent twice is begun once."""
     team, journal = Team(fails=True), MemoryJournal()
     async with serving(team.agent, journal=journal) as served:
         run = await ended(served, (await started(served, "lead", metadata={"a": "b"}))["id"])
@@ -162,7 +161,6 @@ async def test_an_interrupted_run_is_resumed_and_outlives_its_server() -> None:
 
 
 async def test_a_crash_anywhere_in_a_resumed_run_leaves_it_resumable() -> None:
-    """Also between the label that says what it is from now on, and the fact that resumes it."""
     team, died_in = Team(), MemoryJournal()
     team.go_on.set()
     run = await died(died_in, team)

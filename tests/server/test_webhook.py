@@ -247,7 +247,6 @@ async def test_an_unreachable_webhook_is_named_without_its_secrets(tmp_path: Pat
 
 
 async def test_a_session_that_began_without_a_webhook_keeps_its_inbox(tmp_path: Path) -> None:
-    """A server that is started with one pushes what begins from then on."""
     journal = tmp_path / "journal.db"
     pushed: list[Reply] = []
     has_pushed = trio.Event()

@@ -16,7 +16,7 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Measurement(msgspec.Struct, kw_only=True):
-    """What a process uses now, and how long its loop has stalled since the last measurement."""
+    """The usage of a process, and the longest stall of its loop since the last measurement."""
 
     rss: int
     """Bytes."""

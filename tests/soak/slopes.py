@@ -36,7 +36,7 @@ class Sample:
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """What a process that lives long may use."""
+    """The most that a long-lived process uses."""
 
     rss_per_session: float = 400
     """Bytes: the ledger remembers the id of every session, some 120 bytes."""

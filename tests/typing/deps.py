@@ -1,4 +1,4 @@
-"""What type checkers know of dependencies. It is never run."""
+"""Typing of dependencies, for type checkers. It is never run."""
 
 from typing import Any, assert_type
 

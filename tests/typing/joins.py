@@ -1,4 +1,4 @@
-"""What type checkers must accept, and what they must refuse.
+"""Code that type checkers must accept, and code that they must refuse.
 
 It is never run. A line that must be refused says so in its comment, and a checker that does not
 refuse it finds the comment unneeded, which is an error, too.

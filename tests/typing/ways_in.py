@@ -1,4 +1,4 @@
-"""What type checkers know through the one import, of streams, and on asyncio. It is never run."""
+"""Typing of the one import, of streams, and on asyncio. It is never run."""
 
 from typing import assert_type
 

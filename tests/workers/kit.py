@@ -1,4 +1,4 @@
-"""What the tests of lent work share: leaves by name, journals to write, receivers to kill."""
+"""Helpers for tests of lent work: leaves by name, journals to write, receivers to kill."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What carries lent work, in the memory of one process, for tests on the jumping clock."""
+"""A carrier of lent work in the memory of one process, for tests on the jumping clock."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet

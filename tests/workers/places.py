@@ -96,7 +96,7 @@ class Faults:
         self.still: dict[WorkerId, trio.Event] = {}
         self.reached = trio.Event()
         self.away: trio.Event | None = None
-        """What brings the database back, if it was taken away."""
+        """The function that brings the database back, if it was taken away."""
 
     def cut_all_off(self, *workers: str) -> trio.Event:
         """Take the database away from workers and writers, until the event is set."""
@@ -172,7 +172,7 @@ class Places:
         self.exchange.presence = CutPresence(self.faults)
         self.journal = MortalJournal()
         self.told: list[str] = []
-        """What workers have shown to the person who runs them."""
+        """The output of the workers."""
         self._workers = 0
 
     @property

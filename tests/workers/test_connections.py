@@ -41,7 +41,6 @@ class LossyDatabase(Database):
 
 
 async def test_a_request_with_a_lost_reply_is_received(postgres: str) -> None:
-    """The database says that it was received, and the writer knows nothing of it."""
     leaf = Leaf("absurd", postgres)
     tenure = leaf.take_over()
     async with leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:

@@ -1,4 +1,4 @@
-"""What becomes of a turn when its worker, its writer or its letters are lost at a named point.
+"""A lent turn survives the loss of its worker, its writer or its messages at a named point.
 
 The oracle is outside: a list of the effects that tools have had.
 """
@@ -229,7 +229,6 @@ async def killed_during_call(flights: Flights) -> str:
 
 @pytest.mark.parametrize("later", [0, 10, 100])
 async def test_the_next_writer_goes_on_with_the_turn_at_the_same_worker(later: float) -> None:
-    """Also with what has ended meanwhile; what comes after it finds the state of before."""
     flights = Flights(calls=3, seconds=30)
     places = flights.places
     async with places.working(2):
@@ -483,7 +482,6 @@ async def test_a_worker_without_the_folder_of_the_agent_refuses_the_turn() -> No
 async def test_an_error_of_a_worker_that_opens_a_turn_ends_its_task_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The worker gets the next turn: what it lacks for good is another error."""
     flights = Flights()
     opened = WorkerContexts.open_turn
     errors = [OSError("too many files")]

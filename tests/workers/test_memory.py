@@ -15,7 +15,6 @@ def request(number: int = 0) -> Request:
 
 
 async def test_a_worker_gets_the_same_answer_when_it_asks_again() -> None:
-    """A crash of the database loses the letters, not what was decided."""
     exchange = MemoryExchange()
     tenure = exchange.take_over("shard-1")
 

@@ -136,8 +136,6 @@ async def test_an_answer_of_a_megabyte_arrives_whole(places: Places) -> None:
 
 
 async def test_secrets_are_removed(places: Places) -> None:
-    """By the environment of the worker, and by that of the writer."""
-
     @tool(place=PLACE)
     async def leak() -> str:
         """Leak."""
@@ -238,7 +236,6 @@ async def test_cancelling_the_whole_program_leaves_no_call_running(places: Place
 
 
 async def test_a_budget_is_exact(places: Places) -> None:
-    """Fifty of fifty calls, whatever the children want."""
     agent = places.agents["painter"] = Agent(
         "painter",
         model=ScriptedModel.always(

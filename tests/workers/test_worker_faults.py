@@ -1,4 +1,4 @@
-"""What becomes of a call when its worker, its writer or its letters are lost at a named point.
+"""A lent call survives the loss of its worker, its writer or its messages at a named point.
 
 The oracle is outside: a list of the effects that tools have had.
 """
@@ -176,7 +176,6 @@ async def killed_during_call(launches: Launches) -> str:
 
 @pytest.mark.parametrize("later", [0, 10, 100])
 async def test_the_next_writer_adopts_the_call_of_a_live_worker(later: float) -> None:
-    """Also what has ended meanwhile: its answer is delivered once."""
     launches = Launches(seconds=30)
     places = launches.places
     async with places.working(1):
@@ -390,7 +389,6 @@ async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work
 
 
 async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again() -> None:
-    """Its writer has never missed it: what it could not begin then is sent to it once more."""
     launches = Launches()
     places = launches.places
     faults = places.faults
@@ -440,7 +438,6 @@ async def test_a_worker_of_another_version_does_not_delay_the_others() -> None:
 
 
 async def test_a_call_that_waits_is_sent_once() -> None:
-    """However long it waits, and whoever else comes and goes: the queue has it."""
     launches = Launches()
     places = launches.places
     async with places.writing() as orchestrator, trio.open_nursery() as nursery:

@@ -166,7 +166,6 @@ def pid_of(worker: str) -> int:
 async def test_a_worker_stopped_past_its_lease_is_drained_and_leaves_no_process(
     workers: WorkerProcesses,
 ) -> None:
-    """SIGSTOP past its lease and SIGCONT: what it says then is fenced, and it goes on."""
     first, second = workers.start(), workers.start()
     async with writing(workers.url) as orchestrator, trio.open_nursery() as nursery:
         ended: list[str] = []
@@ -264,7 +263,6 @@ async def test_workers_are_killed_at_named_points(workers: WorkerProcesses) -> N
 
 
 async def test_the_next_writer_adopts_the_calls_of_live_workers(workers: WorkerProcesses) -> None:
-    """Kill -9 of the writer with calls under way: none is broken off, none runs twice."""
     # No worker is lost here, however busy the machine is.
     workers.start(lease=30)
     workers.start(lease=30)

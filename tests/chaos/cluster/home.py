@@ -29,17 +29,17 @@ class Home:
 
     @property
     def effects(self) -> AppendLog:
-        """What tools have done."""
+        """The log of the tools."""
         return AppendLog(self.folder / "effects.log")
 
     @property
     def requests(self) -> AppendLog:
-        """What models were asked."""
+        """The log of the models."""
         return AppendLog(self.folder / "requests.log")
 
     @property
     def receipts(self) -> AppendLog:
-        """What was acknowledged to the client, and which process writes."""
+        """The log of acknowledgements to the client, and of writers."""
         return AppendLog(self.folder / "receipts.log")
 
     def write(self, log: AppendLog, kind: str, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""What must be true at the end of a round, by witnesses outside of its processes."""
+"""The laws at the end of a round, checked by witnesses outside of its processes."""
 
 import itertools
 from collections import Counter
@@ -36,7 +36,7 @@ UNDER_LOCK: Final = ("entries", "journals")
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """What all witnesses say."""
+    """The statements of all witnesses."""
 
     effects: Sequence[Line]
     requests: Sequence[Line]
@@ -77,7 +77,7 @@ class Evidence:
 
     @cached_property
     def tags(self) -> dict[str, str]:
-        """What each task was asked for."""
+        """The goal of each task."""
         return {it.request.id: it.request.goal for it in self.facts(TaskRequested)}
 
     @cached_property

@@ -51,7 +51,7 @@ LINES: Final = (8, 80)
 
 @attrs.frozen
 class Fault:
-    """What happens when the logs have so many lines."""
+    """The actions at each number of lines in the logs."""
 
     kind: str
     at: int

@@ -1,4 +1,4 @@
-"""What the processes of a round do: a writer or standby with its client, and a worker.
+"""The processes of a round: a writer or standby with its client, and a worker.
 
 The writer is a library program; the worker is the command `orchestrator worker`.
 """

@@ -1,4 +1,4 @@
-"""What must be true of a simulated round, by what its clients, its tool and its database saw."""
+"""The laws of a simulated round, checked against its clients, its tool and its database."""
 
 from collections import Counter
 from collections.abc import Iterator

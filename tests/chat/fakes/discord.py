@@ -59,7 +59,7 @@ class Channel:
     name: str = ""
     parent: str = ""
     refusal: RefusedError | None = None
-    """What every message to it is refused with."""
+    """The refusal of every message to it."""
 
     @property
     def is_direct(self) -> bool:
@@ -87,13 +87,13 @@ class Message:
 
     @property
     def buttons(self) -> dict[str, str]:
-        """What the buttons carry, by what is on them."""
+        """The data of the buttons, by their labels."""
         return {it["label"]: it["custom_id"] for row in self.components for it in row["components"]}
 
 
 @attrs.define(kw_only=True)
 class Fault:
-    """What happens to calls instead of an answer."""
+    """The fault of a call, instead of an answer."""
 
     times: int = 1
     status: int = 0
@@ -183,7 +183,7 @@ class FakeDiscord:
         self.calls: list[Call] = []
         self.typed: list[str] = []
         self.whispers: list[tuple[str, str]] = []
-        """What one person alone was told."""
+        """The messages that only one person sees."""
         self.limit = (5, 5.0)
         """How many messages a channel takes in how many seconds."""
         self.channels = {

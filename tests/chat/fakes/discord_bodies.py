@@ -1,4 +1,4 @@
-"""What Discord takes in a request, and how it refuses the rest.
+"""The request bodies that the fake Discord accepts, and its refusals.
 
 Stricter than Discord in one thing: a field that it does not know is refused, where Discord ignores
 it. A misspelled field is found so.

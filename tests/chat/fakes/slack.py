@@ -77,7 +77,7 @@ class Message:
 
     @property
     def shown(self) -> str:
-        """What people read."""
+        """The text that people read."""
         return "".join(map(_shown, self.blocks)) or self.text
 
     @property
@@ -106,7 +106,7 @@ class File:
 
 @attrs.define(kw_only=True)
 class Fault:
-    """What happens to calls of a method instead of an answer."""
+    """The fault of calls of a method."""
 
     times: int
     status: int = 200

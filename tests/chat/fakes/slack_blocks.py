@@ -1,4 +1,4 @@
-"""What Slack checks of the blocks of a message: it refuses the whole message for one wrong key."""
+"""Slack's check of message blocks: one wrong key refuses the whole message."""
 
 import json
 from typing import Any

@@ -39,7 +39,7 @@ GENERAL: Final = 1
 
 
 class RefusedRequestError(Exception):
-    """What a method answers instead of a result."""
+    """The error of a method."""
 
     def __init__(self, code: int, description: str, **parameters: int) -> None:
         super().__init__(description)
@@ -50,7 +50,7 @@ class RefusedRequestError(Exception):
 
 @attrs.frozen
 class Fault:
-    """What a call of a method meets, instead of what it asks for."""
+    """The fault of a call of a method."""
 
     code: int = 0
     """The error that it gets; 0 closes the connection."""
@@ -164,7 +164,7 @@ class FakeTelegram:
         """All requests but those that poll."""
         self.faults: dict[str, deque[Fault]] = {}
         self.presses: dict[str, str] = {}
-        """What the bot has answered to each press of a button."""
+        """The bot's answer to each press of a button."""
         self.files: dict[str, bytes] = {}
         self.is_revoked = False
         self.webhook: dict[str, Any] = {}
@@ -178,7 +178,7 @@ class FakeTelegram:
         self.history: list[dict[str, Any]] = []
         """All updates."""
         self._again: list[dict[str, Any]] = []
-        """What is sent once more, whatever is acknowledged."""
+        """The updates that are sent again, even if they were acknowledged."""
         self._sent_again: list[dict[str, Any]] = []
 
     # What people do.

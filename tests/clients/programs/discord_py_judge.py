@@ -1,4 +1,4 @@
-"""What discord.py thinks of the fake Discord."""
+"""Checks the fake Discord with discord.py."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""What hikari thinks of the fake Discord."""
+"""Checks the fake Discord with hikari."""
 
 import asyncio
 import sys

@@ -19,7 +19,7 @@ class Weather(BaseModel):
 
 
 class Shown(BaseModel):
-    """What the model is asked to fill in."""
+    """The fields for the model."""
 
     city: str
 

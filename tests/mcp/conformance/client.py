@@ -38,7 +38,7 @@ LOGIN: Final = re.compile(rf"`orchestrator mcp login {SERVER}((?: --scope [^ `]+
 CLIENT_METADATA_URL: Final = "https://conformance-test.local/client-metadata.json"
 
 NAMED: Final = {"uri": "file:///path/to/file%20name.txt", "name": "test_prompt"}
-"""What the suite's servers have."""
+"""The tools of the suite's servers."""
 TYPED: Final[Mapping[str, Any]] = {
     "number": 5,
     "integer": 5,

@@ -1,4 +1,4 @@
-"""What the suite asks for and we are not: the table of `docs/mcp.md`, with the reasons.
+"""The scenarios of the suite that we skip: the table of `docs/mcp.md`, with the reasons.
 
 A row that is not needed is an error, so that the table is never longer than the truth.
 """

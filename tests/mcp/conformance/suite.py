@@ -43,7 +43,7 @@ class Scenario:
 
 @attrs.frozen
 class Verdict:
-    """What the suite says of a scenario."""
+    """The suite's verdict on a scenario."""
 
     scenario: Scenario
     good: int

@@ -1,4 +1,4 @@
-"""What every work queue does when processes are killed or stopped, and the database crashes."""
+"""Every work queue survives killed processes and a crashed database."""
 
 import signal
 from collections.abc import Sequence
@@ -83,7 +83,6 @@ async def test_others_receive_the_dispatches_of_the_dead_and_not_of_the_living(
 async def test_a_crash_of_the_database_loses_no_dispatch(
     leaf_of_own_server: Leaf, own_server: PostgresServer
 ) -> None:
-    """What is sent, held or finished while the database is away takes effect when it is back."""
     leaf = leaf_of_own_server
     tenure = leaf.take_over()
     before, during, held = dispatches(tenure, "before", "during", "held")

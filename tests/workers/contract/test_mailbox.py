@@ -1,4 +1,4 @@
-"""What the mailboxes of workers and writers do, in memory and in Postgres."""
+"""The mailboxes of workers and writers, in memory and in Postgres."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

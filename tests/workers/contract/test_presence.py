@@ -1,4 +1,4 @@
-"""Who is alive and what they hold, in memory and in Postgres."""
+"""Presence lists live workers and their work, in memory and in Postgres."""
 
 import pytest
 import trio

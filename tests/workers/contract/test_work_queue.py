@@ -1,4 +1,4 @@
-"""What every work queue does when nothing breaks."""
+"""Every work queue carries work, without faults."""
 
 import os
 
@@ -60,7 +60,6 @@ async def test_a_dispatch_that_is_withdrawn_in_time_is_not_delivered(leaf: Leaf)
 
 
 async def test_a_dispatch_that_no_worker_will_receive_is_stranded(leaf: Leaf) -> None:
-    """What is over, withdrawn or was never sent; not what waits, or a live worker has."""
     tenure = leaf.take_over()
     over, held, waiting, withdrawn, unknown = everything = dispatches(
         tenure, "over", "held", "waiting", "withdrawn", "unknown"
