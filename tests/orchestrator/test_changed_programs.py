@@ -93,7 +93,7 @@ def test_a_killed_run_with_other_requests_is_refused_before_its_first_effect(
     refused = payroll.start(change, "go")["refused"]
 
     assert payroll.effects == ["ann", "bob"]
-    before, _, after = refused.partition("has not requested again")
+    before, _, after = refused.partition("before the crash")
     assert new in before
     assert left in after
     assert "--accept-changes" in refused
@@ -189,6 +189,7 @@ async def test_a_refused_run_stays_interrupted_and_goes_on_in_the_same_process()
         run = await resume(orchestrator, changed, on_change="accept")
 
     assert run.output == "did A; did b; did c"
+    assert run.outcome.note.count("the program of /brief has changed") == 1
     assert "(A)" in run.outcome.note
     assert len(facts(journal.entries, TurnInterrupted)) == 2
     requested = [it.request.goal for it in facts(journal.entries, TaskRequested)]

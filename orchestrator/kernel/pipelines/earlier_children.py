@@ -26,6 +26,8 @@ class EarlierChildren:
     def __init__(self, children: Mapping[str, TaskRecord], *, has_crashed: bool) -> None:
         self.has_crashed = has_crashed
         """They are from before a crash; in a fork or a retry the program may change."""
+        self.has_changed = False
+        """The outcome of the program has a note of its change."""
         self.unclaimed = dict(children)
         self._claimed = trio.Event()
 

@@ -138,8 +138,11 @@ class PipelineRun:
         # The program may have no checkpoint of its own.
         await trio.lowlevel.checkpoint()
         if (earlier := self._earlier) is not None and earlier.has_crashed and earlier.unclaimed:
-            left = f"it has not requested again, since a crash: {earlier.describe()}"
-            self._runner.add_note(self._record.id, f"its program has changed: {left}")
+            self._note_change(
+                earlier,
+                f"the program of {self._record.path} has changed: it no longer requests"
+                f" {earlier.describe()}",
+            )
         return value
 
     def _unwrapped(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -278,15 +281,21 @@ class PipelineRun:
                 return None  # noqa: ASYNC910
             new = describe_task(f"{self._record.path}/{request.agent}", request.goal)
             change = (
-                f"the program of {self._record.path} has changed: it requests the new task {new},"
-                f" and has not requested again, since a crash: {earlier.describe()}"
+                f"the program of {self._record.path} has changed: it requests {new}, and before"
+                f" the crash it requested {earlier.describe()}"
             )
             if not self._runner.accepts_changes(self._record):
                 self._runner.refuse_change(self._record, change)
                 await trio.sleep_forever()
-            self._runner.add_note(self._record.id, change)
+            self._note_change(earlier, change)
             break
         return None  # noqa: ASYNC910 (its caller checkpoints)
+
+    def _note_change(self, earlier: EarlierChildren, change: str) -> None:
+        """Note the first change of the program in its outcome: later ones follow from it."""
+        if not earlier.has_changed:
+            earlier.has_changed = True
+            self._runner.add_note(self._record.id, change)
 
     @property
     def _has_timer(self) -> bool:
