@@ -40,7 +40,7 @@ class Answer:
 
 
 def _missing(call: "ApiCall") -> NoReturn:
-    raise NotImplementedError(f"{call.operation.path} has no handler")
+    raise AssertionError(f"{call.operation.path} has no handler: @Operation was not applied")
 
 
 @attrs.frozen
