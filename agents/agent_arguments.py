@@ -40,6 +40,8 @@ class AgentArguments:
         name = _parameter_of(agent)
         if name is None:
             return cls(agent, {"type": "object", "properties": {}}, GOAL)
+        if agent.by_name is not None:
+            return cls(agent, _rooted(output_schema(agent.by_name) or {}), None)
         if agent.takes_text:
             return cls(agent, _one_argument(name, {"type": "string"}), name)
         schema = _rooted(output_schema(agent.input) or {})
@@ -78,7 +80,7 @@ class AgentArguments:
         """Return the goal in arguments that fit."""
         value = arguments if self.only is None else arguments.get(self.only, "")
         agent = self.agent
-        if isinstance(agent, Pipeline) and not agent.takes_text:
+        if isinstance(agent, Pipeline) and (self.only is None or not agent.takes_text):
             return msgspec.json.encode(value).decode()
         return agent.as_goal(value)
 

@@ -86,8 +86,9 @@ def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     The agent has the name of the function; the first paragraph of the docstring describes it to
     other agents, and the return type is its output. A function of one `str` gets the goal; any
-    other type is parsed from JSON. Several required parameters are fields of one JSON object. A
-    parameter of type `TaskContext[Deps]` is the task, with the dependencies of its run.
+    other type is parsed from JSON. Several required parameters are fields of one JSON object. If
+    the others have defaults, the goal is the value of the first, or such an object. A parameter of
+    type `TaskContext[Deps]` is the task, with the dependencies of its run.
 
     After a crash the function is run again. Tasks that it had delegated are not repeated:
     `delegate` finds their results, and returns at once.
@@ -120,13 +121,14 @@ def _agent_from(
     name = function.__name__ if name is None else name
     hints = _hints(name, function)
     contexts = [it for it, hint in hints.items() if is_task_context(hint)]
-    input_type, call = _input(name, function, hints, contexts)
+    input_type, call, by_name = _input(name, function, hints, contexts)
     deps = [deps_type(hints[it]) for it in contexts]
     return Pipeline(
         name,
         instructions=_description(function, input_type),
         program=call,
         input=input_type,
+        by_name=by_name,
         output=hints["return"],
         function=function,
         deps=next((it for it in deps if it is not None), None),
@@ -151,8 +153,10 @@ def _input(
     function: Callable[..., Awaitable[Any]],
     hints: Mapping[str, Any],
     contexts: Sequence[str],
-) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
-    """Return the input type of a function, and a program that calls it with such a value."""
+) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]], type[msgspec.Struct] | None]:
+    """Return the input type of a function, a program that calls it with such a value, and the
+    object of all parameters that the program takes as well.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
         if parameter.kind not in ACCEPTED_KINDS:
@@ -162,19 +166,32 @@ def _input(
     parameters = [it for it in parameters if it.name not in contexts]
     function = _with_task(function, contexts) if contexts else _without_task(function)
     if not parameters:
-        return Any, lambda context, _: function(context)
+        return Any, lambda context, _: function(context), None
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
     first = parameters[0]
     is_only_one = required in ([], [first]) and first.kind is not first.KEYWORD_ONLY
-    if is_only_one:
-        input_type = hints[first.name]
-        _require_readable(name, input_type)
-        if first.kind is first.POSITIONAL_ONLY or not contexts:
-            return input_type, function
+    if not is_only_one:
+        input_type, call = _by_name(name, function, parameters, hints)
+        return input_type, call, None
+    input_type = hints[first.name]
+    _require_readable(name, input_type)
+    call_with_first = function
+    if first.kind is not first.POSITIONAL_ONLY and contexts:
         # By name, since the task may come first.
-        by_name = first.name
-        return input_type, lambda context, value: function(context, **{by_name: value})
-    return _by_name(name, function, parameters, hints)
+        first_name = first.name
+
+        def call_with_first(context: PipelineContext, value: Any) -> Awaitable[Any]:
+            return function(context, **{first_name: value})
+
+    if len(parameters) == 1 or any(it.kind not in BY_NAME for it in parameters):
+        return input_type, call_with_first, None
+    fields, call_by_name = _by_name(name, function, parameters, hints)
+
+    def call_with_either(context: PipelineContext, value: Any) -> Awaitable[Any]:
+        is_object = isinstance(value, fields)
+        return (call_by_name if is_object else call_with_first)(context, value)
+
+    return input_type, call_with_either, fields
 
 
 def _by_name(
@@ -182,7 +199,7 @@ def _by_name(
     function: Callable[..., Awaitable[Any]],
     parameters: list[inspect.Parameter],
     hints: Mapping[str, Any],
-) -> tuple[Any, Callable[[PipelineContext, Any], Awaitable[Any]]]:
+) -> tuple[type[msgspec.Struct], Callable[[PipelineContext, Any], Awaitable[Any]]]:
     fields: list[Any] = []
     for parameter in parameters:
         if parameter.kind not in BY_NAME:

@@ -11,6 +11,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import attrs
+import msgspec
 import trio
 
 from orchestrator.agents.agent import Agent, is_agent
@@ -70,6 +71,8 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
     """The program: gets the context and the input, returns the output."""
     input: Any = attrs.field(default=Any, kw_only=True)
     """The input type. `str` and `Any` get the goal unchanged; others are parsed from JSON."""
+    by_name: type[msgspec.Struct] | None = attrs.field(default=None, kw_only=True)
+    """The object of all parameters of its function, which is a goal as well; None is no other."""
     parts: tuple[Agent[Any], ...] = attrs.field(default=(), kw_only=True, converter=_parts)
     """The agents that it is made of."""
     function: Callable[..., Awaitable[Any]] | None = attrs.field(default=None, kw_only=True)
@@ -118,7 +121,10 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
         return encoded(value, self.name, self.input)
 
     def parse_goal(self, goal: str) -> Any:
-        """Parse a goal as a value of the input type."""
+        """Parse a goal as a value of the input type, or as the object of all parameters."""
+        if self.by_name is not None and goal.lstrip().startswith("{"):
+            with suppress(OutputError):
+                return read_output(self.by_name, goal)
         if self.takes_text:
             return goal
         try:

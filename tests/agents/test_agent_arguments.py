@@ -57,6 +57,12 @@ async def both(left: int, right: int = 2) -> int:
 
 
 @agent
+async def measure(task: TaskContext[Any], text: str, limit: int = 5) -> str:
+    """Take a text, and more by name."""
+    return text[:limit]
+
+
+@agent
 async def meet(day: dt.date) -> str:
     """Take what a schema cannot tell."""
     return str(day)
@@ -79,6 +85,7 @@ def test_an_agent_takes_a_goal_and_a_function_its_parameter() -> None:
     assert schema(helper >> helper)["required"] == ["goal"]
     assert schema(named)["properties"] == {"name": {"type": "string"}}
     assert schema(both)["required"] == ["left"]
+    assert [*schema(measure)["properties"]] == ["text", "limit"]
     assert schema(nothing) == {"type": "object", "properties": {}}
     assert schema(total)["properties"]["numbers"]["type"] == "array"
 
@@ -98,6 +105,8 @@ def test_the_fields_of_an_object_are_the_arguments() -> None:
         (total, {"numbers": [1, 2]}, "[1,2]"),
         (meet, {"day": "2026-11-17"}, '"2026-11-17"'),
         (named, {"name": "Ann"}, "Ann"),
+        (both, {"left": 1}, '{"left":1}'),
+        (measure, {"text": "abc", "limit": 2}, '{"text":"abc","limit":2}'),
         (nothing, {}, ""),
     ],
 )

@@ -179,6 +179,10 @@ async def test_parameters_keep_their_defaults() -> None:
         return f"{topic} {words}"
 
     assert await call(brief, "trio") == "trio 100"
+    assert await call(brief, '{"topic": "trio", "words": 5}') == "trio 5"
+    assert await call(brief, '{"topic": "trio"}') == "trio 100"
+    # An object with other fields is a text.
+    assert await call(brief, '{"theme": "trio"}') == '{"theme": "trio"} 100'
 
 
 async def test_a_function_without_parameters_takes_anything() -> None:

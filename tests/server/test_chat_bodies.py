@@ -96,24 +96,6 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "null",
     ),
     (
-        {"messages": [{"role": "system", "content": "be kind"}]},
-        "messages",
-        "invalid_body",
-        "no message to answer",
-    ),
-    (
-        {"messages": [*HELLO, ASSISTANT]},
-        "messages[1]",
-        "invalid_body",
-        "ends with an assistant message",
-    ),
-    (
-        {"messages": [*HELLO, ASSISTANT, {"role": "system", "content": "x"}]},
-        "messages[1]",
-        "invalid_body",
-        "ends with an assistant message",
-    ),
-    (
         {"messages": [*HELLO, CALLS]},
         "messages[1]",
         "invalid_body",

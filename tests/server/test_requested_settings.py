@@ -80,7 +80,7 @@ async def test_ignored_settings_are_named_in_a_header() -> None:
                 not_openai=1,
             )
             assert answer.status_code == 200, answer.text
-            assert answer.headers[IGNORED] == "logit_bias, not_openai, seed"
+            assert answer.headers[IGNORED] == "logit_bias, not_openai, seed, service_tier"
 
     assert [it.settings for it in model.requests] == [ModelSettings(temperature=0)] * 2
 

@@ -6,6 +6,7 @@ import openai
 import pytest
 
 from orchestrator.agents import Agent, ToolCall
+from orchestrator.products.server.openai.conversation import CONTINUE
 from orchestrator.products.server.openai.requested_settings import IGNORED
 from orchestrator.products.server.state import Settings
 from orchestrator.testing import SpyModel
@@ -129,3 +130,54 @@ async def test_a_tool_has_any_name_where_the_agent_does_not_delegate(name: str) 
         "arguments": '{"of":"mine"}',
     }
     assert refused.value.code == "tool_name_taken"
+
+
+ENDINGS: list[tuple[list[dict[str, Any]], str, list[str]]] = [
+    ([{"role": "system", "content": "Say yes."}], "", ["Say yes."]),
+    ([*HELLO, {"role": "assistant", "content": "I was"}], "", ["hello", "I was", CONTINUE]),
+    (
+        [{"role": "system", "content": "Be kind."}, {"role": "assistant", "content": "I was"}],
+        "Be kind.",
+        ["I was", CONTINUE],
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "instructions", "said"), ENDINGS)
+async def test_a_conversation_without_a_last_user_message_is_answered(
+    messages: list[Any], instructions: str, said: list[str]
+) -> None:
+    model = speaker("yes", "yes")
+    async with serving(Agent("a", model=model)) as served:
+        chat = await served.openai.chat.completions.create(model="a", messages=messages)
+        response = await served.openai.responses.create(model="a", input=messages)
+
+    assert (chat.choices[0].message.content, response.output_text) == ("yes", "yes")
+    for request in model.requests:
+        assert request.instructions == instructions
+        assert [it.text for it in request.transcript] == said
+
+
+async def test_items_about_work_of_hosted_tools_are_left_out_and_named() -> None:
+    model = speaker("42")
+    items: list[Any] = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"role": "user", "content": "?"},
+    ]
+    async with serving(Agent("a", model=model)) as served:
+        answer = await served.openai.responses.with_raw_response.create(model="a", input=items)
+
+    assert answer.headers[IGNORED] == "input.compaction, input.web_search_call"
+    assert [it.text for it in model.requests[0].transcript] == ["?"]
+
+
+async def test_the_user_of_a_response_comes_back_beside_its_metadata() -> None:
+    async with serving(Agent("a", model=speaker("42"))) as served:
+        made = await served.openai.responses.create(
+            model="a", input="?", user="ann", metadata={"ticket": "12"}
+        )
+        found = await served.openai.responses.retrieve(made.id)
+
+    for it in (made, found):
+        assert (it.user, it.metadata) == ("ann", {"ticket": "12"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, assert_never
 
-from orchestrator.agents import Agent, CallId, DefinitionError, Part, Pipeline, ToolCall
+from orchestrator.agents import Agent, CallId, DefinitionError, Part, ToolCall
 from orchestrator.delegation import AnswerTerms
 from orchestrator.delegation.events import EarlierMessage
 from orchestrator.delegation.session_kind import SessionKind
@@ -16,12 +16,11 @@ from orchestrator.products.server.openai.answer_format import (
     answer_opening,
     requested_schema,
 )
-from orchestrator.products.server.openai.chat.request import require_goal
 from orchestrator.products.server.openai.conversation import (
     MESSAGES,
     LocatedMessage,
-    require_answerable,
-    split_last_user_message,
+    read_conversation,
+    require_goal,
 )
 from orchestrator.products.server.openai.requested_settings import Parameter, keep_settings
 from orchestrator.products.server.transport.errors import bad_request
@@ -46,22 +45,21 @@ def to_inbound_request(
         MESSAGES,
         is_strict=settings.is_strict,
     )
-    messages = list(_messages(request.messages))
-    require_answerable(messages, MESSAGES, param="messages")
-    history, message = split_last_user_message(it.message for it in messages)
-    if isinstance(agent, Pipeline):
-        require_goal(agent, message, chosen.tools, messages[-1].param)
+    conversation = read_conversation(
+        list(_messages(request.messages)), _instructions(request), MESSAGES, param="messages"
+    )
+    require_goal(agent, conversation, chosen.tools)
     form = request.output_config.format if request.output_config is not None else None
     asked = None if form is None else ResponseJson(name="answer", schema=form.schema)
     schema = requested_schema(asked, agent, MESSAGES, "output_config.format")
     thinking = request.thinking
     inbound = InboundRequest(
         agent=agent,
-        message=message,
+        message=conversation.message,
         context=context_of(call.headers),
         owner=call.owner,
-        instructions="\n\n".join(_instructions(request)),
-        history=history,
+        instructions=conversation.instructions,
+        history=conversation.history,
         kind=SessionKind.MESSAGE,
         metadata=_metadata(request),
         states=(call.request_state(opening=answer_opening(agent, schema)),),

@@ -5,12 +5,12 @@ the error names the part of the request. The protocols differ only in their word
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
 
-from orchestrator.agents import UserMessage
+from orchestrator.agents import Agent, Pipeline, Tool, UserMessage
 from orchestrator.delegation.events import EarlierMessage
 from orchestrator.products.server.transport.errors import HttpError, bad_request
 
@@ -29,6 +29,9 @@ class Dialect:
     def invalid_value(self, message: str, param: str) -> HttpError:
         return bad_request(message, param=param, code=self.invalid)
 
+
+CONTINUE: Final = "Continue your last message where it ends, without repeating it."
+"""The message that stands for a conversation that ends with the assistant."""
 
 CHAT: Final = Dialect(
     call="tool call", result="tool message", invalid="invalid_body", name_taken="tool_name_taken"
@@ -53,14 +56,26 @@ class LocatedMessage(msgspec.Struct, frozen=True, gc=False):
     """The place of the call's id in a result."""
 
 
-def require_answerable(
+@attrs.frozen(kw_only=True)
+class Conversation:
+    """A conversation as an agent takes it."""
+
+    param: str
+    """The place of its last message in the request."""
+    history: tuple[EarlierMessage, ...]
+    message: UserMessage | None
+    """None continues after the result of a tool."""
+    instructions: str
+
+
+def _require_results(
     messages: Sequence[LocatedMessage],
     dialect: Dialect,
     *,
     param: str,
     open_calls: Iterable[str] = (),
 ) -> None:
-    """Refuse a conversation that lacks a result of a call, or has no message to answer."""
+    """Refuse a conversation that lacks a result of a call."""
     unanswered: dict[str, None] = dict.fromkeys(open_calls)
     where = param
     for located in messages:
@@ -77,16 +92,6 @@ def require_answerable(
                 located.call_param,
             )
     _require_none_open(unanswered, where, dialect)
-    if not messages:
-        raise dialect.invalid_value(
-            "the conversation has no message to answer: send a user message", param
-        )
-    if messages[-1].message.role == "assistant":
-        raise dialect.invalid_value(
-            "the conversation ends with an assistant message, which cannot be answered: end with"
-            f" a user message or a {dialect.result}",
-            where,
-        )
 
 
 def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) -> None:
@@ -98,11 +103,43 @@ def _require_none_open(unanswered: Iterable[str], param: str, dialect: Dialect) 
         )
 
 
-def split_last_user_message(
-    messages: Iterable[EarlierMessage],
-) -> tuple[tuple[EarlierMessage, ...], UserMessage | None]:
-    """Return the history, and the user message at its end; None if it ends with a tool result."""
-    *history, last = messages
-    if last.role != "user":
-        return (*history, last), None
-    return tuple(history), UserMessage(last.text, last.parts)
+def read_conversation(
+    messages: Sequence[LocatedMessage],
+    instructions: Iterable[str],
+    dialect: Dialect,
+    *,
+    param: str,
+    open_calls: Iterable[str] = (),
+) -> Conversation:
+    """Return a conversation as an agent takes it, or refuse it."""
+    _require_results(messages, dialect, param=param, open_calls=open_calls)
+    joined = "\n\n".join(instructions)
+    if not messages:
+        if not joined:
+            raise dialect.invalid_value(
+                "the conversation has no message to answer: send a user message", param
+            )
+        return Conversation(param=param, history=(), message=UserMessage(joined), instructions="")
+    history = tuple(it.message for it in messages)
+    last, message = history[-1], None
+    if last.role == "user":
+        history, message = history[:-1], UserMessage(last.text, last.parts)
+    elif last.role == "assistant":
+        message = UserMessage(CONTINUE)
+    return Conversation(
+        param=messages[-1].param, history=history, message=message, instructions=joined
+    )
+
+
+def require_goal(agent: Agent[Any], conversation: Conversation, tools: Sequence[Tool]) -> None:
+    """Refuse a conversation that a pipeline cannot take."""
+    if not isinstance(agent, Pipeline):
+        return
+    reason = f"{agent.name} is a pipeline, which takes only the last user message"
+    if tools:
+        raise bad_request(f"{reason}: it calls no tools of a client", param="tools")
+    message = conversation.message
+    if message is None or message.text == CONTINUE:
+        raise bad_request(f"{reason}: send one", param=conversation.param)
+    if message.parts:
+        raise bad_request(f"{reason}: it takes neither images nor files", param=conversation.param)

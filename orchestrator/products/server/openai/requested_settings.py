@@ -19,7 +19,7 @@ IGNORED: Final = "x-ignored-parameters"
 """The header that names the parameters that the agent does not apply."""
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MOST_NAMES: Final = 20
-WITHOUT_EFFECT: Final = frozenset(
+HARMLESS: Final = frozenset(
     {
         *("user", "safety_identifier", "store", "service_tier"),
         *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
@@ -27,7 +27,7 @@ WITHOUT_EFFECT: Final = frozenset(
         *("prediction", "stream_options", "access_programs"),
     }
 )
-"""The parameters that change no answer: no header names them."""
+"""The parameters that change no answer: a strict server takes them, too."""
 
 
 class Parameter(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +74,7 @@ def keep_settings(
     is_strict: bool,
 ) -> KeptSettings:
     """Return the parameters of a request that an agent applies, or refuse the request."""
-    problems = {name: "there is no such setting" for name in unknown if name not in WITHOUT_EFFECT}
+    problems = dict.fromkeys(unknown, "there is no such setting")
     kept: dict[str, Parameter] = {}
     for it in parameters:
         if it.value is None:
@@ -87,11 +87,11 @@ def keep_settings(
             problems[it.name] = problem
         else:
             kept[it.setting] = it
-    if problems and is_strict:
-        name, problem = next(iter(problems.items()))
+    refused = next((it for it in problems if it not in HARMLESS), None) if is_strict else None
+    if refused is not None:
         raise bad_request(
-            f"{agent.name} cannot apply {name!r}: {problem}; leave it out",
-            param=name,
+            f"{agent.name} cannot apply {refused!r}: {problems[refused]}; leave it out",
+            param=refused,
             code="unsupported_parameter",
         )
     values = {it.setting: it.value for it in kept.values()}

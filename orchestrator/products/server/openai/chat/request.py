@@ -5,7 +5,7 @@ from typing import Any, Final, assert_never
 
 from msgspec.structs import replace
 
-from orchestrator.agents import Agent, DefinitionError, Part, Pipeline, Tool, ToolCall, UserMessage
+from orchestrator.agents import Agent, DefinitionError, Part, ToolCall
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation import AnswerTerms
 from orchestrator.delegation.events import EarlierMessage
@@ -19,8 +19,8 @@ from orchestrator.products.server.openai.client_content import file_from_data, i
 from orchestrator.products.server.openai.conversation import (
     CHAT,
     LocatedMessage,
-    require_answerable,
-    split_last_user_message,
+    read_conversation,
+    require_goal,
 )
 from orchestrator.products.server.openai.requested_settings import Parameter, keep_settings
 from orchestrator.products.server.transport.errors import bad_request
@@ -48,19 +48,18 @@ def to_inbound_request(
         CHAT,
         is_strict=settings.is_strict,
     )
-    messages = list(_messages(request))
-    require_answerable(messages, CHAT, param="messages")
-    history, message = split_last_user_message(it.message for it in messages)
-    if isinstance(agent, Pipeline):
-        require_goal(agent, message, tools, messages[-1].param)
+    conversation = read_conversation(
+        list(_messages(request)), _instructions(request), CHAT, param="messages"
+    )
+    require_goal(agent, conversation, tools)
     schema = requested_schema(request.response_format, agent, CHAT, "response_format")
     inbound = InboundRequest(
         agent=agent,
-        message=message,
+        message=conversation.message,
         context=context_of(call.headers),
         owner=call.owner,
-        instructions="\n\n".join(_instructions(request)),
-        history=history,
+        instructions=conversation.instructions,
+        history=conversation.history,
         kind=kind,
         metadata=_metadata(request),
         states=(
@@ -181,19 +180,6 @@ def _function(function: bodies.FunctionSpec, param: str) -> client_tools.ToolDef
         parameters=function.parameters,
         param=param,
     )
-
-
-def require_goal(
-    agent: Agent[Any], message: UserMessage | None, tools: tuple[Tool, ...], param: str
-) -> None:
-    """Refuse a conversation that a pipeline cannot take."""
-    reason = f"{agent.name} is a pipeline, which takes only the last user message"
-    if tools:
-        raise bad_request(f"{reason}: it calls no tools of a client", param="tools")
-    if message is None:
-        raise bad_request(f"{reason}: send one", param=param)
-    if message.parts:
-        raise bad_request(f"{reason}: it takes neither images nor files", param=param)
 
 
 def _instructions(request: bodies.ChatRequest) -> Iterator[str]:

@@ -162,7 +162,7 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     truncation: Literal["disabled", "auto"] | None = None
     """`auto` is ignored: an agent's definition says whether it compacts a conversation."""
     user: str | None = None
-    """The client's own user, kept with its metadata."""
+    """The client's own user, kept with the response."""
     text: TextConfig | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
@@ -345,6 +345,7 @@ class ResponseBody(msgspec.Struct, kw_only=True):
     previous_response_id: str | None = None
     conversation: ConversationRef | None = None
     metadata: dict[str, str] = {}
+    user: str | None = None
     tools: list[ResponseTool] = []
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True

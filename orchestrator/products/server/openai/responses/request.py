@@ -33,6 +33,13 @@ from orchestrator.products.server.transport.errors import HttpError, bad_request
 SAMPLING: Final = ("temperature", "top_p", "max_output_tokens")
 """The parameters that have the same names in `ModelSettings`."""
 NO_REASONING: Final[Mapping[str, tuple[ReasoningBlock, ...]]] = {}
+HOSTED_ITEMS: Final = frozenset(
+    [
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("mcp_list_tools", "mcp_call", "compaction"),
+    ]
+)
+"""The items about work of OpenAI's own servers: no other model can read them."""
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
@@ -92,9 +99,15 @@ def kept_settings(
         # A client that retrieves a response as a stream asks for progress then.
         *(["include_progress"] if body.include_progress and not body.stream else []),
         *(["truncation"] if body.truncation == "auto" else []),
+        *sorted(_hosted_items(body)),
         *(["text.verbosity"] if body.text is not None and body.text.verbosity else []),
     ]
     return keep_settings(agent, parameters, others, conversation.RESPONSES, is_strict=is_strict)
+
+
+def _hosted_items(body: bodies.CreateResponse) -> set[str]:
+    items = body.input if isinstance(body.input, list) else ()
+    return {f"input.{it.type}" for it in items if it.type in HOSTED_ITEMS}
 
 
 def logprob_parameters(body: bodies.CreateResponse) -> list[Parameter]:
@@ -173,17 +186,17 @@ def parse_input(
     instructions, messages = read_items(
         [*kept, *items], "input", earlier, len(kept), reasoning, is_text=isinstance(given, str)
     )
-    conversation.require_answerable(
+    found = conversation.read_conversation(
         [conversation.LocatedMessage(message, "input", "input") for message in messages],
+        instructions,
         conversation.RESPONSES,
         param="input",
         open_calls=[call.id for call in unanswered_calls(earlier)],
     )
-    history, message = conversation.split_last_user_message(messages)
     return ParsedInput(
-        history=(*map(_as_said, earlier), *history),
-        message=message,
-        system_instructions="\n\n".join(instructions),
+        history=(*map(_as_said, earlier), *found.history),
+        message=found.message,
+        system_instructions=found.instructions,
         custom_tools=frozenset(it.name for it in (*kept, *items) if it.type == "custom_tool_call"),
     )
 
@@ -209,8 +222,9 @@ def read_items(
         if item.type == "reasoning":
             # Reasoning of another model, or before a final answer, is useless.
             thoughts += reasoning.get(item.encrypted_content or "", ())
-            continue
-        if item.type == "message" and item.role in {"system", "developer"}:
+        elif item.type in HOSTED_ITEMS:
+            pass  # a header of the answer names them
+        elif item.type == "message" and item.role in {"system", "developer"}:
             instructions.append(_text(item.content, f"{param}.content"))
         elif item.type in {"function_call", "custom_tool_call"}:
             _add_call(messages, item, call_ids, param)

@@ -99,6 +99,7 @@ def initial_body(session: SessionRecord) -> bodies.ResponseBody:
         if state.conversation is None
         else bodies.ConversationRef(state.conversation),
         metadata=dict(session.metadata),
+        user=state.user,
         tools=state.tools,
         tool_choice=state.tool_choice,
         parallel_tool_calls=state.settings.get("parallel_tool_calls", True),

@@ -40,6 +40,8 @@ class ResponseState(SessionState, frozen=True):
     """The form of the model's reasoning that the client asks for; None hides it."""
     has_encrypted_reasoning: bool = False
     """Whether the client sends reasoning back itself."""
+    user: str | None = None
+    """The client's own user."""
 
 
 def conversation_of(body: bodies.CreateResponse) -> str | None:
@@ -57,11 +59,6 @@ def summary_of(body: bodies.CreateResponse) -> bodies.Summary | None:
 def is_response(session: SessionRecord) -> bool:
     """Return whether a session is a response that can be retrieved."""
     return session.kind is SessionKind.RESPONSE and session.state(ResponseState).is_stored
-
-
-def metadata_in(body: bodies.CreateResponse) -> dict[str, str]:
-    """Return the metadata of a request."""
-    return {**({"user": body.user} if body.user else {}), **(body.metadata or {})}
 
 
 def state_of_request(
@@ -88,4 +85,5 @@ def state_of_request(
         message=message,
         summary=summary_of(body),
         has_encrypted_reasoning=ENCRYPTED_REASONING in (body.include or ()),
+        user=body.user,
     )

@@ -47,7 +47,6 @@ from orchestrator.products.server.openai.responses.response_state import (
     ResponseState,
     conversation_of,
     is_response,
-    metadata_in,
     state_of_request,
     summary_of,
 )
@@ -293,7 +292,7 @@ def _inbound_request(
         instructions=_paragraphs(system_instructions, body.instructions or ""),
         history=parsed.history,
         kind=SessionKind.RESPONSE,
-        metadata=metadata_in(body),
+        metadata=body.metadata or {},
         states=(
             call.request_state(opening=answer_opening(agent, schema)),
             client_tools.client_tools_state(chosen.tools, custom),
