@@ -184,7 +184,7 @@ def new_message_id() -> MessageId:
     return MessageId(f"m_{draw_bits(40):010x}")
 
 
-_UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs"})
+_UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs", "shared"})
 UNCOMPARED_FIELDS: Final = _UNSHOWN | {"refused_by"}
 """The fields of messages that are no part of their equality."""
 
@@ -214,6 +214,8 @@ class _Identified(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class _UserOptions(_Identified, frozen=True, gc=False, kw_only=True):
     aside: bool = False
     """It came in the middle of a turn, and does not begin one."""
+    shared: int = 0
+    """How many characters at the start of its text siblings have in common, as their context."""
 
 
 class UserMessage(_UserOptions, frozen=True, gc=False):

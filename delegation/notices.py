@@ -28,16 +28,26 @@ SHOWN_COST: Final = 50
 HANDED_OFF: Final = (
     "The conversation above is handed over to you: your answer is the next one in it."
 )
+CONTEXT: Final = "Context:\n{context}\n\nYour task:\n"
+"""The part of a first message that precedes the goal."""
 
 
-def first_message(request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()) -> str:
-    """Return the first message of a task: its goal, context, and the results of dependencies."""
+def first_message(
+    request: TaskRequest, dependencies: "Iterable[tuple[str, str]]" = ()
+) -> tuple[str, int]:
+    """Return the first message of a task: its context, goal, and the results of dependencies.
+
+    Providers cache the start of a request, so the context, which siblings share, comes first. The
+    number is its length.
+    """
     text = f"{HANDED_OFF}\n\n{request.goal}" if request.is_handoff else request.goal
+    shared = 0
     if request.context:
-        text += f"\n\nContext:\n{request.context}"
+        context = CONTEXT.format(context=request.context)
+        text, shared = context + text, len(context)
     for name, output in dependencies:
         text += f"\n\nResult of {name}, which this needs:\n{output}"
-    return text
+    return text, shared
 
 
 def steering_text(text: str, by: str) -> str:

@@ -231,7 +231,7 @@ def check_chat(body: dict[str, Any]) -> None:
         "model messages",
         "stream stream_options tools response_format max_tokens max_completion_tokens"
         " temperature top_p seed stop presence_penalty frequency_penalty"
-        " reasoning_effort parallel_tool_calls tool_choice service_tier"
+        " reasoning_effort parallel_tool_calls tool_choice service_tier prompt_cache_key"
         " logprobs top_logprobs",
     )
     check_chat_settings(body)
@@ -293,7 +293,8 @@ def check_responses(body: dict[str, Any]) -> None:
         body,
         "model input",
         "stream store instructions tools text max_output_tokens temperature top_p"
-        " reasoning parallel_tool_calls tool_choice service_tier include top_logprobs",
+        " reasoning parallel_tool_calls tool_choice service_tier prompt_cache_key"
+        " include top_logprobs",
     )
     check_responses_settings(body)
     assert body["input"]

@@ -205,6 +205,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         # Prices have few decimals: six places are the exact sum, without a float's noise.
         return round(round(cost, 6))
 
+    @property
+    def has_write_price(self) -> bool:
+        """Writing to the cache may cost more than reading without one."""
+        return self.cache_write is not None or bool(self.long_prompts)
+
     def for_prompt(self, input_tokens: int) -> "Price":
         """Return the price of a request with this number of input tokens."""
         price = self

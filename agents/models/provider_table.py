@@ -57,6 +57,8 @@ class Quirks:
     """The field that carries its reasoning back together with the resulting calls."""
     has_parts_in_results: bool = False
     """Whether the answer of a tool may have images; else they follow in a message of the user."""
+    has_cache_key: bool = False
+    """Whether it takes `prompt_cache_key`; OpenAI's own servers do."""
     reports_cost: bool = False
     """Whether it reports the cost of a call in dollars."""
     anthropic_version: str = ""
@@ -144,7 +146,7 @@ _AZURE: Final = Provider(
     base_url_variable="AZURE_OPENAI_BASE_URL",
     login=Login.API_KEY,
     address={"endpoint": ("AZURE_OPENAI_ENDPOINT",)},
-    quirks=Quirks(limit_field="max_completion_tokens"),
+    quirks=Quirks(limit_field="max_completion_tokens", has_cache_key=True),
 )
 _OPENAI: Final = Provider(
     protocol=WireProtocol.CHAT,
@@ -207,6 +209,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
             seed_field="random_seed",
             asks_for_usage=False,
             call_id_length=9,
+            has_cache_key=True,
             # A message of the user cannot follow the answer of a tool there.
             has_parts_in_results=True,
         ),

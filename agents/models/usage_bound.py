@@ -8,6 +8,7 @@ from typing import Final
 
 from orchestrator.agents.messages import Message, Usage
 from orchestrator.agents.models.model import Model, ModelRequest, Price, known_count, known_price
+from orchestrator.agents.models.prompt_prefix import may_be_marked
 from orchestrator.agents.models.token_estimate import parts_length, texts_beside_messages, texts_of
 
 MIN_BYTES_PER_TOKEN: Final = 3
@@ -38,7 +39,7 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         else _priced_for(request, price).highest_cost(
             input_tokens=read,
             output_tokens=answer_tokens,
-            writes_cache=bool(request.settings.prompt_caching),
+            writes_cache=price.has_write_price and may_be_marked(request),
         ),
         unpriced=int(price is None),
     )

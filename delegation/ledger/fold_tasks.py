@@ -162,10 +162,10 @@ def _make_due(
     messages: list[Message] = []
     if request.handed:
         messages += [earlier.message(number) for number, earlier in enumerate(request.handed)]
-    text = notices.first_message(
+    text, shared = notices.first_message(
         request, _results_of_dependencies(ledger, request) if request.needs else ()
     )
-    messages.append(_user_message(text, request.id))
+    messages.append(_user_message(text, request.id, shared))
     task.transcript = Transcript(messages)
     queue_for_slot(ledger, session, task)
 
@@ -181,9 +181,9 @@ def _results_of_dependencies(ledger: "Ledger", request: TaskRequest) -> list[tup
     return dependencies
 
 
-def _user_message(text: str, about: TaskId | int) -> UserMessage:
+def _user_message(text: str, about: TaskId | int, shared: int = 0) -> UserMessage:
     # Named by its fact, so that another fold gives it the same name.
-    return UserMessage(text, id=MessageId(f"m_{about}"))
+    return UserMessage(text, id=MessageId(f"m_{about}"), shared=shared)
 
 
 def as_message(mail: Mail, seq: int, share: int) -> UserMessage:

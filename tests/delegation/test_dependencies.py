@@ -55,7 +55,7 @@ def test_a_task_starts_after_its_dependencies_and_reads_their_results(
     assert list(ledger.joinable) == [C]
     assert ledger.tasks[C].transcript == [
         UserMessage(
-            "find it\n\nContext:\nof 1984\n\n"
+            "Context:\nof 1984\n\nYour task:\nfind it\n\n"
             "Result of facts, which this needs:\n42\n\n"
             "Result of /editor/researcher[2], which this needs:\n43"
         )

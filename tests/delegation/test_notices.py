@@ -27,7 +27,8 @@ A = TaskId("a")
 
 
 @pytest.mark.parametrize(
-    ("context", "brief"), [("", "find it"), ("it is red", "find it\n\nContext:\nit is red")]
+    ("context", "brief"),
+    [("", "find it"), ("it is red", "Context:\nit is red\n\nYour task:\nfind it")],
 )
 def test_a_task_reads_its_goal_and_its_context(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked, *, context: str, brief: str
@@ -35,7 +36,10 @@ def test_a_task_reads_its_goal_and_its_context(
     begin(DeliveryCapability.PUSH)
     tell(requested(A, context=context))
 
-    assert ledger.tasks[A].transcript == [UserMessage(brief)]
+    (message,) = ledger.tasks[A].transcript
+    assert message == UserMessage(brief)
+    assert isinstance(message, UserMessage)
+    assert message.text[message.shared :] == "find it"
 
 
 @pytest.mark.parametrize(

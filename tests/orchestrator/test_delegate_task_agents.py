@@ -105,7 +105,7 @@ async def test_a_child_does_not_see_the_history_of_its_parent(copies: bool) -> N
     child = SpyModel(["done"])
 
     async def either(request: ModelRequest) -> AssistantMessage:
-        is_child = request.transcript[0].text.startswith("part")
+        is_child = request.transcript[0].text.endswith("part")
         return await (child if is_child else model).answer(request)
 
     if copies:
@@ -120,7 +120,7 @@ async def test_a_child_does_not_see_the_history_of_its_parent(copies: bool) -> N
         await orchestrator.run(agent, "the whole story, with a secret")
 
     (request,) = child.requests
-    assert child.texts == [["part\n\nContext:\nBe brief."]]
+    assert child.texts == [["Context:\nBe brief.\n\nYour task:\npart"]]
     assert isinstance(request.transcript[0], UserMessage)
     assert "secret" not in request.instructions
 

@@ -146,8 +146,8 @@ async def test_shared_arguments_of_a_batch_apply_to_each_of_its_tasks() -> None:
     await answer_to(call, Agent("worker", model=model))
 
     assert sorted(texts[0] for texts in model.texts) == [
-        "a\n\nContext:\nshared",
-        "b\n\nContext:\nown",
+        "Context:\nown\n\nYour task:\nb",
+        "Context:\nshared\n\nYour task:\na",
     ]
 
 

@@ -60,7 +60,7 @@ class Recorder:
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         brief = request.transcript[0].text
-        goal = brief.split("\n", maxsplit=1)[0]
+        goal = brief.rpartition("Your task:\n")[2].split("\n", maxsplit=1)[0]
         assert goal not in self.briefs, "a goal is asked twice"
         self.briefs[goal] = brief
         self.begun[goal] = trio.current_time()
@@ -145,7 +145,7 @@ async def test_the_context_of_a_task_precedes_the_results_of_its_dependencies() 
     await finish(call, model)
 
     assert model.briefs["b"] == (
-        "b\n\nContext:\nBe brief.\n\nResult of a, which this needs:\na is done"
+        "Context:\nBe brief.\n\nYour task:\nb\n\nResult of a, which this needs:\na is done"
     )
 
 

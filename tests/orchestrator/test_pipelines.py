@@ -541,7 +541,7 @@ async def test_a_model_delegates_to_a_function() -> None:
     run = await run_once(boss)
 
     assert run.output == "done"
-    assert '"output":"<trio\\n\\nContext:\\nBe short.>"' in told[0]
+    assert '"output":"<Context:\\nBe short.\\n\\nYour task:\\ntrio>"' in told[0]
 
 
 async def test_a_model_that_delegates_to_a_typed_function_writes_json() -> None:

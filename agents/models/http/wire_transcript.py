@@ -61,6 +61,8 @@ class WireUserMessage:
     parts: tuple[Part, ...] = ()
     is_newest: bool = attrs.field(default=False, eq=False)
     """It is the last user message of the request."""
+    shared: int = attrs.field(default=0, eq=False)
+    """How many characters at the start of its text siblings have in common."""
 
 
 @attrs.frozen
@@ -114,7 +116,10 @@ def _paired(transcript: Iterable[Message]) -> list[WireMessage]:
         match message:
             case UserMessage(text, parts):
                 if parts or text.strip():
-                    rows.append(WireUserMessage(text if text.strip() else "", parts))
+                    said = text if text.strip() else ""
+                    # No provider takes a block that is blank.
+                    shared = message.shared if said[message.shared :].strip() else 0
+                    rows.append(WireUserMessage(said, parts, shared=shared))
             case AssistantMessage(text, calls):
                 opened = [_OpenCall(call) for call in calls]
                 # An answer belongs to the latest call of its id.

@@ -29,6 +29,7 @@ from orchestrator.agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.prompt_prefix import is_marked, shared_context
 from orchestrator.agents.models.provider_table import Login
 from orchestrator.agents.models.providers.http_model import HttpModel
 from orchestrator.agents.models.settings import ModelSettings
@@ -95,42 +96,45 @@ def message_request(
     if kind == "enabled" and _lacks_thought(conversation, name):
         # The call was made by another model, or before thinking began: it is refused then.
         thinking, kind = {"thinking": {"type": "disabled"}}, "disabled"
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": limit,
-        "messages": _messages(conversation, "" if kind == "disabled" else name),
-        "stream": True,
-        **thinking,
-    }
-    if instructions := instructions_with_schema(request, output_schema):
-        body["system"] = instructions
+    # In the order in which the provider caches it: siblings differ from their goal on.
+    body: dict[str, Any] = {"model": model}
+    choice: dict[str, Any] = {}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     elif called := {call.name for message in conversation for call in _calls(message)}:
         # A transcript with calls is refused in a request without tools.
         body["tools"] = [_former_tool(name) for name in sorted(called)]
-        body["tool_choice"] = {"type": "none"}
+        choice = {"tool_choice": {"type": "none"}}
+    if instructions := instructions_with_schema(request, output_schema):
+        body["system"] = instructions
+    body["messages"] = _messages(conversation, "" if kind == "disabled" else name)
+    body |= {"max_tokens": limit, "stream": True, **thinking, **choice}
     body |= _settings_fields(request.settings, has_tools=bool(request.tools))
     if output_schema is not None:
         format_ = {"type": "json_schema", "schema": output_schema.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": format_}
-    if caching := request.settings.prompt_caching:
-        _mark_cached(body, "1h" if caching == "1h" else "5m")
+    if is_marked(request, model):
+        _mark_cached(body, request, "1h" if request.settings.prompt_caching == "1h" else "5m")
     return body
 
 
-def _mark_cached(body: dict[str, Any], time: str) -> None:
+def _mark_cached(body: dict[str, Any], request: ModelRequest, time: str) -> None:
     """Mark the positions up to which the provider caches a request.
 
-    It takes four marks. Tools and instructions stay the same in all requests of an agent. The next
-    request continues at the last message, and this request continues at the message before it.
+    It takes four marks. Tools and instructions stay the same in all requests of an agent, and the
+    shared context in all requests of siblings. The next request continues at the last message, and
+    this request continues at the message before it.
     """
     mark = {"type": "ephemeral", **({"ttl": time} if time != "5m" else {})}
-    if tools := body.get("tools"):
+    if shared := shared_context(request):
+        body["messages"][0]["content"][0]["cache_control"] = mark
+    if request.settings.prompt_caching is None:
+        return
+    system = body.get("system")
+    if (tools := body.get("tools")) and not (shared and system):
         tools[-1]["cache_control"] = mark
-    if system := body.get("system"):
-        block = {"type": "text", "text": system, "cache_control": mark}
-        body["system"] = [block]
+    if system:
+        body["system"] = [{"type": "text", "text": system, "cache_control": mark}]
     of_user = [it for it in body["messages"] if it["role"] == "user"]
     for message in of_user[-2:]:
         message["content"][-1]["cache_control"] = mark
@@ -206,10 +210,9 @@ def _blocks(message: WireMessage, name: str) -> Iterator[tuple[str, dict[str, An
     match message:
         case WireUserMessage(text, parts):
             # The model answers best when the material comes before the question.
-            for part in parts:
-                yield "user", block_of(part, message, _part, text="text")
-            if text:
-                yield "user", {"type": "text", "text": text}
+            material = [block_of(part, message, _part, text="text") for part in parts]
+            shared, own = text[: message.shared], text[message.shared :]
+            yield from (("user", it) for it in (*_text(shared), *material, *_text(own)))
         case WireAssistantMessage(text, calls):
             for thought in message.reasoning_of(name, 0):
                 yield "assistant", thought
@@ -224,6 +227,11 @@ def _blocks(message: WireMessage, name: str) -> Iterator[tuple[str, dict[str, An
                 )
             for call in calls:
                 yield "user", _result(call)
+
+
+def _text(text: str) -> Iterator[dict[str, Any]]:
+    if text:
+        yield {"type": "text", "text": text}
 
 
 def _part(part: Part) -> dict[str, Any]:

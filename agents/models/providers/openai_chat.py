@@ -12,7 +12,7 @@ from orchestrator.agents.models.http.answer_builder import AnswerBuilder
 from orchestrator.agents.models.http.chat_settings import settings_fields
 from orchestrator.agents.models.http.provider_errors import NO_JSON, has_value, stream_error
 from orchestrator.agents.models.http.strict_schema import WRAPPER_FIELD, ProviderSchema
-from orchestrator.agents.models.http.url import host_of
+from orchestrator.agents.models.http.url import OPENAI_HOST, is_openai
 from orchestrator.agents.models.http.wire_logprobs import WireLogprob
 from orchestrator.agents.models.http.wire_transcript import (
     IMAGES,
@@ -30,13 +30,13 @@ from orchestrator.agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.prompt_prefix import cache_key
 from orchestrator.agents.models.provider_table import NO_QUIRKS, Quirks
 from orchestrator.agents.models.providers.http_model import HttpModel
 from orchestrator.agents.tools.text_input import INPUT, input_of
 from orchestrator.agents.tools.tool import Tool, is_custom
 
-HOST: Final = "api.openai.com"
-BASE_URL: Final = f"https://{HOST}/v1"
+BASE_URL: Final = f"https://{OPENAI_HOST}/v1"
 
 
 class OpenAIModel(HttpModel):
@@ -64,6 +64,7 @@ class OpenAIModel(HttpModel):
             quirks=self._service.quirks,
             name=self.name,
             has_custom_tools=self.has_custom_tools,
+            has_cache_key=self._service.quirks.has_cache_key or is_openai(self._base_url),
         )
 
     def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
@@ -78,13 +79,6 @@ def output_limit_field(url: str) -> str:
     return "max_completion_tokens" if is_openai(url) else "max_tokens"
 
 
-def is_openai(url: str) -> bool:
-    """Return whether a server is OpenAI's own."""
-    host = host_of(url)
-    # Each region has a host of its own, such as eu.api.openai.com.
-    return host == HOST or host.endswith(f".{HOST}")
-
-
 def completion_request(
     model: str,
     request: ModelRequest,
@@ -94,21 +88,23 @@ def completion_request(
     quirks: Quirks = NO_QUIRKS,
     name: str = "",
     has_custom_tools: bool = False,
+    has_cache_key: bool = False,
 ) -> dict[str, Any]:
     customs = [it for it in request.tools if has_custom_tools and it.text_input]
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": list(_messages(request, output_schema, quirks, name, customs)),
-        "stream": True,
-    }
-    if quirks.asks_for_usage:
-        body["stream_options"] = {"include_usage": True}
-    if request.max_output is not None:
-        body[limit_field] = request.max_output
+    # In the order in which providers cache it: siblings differ from their goal on.
+    body: dict[str, Any] = {"model": model}
     if request.tools:
         body["tools"] = [
             _custom_tool(tool) if tool in customs else _tool(tool) for tool in request.tools
         ]
+    if has_cache_key and (key := cache_key(request)):
+        body["prompt_cache_key"] = key
+    body["messages"] = list(_messages(request, output_schema, quirks, name, customs))
+    body["stream"] = True
+    if quirks.asks_for_usage:
+        body["stream_options"] = {"include_usage": True}
+    if request.max_output is not None:
+        body[limit_field] = request.max_output
     body |= settings_fields(request.settings, has_tools=bool(request.tools), quirks=quirks)
     if is_custom(choice := request.settings.tool_choice, customs):
         body["tool_choice"] = {"type": "custom", "custom": {"name": choice}}

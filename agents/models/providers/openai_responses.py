@@ -10,6 +10,7 @@ from orchestrator.agents.messages import Part, Usage
 from orchestrator.agents.models.http.answer_builder import AnswerBuilder
 from orchestrator.agents.models.http.provider_errors import NO_JSON, has_value, stream_error
 from orchestrator.agents.models.http.strict_schema import WRAPPER_FIELD, ProviderSchema
+from orchestrator.agents.models.http.url import is_openai
 from orchestrator.agents.models.http.wire_logprobs import WireLogprob
 from orchestrator.agents.models.http.wire_transcript import (
     IMAGES,
@@ -26,6 +27,7 @@ from orchestrator.agents.models.http.wire_transcript import (
     wire_transcript,
 )
 from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.prompt_prefix import cache_key
 from orchestrator.agents.models.providers.http_model import HttpModel
 from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.tools.text_input import INPUT, input_of
@@ -57,22 +59,34 @@ class ResponsesModel(HttpModel):
     has_custom_tools = True
 
     def _body(self, request: ModelRequest, schema: ProviderSchema | None) -> dict[str, Any]:
-        return response_request(self._model, request, schema, name=self.name)
+        has_cache_key = self._service.quirks.has_cache_key or is_openai(self._base_url)
+        return response_request(
+            self._model, request, schema, name=self.name, has_cache_key=has_cache_key
+        )
 
     def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         return _ResponseBuilder(request, self.name, schema)
 
 
 def response_request(
-    model: str, request: ModelRequest, output_schema: ProviderSchema | None, *, name: str = ""
+    model: str,
+    request: ModelRequest,
+    output_schema: ProviderSchema | None,
+    *,
+    name: str = "",
+    has_cache_key: bool = False,
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": model,
-        "input": list(_items(request, name)),
-        "stream": True,
-        # The transcript is sent whole each time.
-        "store": False,
-    }
+    # In the order in which the provider caches it: siblings differ from their goal on.
+    body: dict[str, Any] = {"model": model}
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if request.instructions.strip():
+        body["instructions"] = request.instructions
+    if has_cache_key and (key := cache_key(request)):
+        body["prompt_cache_key"] = key
+    body["input"] = list(_items(request, name))
+    # The transcript is sent whole each time.
+    body |= {"stream": True, "store": False}
     effort = request.settings.reasoning_effort
     if _REASONS.match(model) or effort not in {None, "none"}:
         # The reasoning of the model is not stored there, so it comes encrypted, and is sent back.
@@ -81,10 +95,6 @@ def response_request(
         body.setdefault("include", []).append("message.output_text.logprobs")
     if request.max_output is not None:
         body["max_output_tokens"] = request.max_output
-    if request.instructions.strip():
-        body["instructions"] = request.instructions
-    if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
     body |= _settings_fields(request.settings, request.tools)
     if output_schema is not None:
         body["text"] = {

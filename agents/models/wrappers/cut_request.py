@@ -94,7 +94,9 @@ def cut_message(message: Message, length: int) -> Message:
             # An image or a file is there or not.
             notes = "".join(f"\n[{part.label} is left out here]" for part in parts)
             cut = cut_text(text, max(0, length - len(notes))) + notes
-            return replace(message, text=cut, parts=())
+            if isinstance(message, ToolMessage):
+                return replace(message, text=cut, parts=())
+            return replace(message, text=cut, parts=(), shared=0)
         case AssistantMessage(text=text, calls=()):
             return replace(message, text=cut_text(text, length))
         case AssistantMessage(text=text, calls=calls):
