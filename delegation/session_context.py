@@ -60,6 +60,8 @@ _SHORT: Final[Mapping[str, str]] = {
     # turn.
 }
 _KNOWN: Final = frozenset(SessionVars.__annotations__)
+# The orchestrator itself sets the id of the session, for every turn.
+_CLEARED: Final[Mapping[str, str]] = {it: "" for it in _SHORT.values() if it != "session_id"}
 _NEVER_SET: Final[Mapping[str, object]] = {}
 NO_STRINGS: Final[Mapping[str, str]] = {}
 
@@ -96,6 +98,14 @@ def bind_session(**given: Unpack[SessionVars]) -> AbstractContextManager[None, N
     if None in given.values():
         return _Binding({name: x for name, x in given.items() if x is not None})
     return _Binding(given)
+
+
+def door_context(**known: str) -> dict[str, str]:
+    """Return all string variables for the messages of a door: "" for each that it does not know.
+
+    The environment of a process that serves many sessions may describe another session.
+    """
+    return {**_CLEARED, **known}
 
 
 def is_session_bound(session_id: str, strings: Mapping[str, str], *, async_delivery: bool) -> bool:

@@ -78,6 +78,8 @@ class Children:
 NO_CHILDREN: Final = Children()
 NO_MESSAGES: Final = Transcript()
 NO_METADATA: Final[Mapping[str, str]] = {}
+ADDRESS: Final = ("platform", "chat_id", "thread_id")
+"""The variables of a session's context that name a chat address."""
 NOTHING_DECODED: Final[Mapping[str, SessionState]] = {}
 
 
@@ -381,6 +383,11 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     async_delivery: bool = True
     terms: AnswerTerms = NO_TERMS
 
+    @property
+    def address(self) -> tuple[str | None, ...]:
+        """The chat and thread that the mail came from, and that the reply goes to."""
+        return tuple(map(self.context.get, ADDRESS))
+
 
 Mail: TypeAlias = UserMessage | TaskNotice | ProcessNotice
 """Unread input of a session: a message, or a notice about a task or a command of it."""
@@ -493,6 +500,18 @@ class SessionRecord:
         """Its turn is not over, and the last answer was broken off: the model is asked again."""
         turn = self.turn
         return turn is not None and self.root.ends_incomplete(turn.transcript_start)
+
+    @property
+    def next_mail(self) -> tuple[int, ...]:
+        """The mail that its next turn reads: all from the address of the oldest.
+
+        A turn has one reply, which goes to one address. Mail from other addresses begins later
+        turns.
+        """
+        if len(self.mail) < 2:
+            return tuple(self.mail)
+        first = self.envelopes[next(iter(self.mail))].address
+        return tuple(seq for seq in self.mail if self.envelopes[seq].address == first)
 
     @property
     def is_due(self) -> bool:

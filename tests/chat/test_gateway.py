@@ -1,6 +1,8 @@
 """The gateway: who may talk, which session hears it, and what commands do."""
 
+import re
 from pathlib import Path
+from random import Random
 
 import httpx2
 import pytest
@@ -8,12 +10,14 @@ import trio
 
 from orchestrator.agents import (
     Agent,
+    AssistantMessage,
     CallId,
     DefinitionError,
     ScriptedModel,
     ToolCall,
     ToolMessage,
     Transcript,
+    UserMessage,
     tool,
 )
 from orchestrator.chat import ChatAddress, Inbox, open_gateway, parse_chat_address, read_settings
@@ -271,8 +275,6 @@ async def test_tools_and_children_know_the_chat() -> None:
     look_once = ScriptedModel.always(
         lambda transcript: "Done." if len(transcript) > 2 else hand_look
     )
-    from orchestrator.agents import ToolCall
-
     hand_look = ToolCall("look", {})
     child = Agent("child", model=look_once, tools=[look])
     lead = Agent(
@@ -286,6 +288,27 @@ async def test_tools_and_children_know_the_chat() -> None:
         await fake.wait_sent(2)
     assert seen == [["telegram", str(GROUP), str(TOPIC), "7", "Person 7", str(said)]]
     assert {it["message_thread_id"] for it in fake.sent} == {TOPIC}
+
+
+async def test_a_private_chat_reads_no_variable_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+    names = ("ORCHESTRATOR_SESSION_THREAD_ID", "ORCHESTRATOR_CRON_AUTO_DELIVER_CHAT_ID")
+    for name in names:
+        monkeypatch.setenv(name, "STALE")
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        seen.extend(get_session_env(name, "default") for name in names)
+        return "seen"
+
+    lead = Agent("lead", model=ScriptedModel([ToolCall("look", {}), "Done."]), tools=[look])
+    async with talking(lead) as (_, fake):
+        fake.say("look")
+        await fake.wait_sent(1)
+    assert seen == ["", ""]
 
 
 async def test_results_of_a_detached_task_come_to_the_chat_after_a_restart() -> None:
@@ -518,6 +541,60 @@ async def test_a_conversation_goes_on_in_another_chat() -> None:
     where = {it["text"].split()[-1]: it["chat"]["id"] for it in fake.sent}
     assert (where["two"], where["three"]) == (GROUP, ADA)
     talk.harness.assert_laws()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_linked_chats_get_the_replies_to_their_own_messages_and_results(seed: int) -> None:
+    random = Random(seed)
+    origins: dict[str, int] = {}
+
+    def reply(transcript: Transcript) -> str | ToolCall:
+        new: list[str] = []
+        for message in reversed(transcript):
+            if isinstance(message, AssistantMessage) and not message.calls:
+                break
+            # A notice has the goal of its task, too.
+            found = re.findall(r"found-\d+", message.text)
+            new += found or re.findall(r"(?:find|say)-\d+", message.text)
+        finds = [it for it in new if it.startswith("find-")]
+        if finds and isinstance(transcript[-1], UserMessage):
+            return hand_on(" ".join(finds), background=True)
+        return f"re {' '.join(new)}"
+
+    finder = Agent(
+        "finder",
+        model=ScriptedModel.always(lambda said: said[0].text.replace("find", "found"), seconds=3),
+    )
+    lead = Agent("lead", model=ScriptedModel.always(reply, seconds=1), delegates=[finder])
+    limits = Limits(messages_per_minute=None)
+    async with talking(lead, with_settings(allow=("telegram:*",), limits=limits)) as (talk, fake):
+        fake.say("say-0")
+        await fake.wait_sent(1)
+        fake.say("/link")
+        *_, told = await fake.wait_sent(2)
+        fake.say(f"/link {told.split()[2]}", chat=GROUP, topic=TOPIC)
+        await fake.wait_sent(3)
+        for number in range(1, 15):
+            chat = random.choice([ADA, GROUP])
+            kind = random.choice(["find", "say"])
+            text = f"{kind}-{number}"
+            origins[text] = chat
+            if kind == "find":
+                origins[f"found-{number}"] = chat
+            if chat == ADA:
+                fake.say(text)
+            else:
+                fake.say(f"@helper_bot {text}", chat=GROUP, topic=TOPIC)
+            await trio.sleep(random.choice([0, 0.4, 1.5]))
+        await trio.sleep(200)
+    answered: dict[str, set[int]] = {}
+    for sent in fake.sent:
+        for text in re.findall(r"(?:say|found)-\d+", sent["text"].partition("re ")[2]):
+            answered.setdefault(text, set()).add(sent["chat"]["id"])
+    expected = {text: {chat} for text, chat in origins.items() if not text.startswith("find-")}
+    answered.pop("say-0")
+    assert answered == expected
+    assert len({it.session for it in talk.harness.facts(MessageReceived)}) == 1
 
 
 @pytest.mark.parametrize("facts", range(5, 10))

@@ -185,6 +185,20 @@ def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) 
     assert ledger.sessions[OTHER].mail == {4: UserMessage("not yours")}
 
 
+def test_the_next_turn_reads_the_mail_of_one_address(ledger: Ledger, tell: Tell) -> None:
+    group = {"platform": "telegram", "chat_id": "-1", "message_id": "5"}
+    private = {"platform": "telegram", "chat_id": "7"}
+    tell(SessionOpened(S, "editor"), DoorOpened(S, PUSH))
+    for context in (group, private, {**group, "message_id": "6"}):
+        tell(MessageReceived(S, "go", context=context))
+    session = ledger.sessions[S]
+    assert session.next_mail == (3, 5)
+
+    tell(TurnStarted(S, 1, PUSH, session.next_mail))
+    assert session.root.context["chat_id"] == "-1"
+    assert list(session.next_mail) == [4]
+
+
 def test_only_a_settled_detached_task_becomes_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:

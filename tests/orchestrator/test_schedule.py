@@ -46,7 +46,11 @@ async def test_a_job_runs_each_morning_of_a_fortnight_over_the_change_of_clocks(
     assert chat.texts == ["News."] * 14
 
 
-async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
+@pytest.mark.parametrize(("target", "thread"), [("chat:42:7", "7"), ("chat:42", "")])
+async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes(
+    target: str, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_CRON_AUTO_DELIVER_THREAD_ID", "STALE")
     seen: list[str] = []
 
     def answer(transcript: Transcript) -> str:
@@ -60,11 +64,11 @@ async def test_a_run_reads_its_goal_and_knows_where_its_answer_goes() -> None:
 
     agent = Agent("writer", model=ScriptedModel([answer]))
     harness, clock = Harness(), WallClock("2026-11-17T07:00")
-    job = brief(agent=agent, deliver="chat:42:7")
+    job = brief(agent=agent, deliver=target)
     async with scheduled(harness, [job], clock):
         await clock.wait_until("2026-11-17T08:01")
 
-    assert seen == ["Write the brief.", "schedule", "chat", "42", "7"]
+    assert seen == ["Write the brief.", "schedule", "chat", "42", thread]
     [message] = harness.facts(MessageReceived)
     assert "job writer" in message.instructions
 

@@ -42,8 +42,11 @@ VARIABLES: Final = {
     "ORCHESTRATOR_SESSION_USER_ID": "X-Session-User-Id",
     "ORCHESTRATOR_SESSION_CWD": "X-Session-Workspace",
 }
-"""The clients of tools, with the header that each sends."""
-NOT_SENT: Final = ("ORCHESTRATOR_SESSION_THREAD_ID", "ORCHESTRATOR_SESSION_KEY")
+"""The variables that tools read, and the headers that set them."""
+NOT_SENT: Final = (
+    *("ORCHESTRATOR_SESSION_THREAD_ID", "ORCHESTRATOR_SESSION_KEY"),
+    "ORCHESTRATOR_CRON_AUTO_DELIVER_CHAT_ID",
+)
 OF_THE_SERVER: Final = "of the server itself"
 PATIENCE: Final = 120
 

@@ -46,7 +46,7 @@ class Turns:
     ) -> bool:
         """Post that a session resumes its interrupted turn, or starts a new one.
 
-        The fact that starts a turn also reads all mail. Returns whether there is a turn to take: an
+        The fact that starts a turn also reads its mail. Returns whether there is a turn to take: an
         interrupted one may be lost, by `Agent.on_restart`. Budgets do not count the `paused`
         seconds. With `accepts_changes`, programs may request other tasks than before the crash.
         """
@@ -59,7 +59,7 @@ class Turns:
                 session.id,
                 session.turns + 1,
                 capability,
-                tuple(session.mail),
+                session.next_mail,
                 readable_characters(agent, session.root.transcript),
             )
         )

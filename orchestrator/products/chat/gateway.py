@@ -26,6 +26,7 @@ from orchestrator.agents import (
 )
 from orchestrator.delegation import Encoded, Grant, SessionRecord
 from orchestrator.delegation.events import Entry, TurnResumed, TurnStarted, change_state
+from orchestrator.delegation.session_context import door_context
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import ClosedError, JournalError, OrchestratorError, error_text
 from orchestrator.ports.sessions import (
@@ -457,18 +458,17 @@ def message_id(message: IncomingMessage) -> MessageId:
 
 def _context(message: IncomingMessage, workspace: Path) -> Mapping[str, str]:
     """Return the variables of the session, for tools and children."""
-    context = {
-        "platform": message.address.platform,
-        "source": message.address.platform,
-        "chat_id": message.address.chat,
-        "chat_name": well_formed(message.chat_name),
-        "thread_id": message.address.thread,
-        "user_id": message.user.id,
-        "user_name": well_formed(message.user.name),
-        "message_id": message.anchor,
-        "cwd": str(workspace),
-    }
-    return {name: value for name, value in context.items() if value}
+    return door_context(
+        platform=message.address.platform,
+        source=message.address.platform,
+        chat_id=message.address.chat,
+        chat_name=well_formed(message.chat_name),
+        thread_id=message.address.thread,
+        user_id=message.user.id,
+        user_name=well_formed(message.user.name),
+        message_id=message.anchor,
+        cwd=str(workspace),
+    )
 
 
 def _is_chat(session: SessionRecord) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from orchestrator.agents import Agent, UserMessage
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events.jobs import JobId, JobRecord, JobSpec
+from orchestrator.delegation.session_context import door_context
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports.sessions import InboundRequest
@@ -74,7 +75,7 @@ def _instructions(spec: JobSpec, due_at: str) -> str:
 
 def _context(job: JobRecord) -> Mapping[str, str]:
     """Return the variables for tools: the first chat among the targets."""
-    context = {"platform": PLATFORM, "source": PLATFORM, "session_key": full_name(job)}
+    context = door_context(platform=PLATFORM, source=PLATFORM, session_key=full_name(job))
     for target in job.spec.deliver:
         kind, _, address = target.partition(":")
         if kind in NO_CHATS:
@@ -82,7 +83,6 @@ def _context(job: JobRecord) -> Mapping[str, str]:
         chat, _, thread = address.partition(":")
         context["cron_auto_deliver_platform"] = kind
         context["cron_auto_deliver_chat_id"] = chat
-        if thread:
-            context["cron_auto_deliver_thread_id"] = thread
+        context["cron_auto_deliver_thread_id"] = thread
         break
     return context

@@ -21,6 +21,7 @@ import trio
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.delegation.events import SessionOpened
+from orchestrator.delegation.session_context import door_context
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports import errors
@@ -47,7 +48,7 @@ class LocalCaller:
 
     owner = ""
     states: tuple[SessionState, ...] = ()
-    context: Mapping[str, str] = {"platform": PLATFORM}
+    context: Mapping[str, str] = door_context(platform=PLATFORM)
 
     def __init__(self, journals: Journals, held: Sequence[OpenJournal], name: str) -> None:
         """Serve the journals at an address; new runs are in the first one of `held`."""

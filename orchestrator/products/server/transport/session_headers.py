@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 
+from orchestrator.delegation.session_context import door_context
 from orchestrator.products.server.transport.errors import HttpError
 
 HEADERS: Final[Mapping[str, str]] = {
@@ -28,7 +29,7 @@ HEADERS: Final[Mapping[str, str]] = {
 """The headers, with their variables of `orchestrator.delegation.session_context`."""
 PLATFORM: Final = "http"
 _SENT: Final = frozenset(header.encode() for header in HEADERS)
-_NOT_SENT: Final = {**dict.fromkeys(HEADERS.values(), ""), "platform": PLATFORM}
+_NOT_SENT: Final = door_context(platform=PLATFORM)
 LONGEST: Final = 256
 
 
@@ -36,7 +37,7 @@ def context_of(headers: Headers) -> dict[str, str]:
     """Return the session context of a request, with every variable set."""
     if _SENT.isdisjoint([name for name, _ in headers.raw]):
         return _NOT_SENT.copy()
-    context = {name: headers.get(header, "") for header, name in HEADERS.items()}
+    context = door_context(**{name: headers.get(header, "") for header, name in HEADERS.items()})
     for header, name in HEADERS.items():
         if len(context[name]) > LONGEST or not context[name].isprintable():
             raise HttpError(
