@@ -1,7 +1,8 @@
 """Approval rules: which tool calls of an agent are allowed, asked about or denied.
 
 Of the rules of one agent the first that matches decides. Of the verdicts of an agent and all its
-ancestors, the strictest decides: a child may be allowed less than its parent, never more.
+ancestors, the strictest decides: a child may be allowed less than its parent, never more. A rule
+with `for_children=False` decides about the calls of its own agent only.
 """
 
 import enum
@@ -70,6 +71,8 @@ class ApprovalRule:
     """How long the question stays open."""
     reason: str = ""
     """The reason: the model reads it after a denial, and people read it with the question."""
+    for_children: bool = True
+    """Whether the rule also decides about the calls of all descendants."""
 
     def __attrs_post_init__(self) -> None:
         if not (has_type(self.tool, str) and self.tool):
@@ -78,6 +81,8 @@ class ApprovalRule:
             raise self._definition_error(
                 f"seconds={self.seconds!r} must be more than 0, and finite"
             )
+        if not has_type(self.for_children, bool):
+            raise self._definition_error(f"for_children={self.for_children!r} is not True or False")
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
                 raise self._definition_error(f"{name}={pattern!r} is not a pattern; '*' is all")
@@ -179,6 +184,7 @@ def confirm(
     command: str | None = None,
     path: str | None = None,
     seconds: float = CONFIRM_SECONDS,
+    for_children: bool = True,
 ) -> ApprovalRule:
     """Let a person decide. Without a person who can, or without an answer, the call is denied.
 
@@ -187,14 +193,25 @@ def confirm(
         command: a pattern of command lines; it also matches a part of the line.
         path: a pattern of files, relative to the workspace.
         seconds: how long to wait for the answer.
+        for_children: whether the rule also holds for all descendants of the agent.
     """
     return ApprovalRule(
-        verdict=Verdict.CONFIRM, tool=tool, command=command, path=path, seconds=seconds
+        verdict=Verdict.CONFIRM,
+        tool=tool,
+        command=command,
+        path=path,
+        seconds=seconds,
+        for_children=for_children,
     )
 
 
 def deny(
-    tool: str, *, command: str | None = None, path: str | None = None, reason: str = ""
+    tool: str,
+    *,
+    command: str | None = None,
+    path: str | None = None,
+    reason: str = "",
+    for_children: bool = True,
 ) -> ApprovalRule:
     """Deny calls.
 
@@ -206,8 +223,16 @@ def deny(
         command: a pattern of command lines; it also matches a part of the line.
         path: a pattern of files, relative to the workspace.
         reason: the text that the model reads.
+        for_children: whether the rule also holds for all descendants of the agent.
     """
-    return ApprovalRule(verdict=Verdict.DENY, tool=tool, command=command, path=path, reason=reason)
+    return ApprovalRule(
+        verdict=Verdict.DENY,
+        tool=tool,
+        command=command,
+        path=path,
+        reason=reason,
+        for_children=for_children,
+    )
 
 
 def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule | None:
@@ -230,6 +255,11 @@ def default_rule(tool: str, use: str | None, *, is_wall: bool) -> ApprovalRule |
         case _:
             why = "this tool acts on the machine"
     return attrs.evolve(confirm(tool), reason=f"this agent has no approve rules, and {why}")
+
+
+def inherited_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
+    """Return the rules of an agent that also decide about its descendants."""
+    return tuple(rule for rule in rules if rule.for_children)
 
 
 def matching_rule(rules: Iterable[ApprovalRule], subject: Subject) -> ApprovalRule | None:

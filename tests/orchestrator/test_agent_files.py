@@ -120,6 +120,7 @@ agents:
       - {confirm: Bash, command: git push*, seconds: 60}
       - deny: "*"
         reason: not yours
+        for_children: false
 """
 
 
@@ -198,7 +199,7 @@ def test_a_team_in_one_file(tmp_path: Path) -> None:
         allow("read_file"),
         confirm("terminal", command="git push*", seconds=60),
         confirm("process", command="git push*", seconds=60),
-        deny("*", reason="not yours"),
+        deny("*", reason="not yours", for_children=False),
     )
 
 

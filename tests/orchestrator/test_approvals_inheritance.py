@@ -144,6 +144,9 @@ def three(shell: Shell, command: str, *, top: Any = (), middle: Any = (), leaf: 
         ([confirm("terminal")], [allow("terminal")], [deny("terminal")], True),
         ([allow("terminal")], [allow("terminal")], [allow("terminal")], False),
         ([deny("terminal", command="rm*")], [], [], False),
+        ([deny("terminal", for_children=False)], [allow("terminal")], [allow("terminal")], False),
+        ([allow("terminal")], [deny("t*", for_children=False)], [allow("terminal")], False),
+        ([allow("terminal")], [allow("terminal")], [deny("*", for_children=False)], True),
     ],
 )
 async def test_a_child_may_do_only_the_calls_that_all_its_ancestors_may(
@@ -157,6 +160,23 @@ async def test_a_child_may_do_only_the_calls_that_all_its_ancestors_may(
 
     assert ("terminal was denied" in said) is denied
     assert shell.ran == ([] if denied else ["x"])
+
+
+async def test_a_lead_that_may_use_no_tool_itself_delegates_to_a_team_that_may() -> None:
+    shell = Shell()
+    child = shell.agent(run("x"), tool_texts, rules=[allow("terminal")], name="child")
+    lead = shell.agent(
+        run("y"),
+        hand_on("go", background=False),
+        tool_texts,
+        rules=[allow("delegate_task"), deny("*", for_children=False)],
+        delegates=[child],
+    )
+    async with turn_of(lead) as turn:
+        said = await turn.reply()
+
+    assert "terminal was denied" in said
+    assert shell.ran == ["x"]
 
 
 async def test_an_ask_rule_of_an_ancestor_applies_to_its_descendants() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from orchestrator.agents import Agent, DefinitionError
-from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.approval import ApprovalRule, inherited_rules
 from orchestrator.agents.tools.task_context import is_of_type
 from orchestrator.delegation import SessionId, TaskId, TaskRecord
 from orchestrator.kernel.execution.model_resolver import ModelSource
@@ -157,7 +157,10 @@ class AgentRegistry:
         # Most programs have no rules at all, and this is asked for every task.
         above: TaskRecord | None = task if self.has_rules else None
         while above is not None:
-            if rules := self.agent_of(above).approve:
+            rules = self.agent_of(above).approve
+            if rules and above is not task:
+                rules = inherited_rules(rules)
+            if rules:
                 policies.append(rules)
             above = above.parent
         return policies

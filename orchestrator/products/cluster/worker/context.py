@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from orchestrator.agents import Agent, CallKey, Sandbox, ToolCall, ToolError, raising_one_error
-from orchestrator.agents.approval import Verdict, default_rule, strictest_rule
+from orchestrator.agents.approval import Verdict, default_rule, inherited_rules, strictest_rule
 from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.redaction.command_environment import only_named
 from orchestrator.agents.redaction.redactor import Redactor
@@ -206,7 +206,8 @@ def _approved(
     call: ToolCall, lineage: Sequence[Agent[Any]], sandbox: TaskSandbox, *, walled: bool
 ) -> ApprovedCall | None:
     """Return what was approved, in terms of this machine's files."""
-    policies = [agent.approve for agent in reversed(lineage) if agent.approve]
+    inherited = [inherited_rules(agent.approve) for agent in reversed(lineage[:-1])]
+    policies = [rules for rules in (lineage[-1].approve, *inherited) if rules]
     if not policies:
         tool = next(it for it in lineage[-1].tools if it.name == call.name)
         use = tool.machine_use(call)
