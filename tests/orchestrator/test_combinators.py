@@ -407,6 +407,15 @@ async def test_a_judge_may_be_a_function_that_is_an_agent() -> None:
     assert (await run(best(echo(), of=2, by=last))).output == "<go>"
 
 
+async def test_best_keeps_its_answers_if_the_budget_runs_out_at_the_judge() -> None:
+    with budget(calls=2):
+        done = await run(best(echo(), of=2, by=says("judge", "2", output=int)))
+
+    assert done.output == "<go>"
+    assert done.tree["/best/judge[1]"] == "over_budget"
+    assert "before judge could judge" in done.run.outcome.note
+
+
 async def test_a_draft_is_refined_until_it_passes() -> None:
     read: list[str] = []
 

@@ -291,11 +291,15 @@ class PipelineRun:
             break
         return None  # noqa: ASYNC910 (its caller checkpoints)
 
+    def note(self, text: str) -> None:
+        """Add a note to the outcome of the pipeline."""
+        self._runner.add_note(self._record.id, text)
+
     def _note_change(self, earlier: EarlierChildren, change: str) -> None:
         """Note the first change of the program in its outcome: later ones follow from it."""
         if not earlier.has_changed:
             earlier.has_changed = True
-            self._runner.add_note(self._record.id, change)
+            self.note(change)
 
     @property
     def _has_timer(self) -> bool:

@@ -14,7 +14,10 @@ from orchestrator.agents import (
     PipelineContext,
     input_of,
 )
+from orchestrator.delegation import Ending
+from orchestrator.kernel.errors import TaskFailedError
 from orchestrator.kernel.pipelines.combinators import arguments
+from orchestrator.kernel.pipelines.current_run import current_pipeline_run
 from orchestrator.kernel.pipelines.gather import ChildGroup
 
 InputT = TypeVar("InputT")
@@ -88,6 +91,8 @@ def best(
 ) -> Pipeline[InputT, OutputT]:
     """Return a pipeline that delegates to an agent several times, and gives the best answer.
 
+    If the budget runs out at the judge, it gives the first answer, with a note in the outcome.
+
     Args:
         agent: gives the answers.
         of: how many answers are requested; failures are left out.
@@ -106,7 +111,16 @@ def best(
         answers: list[Any] = group.outputs()
         if judge is None:
             return max(answers, key=rate)
-        number: int = await context.delegate(judge, Candidates(value, answers))
+        try:
+            number: int = await context.delegate(judge, Candidates(value, answers))
+        except TaskFailedError as exc:
+            if exc.outcome.ending is not Ending.OVER_BUDGET:
+                raise
+            current_pipeline_run("best").note(
+                f"the budget ran out before {judge.name} could judge, so this is the first of"
+                f" {len(answers)} answers"
+            )
+            return answers[0]
         if not 1 <= number <= len(answers):
             raise AgentError(
                 f"{judge.name} chose number {number}, and there are {len(answers)} answers"
