@@ -12,6 +12,9 @@ from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
 from orchestrator.agents.tools.tool import Tool
 from orchestrator.agents.transcript import Transcript, as_transcript
 
+if TYPE_CHECKING:
+    from orchestrator.agents.models.scheduling import Call, Caller
+
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of the text of an answer."""
@@ -94,6 +97,10 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Emits an event while the answer is made. It returns at once: a subscriber slows no model."""
     attempts: "Attempts | None" = None
     """Pays for every further call of a provider; None if nothing limits them."""
+    caller: "Caller | None" = None
+    """Describes the call to the queue of its provider."""
+    call: "Call | None" = None
+    """The call, once a queue knows it."""
 
     if TYPE_CHECKING:
 
@@ -108,6 +115,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
             settings: ModelSettings = NO_SETTINGS,
             tell: Callable[[ModelEvent], None] = ignore_event,
             attempts: "Attempts | None" = None,
+            caller: "Caller | None" = None,
+            call: "Call | None" = None,
         ) -> None:
             """Make a request; the transcript may be any messages."""
 

@@ -13,6 +13,7 @@ from orchestrator.agents import DefinitionError
 if TYPE_CHECKING:
     from orchestrator.agents.models.http.answer_limits import AnswerLimits
     from orchestrator.agents.models.provider_table import Provider
+    from orchestrator.agents.models.scheduling import Policy
     from orchestrator.agents.models.wrappers.prices import PriceTable
     from orchestrator.agents.models.wrappers.rate_limit import Limiter
     from orchestrator.agents.sandbox.choice import SandboxChoice
@@ -65,6 +66,9 @@ class Models:
     file `models.toml` and the built-in ones."""
     limiters: "Mapping[str, Limiter]" = attrs.field(factory=dict[str, Any])
     """Rate limits of providers, by name (`"openai"`)."""
+    policy: "str | Policy" = "shortest"
+    """The order of calls that a provider without a limiter holds back: `"shortest"`, `"fair"` or
+    `"fifo"`."""
     prices: "PriceTable | None" = None
     """The prices of models, instead of the table that we ship."""
     answer_limits: "AnswerLimits | None" = None

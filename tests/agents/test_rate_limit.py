@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -262,8 +263,9 @@ async def test_a_limit_of_zero_fails_at_once(limiter: Limiter, limit: str) -> No
 
 @pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
 def test_a_negative_limit_is_refused(limit: str) -> None:
+    limits: dict[str, Any] = {limit: -1}
     with pytest.raises(DefinitionError, match=f"{limit} cannot be -1"):
-        Limiter(**{limit: -1})
+        Limiter(**limits)
 
 
 async def test_waiting_for_a_free_place_is_a_checkpoint() -> None:

@@ -2,8 +2,8 @@
 
 A refusal (HTTP 429) holds every call back until the time that the provider names, or for a wait
 that doubles. Then one call tries, and each call that the provider begins to answer lets one more
-pass, so a storm costs few requests and its end causes no stampede. Calls pass in their order of
-arrival; a cancelled wait uses nothing up.
+pass, so a storm costs few requests and its end causes no stampede. Calls pass in the order of a
+policy; a cancelled wait uses nothing up.
 """
 
 import math
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.call_queue import CallQueue
 from orchestrator.agents.models.model import (
     CallDelta,
     Model,
@@ -25,8 +26,9 @@ from orchestrator.agents.models.model import (
     ReasoningDelta,
     TextDelta,
 )
+from orchestrator.agents.models.scheduling import Call, Policy, RunWork, policy_named
+from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
-from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 FIRST_CALLS: Final = 32
 """How many calls are sent before the provider has begun to answer any of them."""
@@ -50,7 +52,9 @@ class Pace:
     on.
     """
 
-    def __init__(self, first_calls: int = FIRST_CALLS) -> None:
+    def __init__(
+        self, first_calls: int = FIRST_CALLS, *, policy: str | Policy = "shortest"
+    ) -> None:
         self._first_calls = first_calls
         self._allowed: float = first_calls
         self._threshold = math.inf
@@ -58,7 +62,6 @@ class Pace:
         self._unanswered = 0
         self._begun: deque[_PacedCall] = deque()
         """The calls that may be unanswered, the oldest first."""
-        self._waiting = 0
         self._round = 0
         """Rises with each refusal: calls from before it teach nothing about the time after it."""
         self._refused_rounds = 0
@@ -66,53 +69,45 @@ class Pace:
         self._refused_since = math.inf
         self._held_until = -math.inf
         self._last_call = -math.inf
-        self._queue_lock = trio.StrictFIFOLock()
-        self._changed = trio.Event()
+        self._queue = CallQueue(policy_named(policy), lambda _: self._ready_at())
 
     @property
     def waiting(self) -> int:
         """How many calls are held back."""
-        return self._waiting
+        return len(self._queue)
 
-    async def begin(self, model: str, tell: Callable[[ModelEvent], None]) -> "_PacedCall":
+    async def begin(
+        self, model: str, tell: Callable[[ModelEvent], None], call: Call | None = None
+    ) -> "_PacedCall":
         """Wait until a call may be sent.
 
         Args:
             model: its name, for the error.
             tell: is told if the call waits, and when it no longer does. A call that is cancelled
                 while it waits was not sent, and nothing says that it was.
+            call: describes it to the policy.
 
         Raises:
             ModelError: the provider refuses calls for longer than a call should wait.
         """
         self._require_short_hold(model)
-        if not self._waiting and self._ready_at() <= trio.current_time():
+        if call is None:
+            call = Call(RunWork())
+        if not self._queue.must_wait(call):
             await trio.lowlevel.checkpoint_if_cancelled()
-            call = self._begun_call()
+            begun = self._begun_call(call)
             await trio.lowlevel.cancel_shielded_checkpoint()
-            return call
+            return begun
         tell(Queued(True))
         try:
-            call = await self._wait_in_queue(model)
+            begun = await self._queue.wait_turn(
+                call, lambda: self._begun_call(call), lambda: self._require_short_hold(model)
+            )
         except ModelError:
             tell(Queued(False))
             raise
         tell(Queued(False))
-        return call
-
-    async def _wait_in_queue(self, model: str) -> "_PacedCall":
-        self._waiting += 1
-        try:
-            async with self._queue_lock:
-                # Only the first of the queue gets here.
-                while (ready_at := self._ready_at()) > trio.current_time():
-                    self._require_short_hold(model)
-                    self._changed = trio.Event()
-                    with trio.move_on_at(ready_at):
-                        await self._changed.wait()
-                return self._begun_call()
-        finally:
-            self._waiting -= 1
+        return begun
 
     def accepted(self, call: "_PacedCall") -> None:
         """Let more calls pass: the provider has begun to answer one."""
@@ -136,15 +131,16 @@ class Pace:
                 doubled = BASE_SECONDS * 2 ** min(self._refused_rounds - 1, 32)
                 seconds = max(seconds, min(doubled, MAX_SECONDS))
         self._held_until = max(self._held_until, trio.current_time() + seconds)
-        self._changed.set()
+        self._queue.changed()
 
     def answered(self) -> None:
         """Count one call less that waits for the provider."""
         self._unanswered -= 1
-        self._changed.set()
+        self._queue.changed()
 
-    def _begun_call(self) -> "_PacedCall":
+    def _begun_call(self, queued: Call) -> "_PacedCall":
         now = trio.current_time()
+        queued.send(now)
         if now - self._last_call > IDLE_SECONDS and not self._unanswered:
             self._allowed = self._first_calls
             self._threshold = math.inf
@@ -159,7 +155,12 @@ class Pace:
     def _ready_at(self) -> float:
         now, begun = trio.current_time(), self._begun
         while begun and (not begun[0].is_open or begun[0].at + REFUSAL_SECONDS <= now):
-            begun.popleft().accept()
+            call = begun.popleft()
+            if call.is_open:
+                # Not `accept`: that would ask the queue, which asks here.
+                call.is_open = False
+                self.accepted(call)
+                self._unanswered -= 1
         # Whole calls: a window of 1.5 is one call.
         if self._unanswered < int(self._allowed):
             return self._held_until
@@ -211,17 +212,17 @@ def with_pace(model: Model, pace: Pace) -> Model:
     return _PacedModel(model, pace)
 
 
-class _PacedModel(ModelWrapper):
+class _PacedModel(QueuedModel):
     def __init__(self, model: Model, pace: Pace) -> None:
         super().__init__(model)
         self._pace = pace
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
-        call = await self._pace.begin(self.name, request.tell)
+    async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:
+        paced = await self._pace.begin(self.name, request.tell, call)
 
         def tell(event: ModelEvent) -> None:
             if isinstance(event, TextDelta | ReasoningDelta | CallDelta):
-                call.accept()
+                paced.accept()
             request.tell(event)
 
         try:
@@ -231,9 +232,9 @@ class _PacedModel(ModelWrapper):
             if exc.kind is Failure.RATE_LIMIT or (
                 exc.kind is Failure.OVERLOADED and exc.retry_after is not None
             ):
-                call.refuse(exc.retry_after)
+                paced.refuse(exc.retry_after)
             raise
         finally:
-            call.end()
-        call.accept()
+            paced.end()
+        paced.accept()
         return answer

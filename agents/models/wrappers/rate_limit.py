@@ -2,17 +2,21 @@
 
 One bucket for requests and one for tokens hold a minute's worth each and fill steadily. Within any
 time window, at most a full bucket and its inflow pass, which is how providers count. Calls pass in
-their order of arrival; a cancelled wait uses nothing up. A limiter belongs to one process: several
+the order of a policy; a cancelled wait uses nothing up. A limiter belongs to one process: several
 processes with one provider account divide its limits.
 """
+
+from collections.abc import Callable
 
 import trio
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage
-from orchestrator.agents.models.model import Model, ModelRequest, Queued
+from orchestrator.agents.models.call_queue import CallQueue
+from orchestrator.agents.models.model import Model, ModelEvent, ModelRequest, Queued, ignore_event
+from orchestrator.agents.models.scheduling import Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.token_estimate import estimated_tokens
-from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 
 
 class Limiter:
@@ -25,6 +29,7 @@ class Limiter:
         in_flight: int | None = None,
         *,
         servers: int = 1,
+        policy: str | Policy = "shortest",
     ) -> None:
         """Limit the calls of this process.
 
@@ -33,6 +38,9 @@ class Limiter:
             tokens_per_minute: the same of tokens.
             in_flight: how many calls may be under way at once.
             servers: how many processes share these limits, each with an equal part of them.
+            policy: the order of waiting calls: `"shortest"` sends the run with the least predicted
+                work first, `"fair"` the run with the fewest calls under way, and `"fifo"` the call
+                that came first.
         """
         if servers < 1:
             raise DefinitionError(f"servers cannot be {servers}")
@@ -49,27 +57,29 @@ class Limiter:
         self._tokens = _Bucket(limits["tokens_per_minute"])
         self._most_in_flight = limits["in_flight"]
         self._in_flight = 0
-        self._waiting = 0
-        self._queue_lock = trio.StrictFIFOLock()
-        self._changed = trio.Event()
+        self._queue = CallQueue(policy_named(policy), self._ready_at)
         self._run: trio.lowlevel.TrioToken | None = None
 
     @property
     def waiting(self) -> int:
         """How many calls wait for the limit."""
-        return self._waiting
+        return len(self._queue)
 
     @property
     def in_flight(self) -> int:
         """How many calls are under way."""
         return self._in_flight
 
-    def must_wait(self, tokens: int) -> bool:
-        """Return whether a call of about this number of tokens would have to wait now."""
-        return self._waiting > 0 or self._ready_at(tokens) > trio.current_time()
+    async def wait_admitted(
+        self,
+        tokens: int,
+        call: Call | None = None,
+        tell: Callable[[ModelEvent], None] = ignore_event,
+    ) -> None:
+        """Wait until a call of about this number of tokens may begin, and count it as begun.
 
-    async def wait_admitted(self, tokens: int) -> None:
-        """Wait until a call of about this number of tokens may begin, and count it as begun."""
+        `tell` is told if the call waits, and when it no longer does.
+        """
         if self._closed_by is not None:
             await trio.lowlevel.checkpoint()
             # Waiting would not help; a fallback can move on at once.
@@ -81,34 +91,38 @@ class Limiter:
             self._run = run
             self._requests.reset()
             self._tokens.reset()
-        self._waiting += 1
-        try:
-            async with self._queue_lock:
-                # Only the first of the queue gets here.
-                while (ready_at := self._ready_at(tokens)) > trio.current_time():
-                    self._changed = trio.Event()
-                    with trio.move_on_at(ready_at):
-                        await self._changed.wait()
-                self._requests.take(1)
-                self._tokens.take(self._tokens.capped(tokens))
-                self._in_flight += 1
-        finally:
-            self._waiting -= 1
+        if call is None:
+            call = Call(RunWork())
+        call.tokens = tokens
+        if not self._queue.must_wait(call):
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._begin(call)
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        tell(Queued(True))
+        await self._queue.wait_turn(call, lambda: self._begin(call))
+        tell(Queued(False))
 
-    def end_call(self) -> None:
+    def end_call(self, call: Call | None = None) -> None:
         """Count a call as ended."""
         self._in_flight -= 1
-        self._changed.set()
+        self._queue.changed(None if call is None else call.run)
 
     def correct_tokens(self, *, reserved: int, used: int) -> None:
         """Replace the tokens that were reserved for a call by those that it used."""
         self._tokens.take(used - self._tokens.capped(reserved))
-        self._changed.set()
+        self._queue.changed()
 
-    def _ready_at(self, tokens: int) -> float:
+    def _begin(self, call: Call) -> None:
+        self._requests.take(1)
+        self._tokens.take(self._tokens.capped(call.tokens))
+        self._in_flight += 1
+        call.send(trio.current_time())
+
+    def _ready_at(self, call: Call) -> float:
         if self._in_flight == self._most_in_flight:
             return float("inf")
-        return max(self._requests.ready_at(1), self._tokens.ready_at(tokens))
+        return max(self._requests.ready_at(1), self._tokens.ready_at(call.tokens))
 
 
 def _part(name: str, allowed: int | None, servers: int) -> int | None:
@@ -156,22 +170,19 @@ def with_rate_limit(model: Model, limiter: Limiter) -> Model:
     return _LimitedModel(model, limiter)
 
 
-class _LimitedModel(ModelWrapper):
+class _LimitedModel(QueuedModel):
     def __init__(self, model: Model, limiter: Limiter) -> None:
         super().__init__(model)
         self._limiter = limiter
 
-    async def answer(self, request: ModelRequest) -> AssistantMessage:
+    async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:
         tokens = estimated_tokens(request)
-        if is_queued := self._limiter.must_wait(tokens):
-            request.tell(Queued(True))
-        await self._limiter.wait_admitted(tokens)
-        if is_queued:
-            request.tell(Queued(False))
+        await self._limiter.wait_admitted(tokens, call, request.tell)
         try:
             answer = await self._model.answer(request)
         finally:
-            self._limiter.end_call()
+            self.end_call(request, call)
+            self._limiter.end_call(call)
         # A call without a count keeps its reservation: it may have used all of it.
         if used := answer.usage.tokens:
             self._limiter.correct_tokens(reserved=tokens, used=used)

@@ -6,7 +6,7 @@ text so far is collected, and its usage is computed if a call is broken off.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -38,6 +38,9 @@ from orchestrator.delegation.events import ModelFailure
 from orchestrator.kernel.engine.reservations import NO_CALL, ONE_CALL, Reservation, Reservations
 from orchestrator.kernel.errors import error_text
 
+if TYPE_CHECKING:
+    from orchestrator.agents.models.scheduling import Call
+
 ANSWERED: Final = "its parent answered a question"
 SAMPLED: Final = "a server asked its model"
 BROKEN_OFF: Final = "it was broken off"
@@ -60,7 +63,7 @@ BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORME
 
 
 class _ModelCall(msgspec.Struct, eq=False):
-    """The calls of providers for one answer (`Attempts`), one after another."""
+    """The calls of providers for one answer (`Attempts`, `Caller`), one after another."""
 
     _model: Model
     _asked: Model
@@ -92,6 +95,12 @@ class _ModelCall(msgspec.Struct, eq=False):
     def unmade(self) -> ModelFailure:
         """The booked reason of a call that was paid for and not made."""
         return ModelFailure.BROKEN_OFF
+
+    def queued_call(self) -> "Call":
+        return self._reservations.known_workload().queued_call(self._task)
+
+    def ended_call(self, seconds: float) -> None:
+        self._reservations.known_workload().ended_call(self._task, seconds)
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:
@@ -317,7 +326,7 @@ class BookedModel(msgspec.Struct, eq=False):
         call = (_QuestionCall if self._booked_as else _ModelCall)(
             model, model, task, self._reservations, request.tell, request, self._booked_as
         )
-        request = call.sent = replace(request, tell=call.on_event, attempts=call)
+        request = call.sent = replace(request, tell=call.on_event, attempts=call, caller=call)
         if task.accounts or request.settings is not NO_SETTINGS:
             request = await call.begin(request)
         else:

@@ -6,7 +6,7 @@ cannot help. The output is capped by the rest of the budget, so no answer exceed
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -25,6 +25,9 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import GivenSettings, ModelCalled, ModelFailed, ModelFailure
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.engine.workload import Workload
 
 LONGEST_ANSWER: Final = 16_384
 SHORTEST_ANSWER: Final = 256
@@ -53,8 +56,19 @@ class Reservations:
         """The calls that wait at an account, the first first."""
         self.open: Final[dict[TaskId, Reservation]] = {}
         """The reservations of running calls, by task."""
+        self.workload: Workload | None = None
+        """The work of runs; None as long as no call may have to wait for a provider."""
         self.settings: Final[dict[TaskId, GivenSettings]] = {}
         """The settings of running calls that have any."""
+
+    def known_workload(self) -> "Workload":
+        """Return the work of runs, which is observed from now on."""
+        if self.workload is None:
+            # Imported late: most programs in tests and on one machine have no provider that limits.
+            from orchestrator.kernel.engine.workload import Workload
+
+            self.workload = Workload(self._book)
+        return self.workload
 
     def keeps_reasoning(self, task: TaskRecord) -> bool:
         """Return whether the client of a task has asked to see the reasoning of its model."""

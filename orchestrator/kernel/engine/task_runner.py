@@ -120,7 +120,9 @@ class TaskRunner:
             self._changed[record.id] = change
             self.stop(record.id)
 
-    async def run(self, record: TaskRecord, origin: Origin, delegator: TaskDelegator) -> TaskEnd:
+    async def run(  # noqa: C901 (a feature that the agent does not use costs one `if`)
+        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
+    ) -> TaskEnd:
         """Run a task until it has an outcome, and settle it."""
         task, ledger = record.id, self._book.ledger
         outcome: Outcome | None = None
@@ -158,6 +160,8 @@ class TaskRunner:
                 if record.children.unsettled:
                     await self._executor.close_below(task)  # noqa: ASYNC102 (shielded and bounded there)
                 outcome = self.settlement.settle(record, outcome)
+            if self._reservations.workload is not None and record.is_root:
+                self._reservations.workload.end_run(record.session, outcome)
         if outcome is None:
             turn = ledger.sessions[record.session].turn
             assert turn is not None, "a task without an outcome was torn down"

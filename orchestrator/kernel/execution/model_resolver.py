@@ -144,7 +144,7 @@ class ModelResolver:
         model = self._connect(name)
         # By model: providers count by model, and a fallback may have the same provider. Innermost:
         # a call that the limiter holds back was not sent, and says nothing about the pace.
-        model = with_pace(model, self._paces.setdefault(name, Pace()))
+        model = with_pace(model, self._paces.setdefault(name, Pace(policy=self._settings.policy)))
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
         if limiter := self._settings.limiters.get(provider) or self._settings.limiters.get(account):

@@ -1,0 +1,262 @@
+"""The queue of model calls for one provider, in the order of a policy.
+
+Owners share the provider; a run of an owner is chosen by the policy, and then one of its calls.
+Each step takes the logarithm of the waiting calls. A cancelled wait leaves nothing behind.
+"""
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from orchestrator.agents.models.scheduling import Call, Policy, RunWork, path_step
+
+FEW: Final = 64
+"""A heap with fewer entries is not searched for removed ones."""
+T = TypeVar("T")
+
+
+class _Heap(Generic[T]):
+    """Items by a key that may change: the old entry of an item stays until it is found."""
+
+    __slots__ = ("_current", "_entries", "_number")
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Any, int, T]] = []
+        self._current: dict[T, int] = {}
+        self._number = 0
+
+    def put(self, item: T, key: Any) -> None:
+        self._number += 1
+        self._current[item] = self._number
+        heapq.heappush(self._entries, (key, self._number, item))
+        self._drop_old()
+
+    def remove(self, item: T) -> None:
+        if self._current.pop(item, None) is not None:
+            self._drop_old()
+
+    def first(self) -> tuple[Any, int, T] | None:
+        entries, current = self._entries, self._current
+        while entries and current.get(entries[0][2]) != entries[0][1]:
+            heapq.heappop(entries)
+        return entries[0] if entries else None
+
+    def _drop_old(self) -> None:
+        if len(self._entries) > FEW + 2 * len(self._current):
+            self._entries = [it for it in self._entries if self._current.get(it[2]) == it[1]]
+            heapq.heapify(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+
+class _Waiter:
+    """A call that waits."""
+
+    __slots__ = ("call", "number", "run", "wake", "wakes_at")
+
+    def __init__(self, call: Call, number: int, run: "_WaitingRun") -> None:
+        self.call = call
+        self.number = number
+        self.run = run
+        self.wake = trio.Event()
+        self.wakes_at = math.inf
+        """When it looks again whether it may begin."""
+
+
+class _Owner:
+    """The waiting runs of one owner."""
+
+    __slots__ = ("name", "overdue", "runs", "sent", "service")
+
+    def __init__(self, name: str, service: float) -> None:
+        self.name = name
+        self.runs: _Heap[_WaitingRun] = _Heap()
+        self.overdue: _Heap[_Waiter] = _Heap()
+        """The waiting calls, by the time from which they are overdue."""
+        self.sent = 0
+        self.service = service
+        """The predicted seconds of its calls that were sent, from where it began."""
+
+
+class _WaitingRun:
+    """A run with calls that wait."""
+
+    __slots__ = ("calls", "oldest", "owner", "run")
+
+    def __init__(self, run: RunWork, owner: _Owner) -> None:
+        self.run = run
+        self.owner = owner
+        self.calls: _Heap[_Waiter] = _Heap()
+        self.oldest: _Heap[_Waiter] = _Heap()
+
+
+class CallQueue:
+    """Calls that wait until they are first, and until the provider has a place for them."""
+
+    def __init__(self, policy: Policy, ready_at: Callable[[Call], float]) -> None:
+        """Order calls by a policy; `ready_at` returns the time at which a call may begin."""
+        self.policy = policy
+        self._ready_at = ready_at
+        self._owners: dict[str, _Owner] = {}
+        self._by_service: _Heap[_Owner] = _Heap()
+        """The owners with calls that wait."""
+        self._service = 0.0
+        """The service of the owner whose call was sent last: other owners begin there."""
+        self._runs: dict[RunWork, _WaitingRun] = {}
+        self._waiters: dict[Call, _Waiter] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def must_wait(self, call: Call) -> bool:
+        """Return whether a call would have to wait now."""
+        return bool(self._waiters) or self._ready_at(call) > trio.current_time()
+
+    async def wait_turn(
+        self, call: Call, begin: Callable[[], T], check: Callable[[], None] | None = None
+    ) -> T:
+        """Wait until a call may begin, and begin it in the same step.
+
+        `check` raises if the first call should not wait any longer.
+        """
+        waiter = self._add(call)
+        try:
+            while True:
+                waiter.wakes_at = math.inf
+                if self._first() is waiter:
+                    if check is not None:
+                        check()
+                    waiter.wakes_at = self._ready_at(call)
+                    if waiter.wakes_at <= trio.current_time():
+                        break
+                else:
+                    # Another call may have become first by the time that has passed.
+                    self.changed()
+                waiter.wake = trio.Event()
+                with trio.move_on_at(waiter.wakes_at):
+                    await waiter.wake.wait()
+        except BaseException:
+            self._remove(waiter)
+            self.changed()
+            raise
+        begun = begin()
+        self._count_sent(waiter)
+        self._remove(waiter)
+        self.changed()
+        # It has begun: a cancellation from now on is for the call itself.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return begun
+
+    def changed(self, run: RunWork | None = None) -> None:
+        """Let the first call look again: the limits, or the work of a run, have changed."""
+        if run is not None and (waiting := self._runs.get(run)) is not None:
+            self._place(waiting)
+        first = self._first()
+        # A call that will look at the right time sleeps on.
+        if first is not None and self._ready_at(first.call) != first.wakes_at:
+            first.wake.set()
+
+    def place_of(self, call: Call) -> int:
+        """Return the place of a waiting call, from 1 on, for a display: it looks at all runs."""
+        mine = self._waiters[call].run
+        order = self._run_key(mine)
+        before = [it for it in self._runs.values() if self._run_key(it) < order]
+        key = self._call_key(self._waiters[call])
+        own = sum(it.run is mine and self._call_key(it) <= key for it in self._waiters.values())
+        return sum(len(it.calls) for it in before) + own
+
+    def is_behind_shorter(self, call: Call) -> bool:
+        """Return whether a call of a shorter run is first."""
+        first = self._first()
+        return first is not None and first.run is not self._waiters[call].run
+
+    def _add(self, call: Call) -> _Waiter:
+        self._number += 1
+        run = call.run
+        if (waiting := self._runs.get(run)) is None:
+            waiting = self._runs[run] = _WaitingRun(run, self._owner_of(run))
+        waiter = self._waiters[call] = _Waiter(call, self._number, waiting)
+        waiting.calls.put(waiter, self._call_key(waiter))
+        waiting.oldest.put(waiter, waiter.number)
+        if (patience := self.policy.patience(run)) < math.inf:
+            waiting.owner.overdue.put(waiter, trio.current_time() + patience)
+        self._place(waiting)
+        return waiter
+
+    def _owner_of(self, run: RunWork) -> _Owner:
+        name = run.owner if self.policy.shares_owners else ""
+        owner = self._owners.get(name)
+        if owner is None:
+            owner = self._owners[name] = _Owner(name, self._service)
+        if not len(owner.runs):
+            owner.service = max(owner.service, self._service)
+            self._by_service.put(owner, owner.service)
+        return owner
+
+    def _remove(self, waiter: _Waiter) -> None:
+        waiting = waiter.run
+        owner = waiting.owner
+        del self._waiters[waiter.call]
+        waiting.calls.remove(waiter)
+        waiting.oldest.remove(waiter)
+        owner.overdue.remove(waiter)
+        if len(waiting.calls):
+            self._place(waiting)
+            return
+        del self._runs[waiting.run]
+        owner.runs.remove(waiting)
+        if not len(owner.runs):
+            self._by_service.remove(owner)
+            self._forget_owners(owner)
+
+    def _forget_owners(self, left: _Owner) -> None:
+        """Forget owners without calls, unless they have had more than the others by now."""
+        if left.service <= self._service:
+            del self._owners[left.name]
+        elif len(self._owners) > FEW + 2 * len(self._by_service):
+            for name, owner in [*self._owners.items()]:
+                if not len(owner.runs) and owner.service <= self._service:
+                    del self._owners[name]
+
+    def _place(self, waiting: _WaitingRun) -> None:
+        waiting.owner.runs.put(waiting, self._run_key(waiting))
+
+    def _run_key(self, waiting: _WaitingRun) -> tuple[bool, float, int]:
+        oldest = waiting.oldest.first()
+        assert oldest is not None, "a run is placed while it waits"
+        number = oldest[2].number
+        order = self.policy.order(waiting.run, number)
+        return (waiting.run.background and self.policy.shares_owners, order, number)
+
+    def _call_key(self, waiter: _Waiter) -> tuple[int, str, float, int]:
+        if not self.policy.prefers_path:
+            return (0, "", 0.0, waiter.number)
+        call = waiter.call
+        return (path_step(call), call.prefix, call.left, waiter.number)
+
+    def _first(self) -> _Waiter | None:
+        """Return the call that is sent next."""
+        if (found := self._by_service.first()) is None:
+            return None
+        owner = found[2]
+        if owner.sent % 2 and (overdue := owner.overdue.first()) is not None:
+            due, _, waiter = overdue
+            if due <= trio.current_time():
+                return waiter
+        run = owner.runs.first()
+        assert run is not None, "an owner with waiting calls has a run"
+        call = run[2].calls.first()
+        assert call is not None, "a waiting run has a call"
+        return call[2]
+
+    def _count_sent(self, waiter: _Waiter) -> None:
+        owner = waiter.run.owner
+        owner.sent += 1
+        self._service = owner.service
+        owner.service += waiter.run.run.call_seconds
+        self._by_service.put(owner, owner.service)

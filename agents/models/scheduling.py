@@ -1,0 +1,219 @@
+"""The order of model calls that wait for one provider: calls, the work of their runs, policies."""
+
+import math
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.nearest_name import did_you_mean
+
+CALL_SECONDS: Final = 2.5
+"""The seconds of a call whose kind is unknown. Only ratios of predictions matter."""
+PATIENCE_CALLS: Final = 2.5
+PATIENCE_SHARE: Final = 0.25
+STEPS: Final = 4
+"""Paths count as equally long within a fourth of a doubling: predictions are not more exact."""
+
+
+class RunWork:
+    """The model calls of one run: the seconds it has used, and a prediction of the rest."""
+
+    __slots__ = (
+        "background", "begun", "call_seconds", "calls", "consumed", "id", "in_flight", "open",
+        "owner", "to_come", "unseen",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: str = "",  # noqa: A002 (the word of the domain)
+        owner: str = "",
+        begun: float = 0.0,
+        *,
+        background: bool = False,
+    ) -> None:
+        self.id = id
+        self.owner = owner
+        self.begun = begun
+        """The time of its first call."""
+        self.background = background
+        """It has no caller who waits: a job of the clock, or a detached task."""
+        self.consumed = 0.0
+        """The seconds of its ended calls."""
+        self.calls = 0
+        """Its ended calls."""
+        self.open = 0
+        """Its calls that wait or are under way."""
+        self.in_flight = 0
+        self.to_come = 0
+        """Its requested tasks that have not made a call."""
+        self.call_seconds = CALL_SECONDS
+        """The mean seconds of its calls."""
+        self.unseen: float | None = None
+        """The predicted seconds of calls that no open task has asked for; None without history."""
+
+    @property
+    def remaining(self) -> float:
+        """The predicted seconds of all calls that it has not ended.
+
+        Without history a run that has used much is expected to use more: half of it again.
+        """
+        unseen = self.consumed / 2 if self.unseen is None else self.unseen
+        return (self.open + self.to_come) * self.call_seconds + unseen
+
+
+class Call:
+    """One model call that waits for its provider, or is under way."""
+
+    __slots__ = ("_is_open", "_sent_at", "left", "path", "prefix", "run", "tokens")
+
+    def __init__(
+        self, run: RunWork, *, path: float = 0.0, left: float = 0.0, prefix: str = ""
+    ) -> None:
+        """Count a call as open."""
+        self.run = run
+        run.open += 1
+        self.path = path
+        """The predicted seconds from here to the end of the run, along the tasks that wait for this
+        one: its parent, and the tasks that need it."""
+        self.left = left
+        """The predicted seconds of its own task."""
+        self.prefix = prefix
+        """Calls with the same prefix share a provider's cache, and stand next to each other."""
+        self.tokens = 0
+        """The tokens that a limiter reserves for it."""
+        self._sent_at: float | None = None
+        self._is_open = True
+
+    def send(self, at: float) -> None:
+        """Count it as sent; of several queues the last one counts."""
+        if self._sent_at is None:
+            self.run.in_flight += 1
+        self._sent_at = at
+
+    def end(self, at: float) -> float | None:
+        """Count it as ended, and return its seconds at the provider; None if it was counted before.
+
+        A call that was not sent has used no time.
+        """
+        if not self._is_open:
+            return None
+        self._is_open = False
+        self.run.open -= 1
+        if self._sent_at is None:
+            return 0.0
+        seconds = at - self._sent_at
+        self.run.in_flight -= 1
+        self.run.calls += 1
+        self.run.consumed += seconds
+        return seconds
+
+
+class Caller(Protocol):
+    """Describes the model calls of a task to a queue; without one each call is a run of its own."""
+
+    def queued_call(self) -> Call:
+        """Return the next call of the task, which counts as open."""
+        ...
+
+    def ended_call(self, seconds: float) -> None:
+        """Learn the seconds of a call at its provider."""
+        ...
+
+
+class Policy(Protocol):
+    """Decides which of the waiting calls is sent next."""
+
+    @property
+    def name(self) -> str:
+        """The name in settings and displays."""
+        ...
+
+    @property
+    def shares_owners(self) -> bool:
+        """Owners get equal shares of the provider, and callers who wait precede the background."""
+        ...
+
+    @property
+    def prefers_path(self) -> bool:
+        """Within a run the call with the longest path is first; otherwise the oldest."""
+        ...
+
+    def order(self, run: RunWork, oldest: int) -> float:
+        """Return the place of a run among all runs: the least is first.
+
+        `oldest` is the number of its oldest waiting call, in the order of arrival.
+        """
+        ...
+
+    def patience(self, run: RunWork) -> float:
+        """Return the seconds after which a waiting call of a run is overdue.
+
+        Every second call that is sent is the one overdue for the longest time, if there is any.
+        """
+        ...
+
+
+class _Fifo:
+    name: Final = "fifo"
+    shares_owners: Final = False
+    prefers_path: Final = False
+
+    def order(self, run: RunWork, oldest: int) -> float:
+        del run
+        return oldest
+
+    def patience(self, run: RunWork) -> float:
+        del run
+        return math.inf
+
+
+class _Fair:
+    """The run with the fewest calls under way is first."""
+
+    name: Final = "fair"
+    shares_owners: Final = True
+    prefers_path: Final = False
+
+    def order(self, run: RunWork, oldest: int) -> float:
+        del oldest
+        return run.in_flight
+
+    def patience(self, run: RunWork) -> float:
+        del run
+        return math.inf
+
+
+class _Shortest:
+    """The run with the least predicted work is first, and no call waits for ever."""
+
+    name: Final = "shortest"
+    shares_owners: Final = True
+    prefers_path: Final = True
+
+    def order(self, run: RunWork, oldest: int) -> float:
+        del oldest
+        return run.remaining
+
+    def patience(self, run: RunWork) -> float:
+        return PATIENCE_CALLS * run.call_seconds + PATIENCE_SHARE * run.remaining
+
+
+FIFO: Final[Policy] = _Fifo()
+SHORTEST: Final[Policy] = _Shortest()
+POLICIES: Final[Mapping[str, Policy]] = {it.name: it for it in (SHORTEST, _Fair(), FIFO)}
+
+
+def policy_named(policy: str | Policy) -> Policy:
+    """Return a policy by its name; raise `DefinitionError` for an unknown one."""
+    if not isinstance(policy, str):
+        return policy
+    if policy not in POLICIES:
+        raise DefinitionError(
+            f"there is no policy {policy!r} for model calls; {did_you_mean(policy, POLICIES)}"
+        )
+    return POLICIES[policy]
+
+
+def path_step(call: Call) -> int:
+    """Return the place of a call by its path: the longest path has the least number."""
+    return -round(math.log2(1 + call.path) * STEPS)

@@ -1,0 +1,34 @@
+"""The base of models whose calls wait in a queue: the outermost one describes and counts a call."""
+
+from abc import abstractmethod
+
+import trio
+from msgspec.structs import replace
+
+from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.scheduling import Call, RunWork
+from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+
+
+class QueuedModel(ModelWrapper):
+    """Asks another model once the call has waited in a queue."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if (call := request.call) is not None:
+            return await self.answer_call(request, call)
+        caller = request.caller
+        call = Call(RunWork(begun=trio.current_time())) if caller is None else caller.queued_call()
+        try:
+            return await self.answer_call(replace(request, call=call), call)
+        finally:
+            self.end_call(request, call)
+
+    @abstractmethod
+    async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage: ...
+
+    def end_call(self, request: ModelRequest, call: Call) -> None:
+        """Count a call as ended, unless it is counted."""
+        seconds = call.end(trio.current_time())
+        if seconds is not None and request.caller is not None:
+            request.caller.ended_call(seconds)

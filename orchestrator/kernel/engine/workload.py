@@ -1,0 +1,221 @@
+"""The model work of running runs, and its prediction from runs that have ended.
+
+A prediction knows the agent of a run, the agent of a task and the number of its calls so far. It
+learns three means: the seconds of calls, the seconds that a run had left beyond its open calls, and
+the seconds along the longest chain of calls below a task. Only calls that may wait for a provider
+count, so a program without limits pays nothing for it.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import trio
+
+from orchestrator.agents.models.scheduling import CALL_SECONDS, Call, RunWork
+from orchestrator.delegation import Outcome, SessionId, TaskId, TaskRecord
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+SAMPLES: Final = 64
+"""The latest samples that a prediction remembers."""
+KINDS: Final = 10_000
+"""The most predictions; the oldest are forgotten."""
+DEEPEST: Final = 16
+"""How many tasks that need a task are looked at, one behind the other."""
+
+RunKey: TypeAlias = tuple[str, str, int]
+"""The agent of the run, the agent of a task, and the step of its calls."""
+
+
+class Samples:
+    """The latest samples of one amount."""
+
+    __slots__ = ("_sum", "_values")
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=SAMPLES)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        if len(self._values) == SAMPLES:
+            self._sum -= self._values[0]
+        self._values.append(value)
+        self._sum += value
+
+    @property
+    def mean(self) -> float:
+        return self._sum / len(self._values)
+
+    def quantile(self, share: float) -> float:
+        ordered = sorted(self._values)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _Table(dict[object, Samples]):
+    def add(self, key: object, value: float) -> None:
+        if (samples := self.get(key)) is None:
+            if len(self) >= KINDS:
+                del self[next(iter(self))]
+            samples = self[key] = Samples()
+        samples.add(value)
+
+    def mean(self, key: object) -> float | None:
+        return None if (samples := self.get(key)) is None else samples.mean
+
+
+class Predictions:
+    """The means of ended runs."""
+
+    def __init__(self) -> None:
+        self.calls: Final = _Table()
+        """The seconds of a call, by the agent of the task."""
+        self.unseen: Final = _Table()
+        """The seconds of a run beyond its open calls, by `RunKey`."""
+        self.left: Final = _Table()
+        """The seconds of the longest chain of calls below a task, by its agent and step."""
+        self.tail: Final = _Table()
+        """The same of a parent after a child, by the agents of both."""
+
+    def call_seconds(self, agent: str) -> float:
+        return self.calls.mean(agent) or self.calls.mean("") or CALL_SECONDS
+
+    def add_call(self, agent: str, seconds: float) -> None:
+        self.calls.add(agent, seconds)
+        self.calls.add("", seconds)
+
+
+def step_of(calls: int) -> int:
+    """Return the step of a number of calls: small numbers differ, large ones by a half."""
+    return calls if calls < 4 else int(2 * math.log2(calls))
+
+
+class _TaskWork:
+    """The chain of calls that leads to a task."""
+
+    __slots__ = ("agent", "below", "calls", "front", "marks", "parent")
+
+    def __init__(self, agent: str, parent: "_TaskWork | None") -> None:
+        self.agent = agent
+        self.parent = parent
+        self.front: float = 0.0 if parent is None else parent.end
+        """The seconds of the longest chain of calls that ends with its latest one."""
+        self.below = 0.0
+        """The same of the calls of its descendants."""
+        self.calls = 0
+        self.marks: dict[int, float] = {}
+        """The chain at the first call of each step."""
+
+    @property
+    def end(self) -> float:
+        return max(self.front, self.below)
+
+
+class _Run:
+    """A run with calls that may wait."""
+
+    __slots__ = ("agent", "marks", "tasks", "work")
+
+    def __init__(self, agent: str, work: RunWork) -> None:
+        self.agent = agent
+        self.work = work
+        self.tasks: dict[TaskId, _TaskWork] = {}
+        self.marks: dict[RunKey, float] = {}
+        """The seconds used and open at the latest call of each kind."""
+
+    def task(self, record: TaskRecord) -> _TaskWork:
+        if (found := self.tasks.get(record.id)) is None:
+            parent = None if record.parent is None else self.task(record.parent)
+            found = self.tasks[record.id] = _TaskWork(record.agent, parent)
+        return found
+
+
+class Workload:
+    """The work of the runs that have made calls which may wait."""
+
+    def __init__(self, book: Bookkeeper) -> None:
+        self._book = book
+        self.predictions: Final = Predictions()
+        self.runs: Final[dict[SessionId, _Run]] = {}
+
+    def queued_call(self, record: TaskRecord) -> Call:
+        """Return the next call of a task, with the prediction for its run."""
+        run = self.runs.get(record.session)
+        if run is None:
+            run = self.runs[record.session] = self._new_run(record.session)
+        session = self._book.records.sessions[record.session]
+        task, work, predictions = run.task(record), run.work, self.predictions
+        task.front = task.end
+        step = step_of(task.calls)
+        seconds = work.call_seconds = predictions.call_seconds(record.agent)
+        work.to_come = session.slots.queued + session.tree.to_come
+        key = (run.agent, record.agent, step)
+        work.unseen = predictions.unseen.mean(key)
+        left = predictions.left.mean((record.agent, step)) or seconds
+        call = Call(work, left=left, path=left + self._behind(record, task))
+        task.marks.setdefault(step, task.front)
+        run.marks[key] = work.consumed + (work.open + work.to_come) * seconds
+        return call
+
+    def ended_call(self, record: TaskRecord, seconds: float) -> None:
+        """Learn the seconds of a call at its provider."""
+        if (run := self.runs.get(record.session)) is None:
+            return
+        task = run.task(record)
+        task.calls += 1
+        if not seconds:
+            return
+        task.front += seconds
+        self.predictions.add_call(record.agent, seconds)
+        above = task.parent
+        while above is not None and above.below < task.front:
+            above.below = task.front
+            above = above.parent
+
+    def end_run(self, session: SessionId, outcome: Outcome | None) -> None:
+        """Forget a run whose turn has ended, and learn from it if it succeeded."""
+        run = self.runs.pop(session, None)
+        if run is None or outcome is None or not outcome.succeeded:
+            return
+        predictions, total = self.predictions, run.work.consumed
+        for key, known in run.marks.items():
+            predictions.unseen.add(key, max(0.0, total - known))
+        for task in run.tasks.values():
+            for step, front in task.marks.items():
+                predictions.left.add((task.agent, step), task.end - front)
+            if (parent := task.parent) is not None:
+                predictions.tail.add((parent.agent, task.agent), parent.end - task.end)
+
+    def _new_run(self, id_: SessionId) -> _Run:
+        session = self._book.records.sessions[id_]
+        # Its caller does not wait: the clock began it, or only detached tasks go on.
+        background = session.kind is SessionKind.JOB_RUN or session.turn is None
+        work = RunWork(id_, session.owner, trio.current_time(), background=background)
+        return _Run(session.root.agent, work)
+
+    def _behind(self, record: TaskRecord, task: _TaskWork) -> float:
+        """Return the predicted seconds after a task: of those that need it, and of its parents."""
+        seconds = self._needing(record, DEEPEST)
+        for parent, child in _pairs(task):
+            seconds += self.predictions.tail.mean((parent.agent, child.agent)) or 0.0
+        return seconds
+
+    def _needing(self, record: TaskRecord, deepest: int) -> float:
+        if not record.dependents or not deepest:
+            return 0.0
+        predictions = self.predictions
+        return max(
+            (predictions.left.mean((it.agent, 0)) or predictions.call_seconds(it.agent))
+            + self._needing(it, deepest - 1)
+            for it in record.dependents
+        )
+
+
+def _pairs(task: _TaskWork) -> Iterator[tuple[_TaskWork, _TaskWork]]:
+    while (parent := task.parent) is not None:
+        yield parent, task
+        task = parent
