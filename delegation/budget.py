@@ -126,6 +126,8 @@ def _problem(  # noqa: PLR0911 (a case a kind)
         case BudgetKind.TOKENS:
             if _fits(budget.tokens, used.tokens + reserved.tokens + quote.tokens):
                 return None
+            if not used.tokens:
+                return f"cannot pay for its first call, which may use {quote.tokens} tokens"
             return (
                 f"is used up: {counted(used.tokens, 'token')}, and the next call may use"
                 f" {quote.tokens}"
@@ -140,6 +142,8 @@ def _problem(  # noqa: PLR0911 (a case a kind)
                 )
             if _fits(_cost(budget), used.micro_usd + reserved.micro_usd + quote.micro_usd):
                 return None
+            if not used.micro_usd:
+                return f"cannot pay for its first call, which may cost {dollars(quote.micro_usd)}"
             return (
                 f"is used up: {dollars(used.micro_usd)}, and the next call may cost"
                 f" {dollars(quote.micro_usd)}"

@@ -238,6 +238,24 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
             id="money",
         ),
         pytest.param(
+            Budget(tokens=2),
+            [],
+            A_CALL,
+            "tokens",
+            "the budget (tokens=2) of /editor cannot pay for its first call, which may use 3"
+            " tokens",
+            id="tokens of the first call",
+        ),
+        pytest.param(
+            Budget(usd=0.001),
+            [],
+            replace(A_CALL, micro_usd=5_001),
+            "usd",
+            "the budget (usd=0.001) of /editor cannot pay for its first call, which may cost"
+            " $0.0050",
+            id="money of the first call",
+        ),
+        pytest.param(
             Budget(usd=1),
             [],
             replace(A_CALL, micro_usd=0, unpriced=1),
