@@ -1,5 +1,7 @@
 """Agents as tools over HTTP: joined or a task, by what the very request declares."""
 
+from pathlib import Path
+
 import attrs
 import httpx2
 import pytest
@@ -7,8 +9,8 @@ import trio
 from mcp.client.context import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from orchestrator.agents import Agent, ScriptedModel
-from orchestrator.delegation import DeliveryCapability, Ending
+from orchestrator.agents import Agent, ScriptedModel, ToolMessage, confirm
+from orchestrator.delegation import DeliveryCapability, Ending, SessionRecord
 from orchestrator.delegation.events import (
     Entry,
     SessionOpened,
@@ -16,11 +18,14 @@ from orchestrator.delegation.events import (
     TaskSettled,
     TurnStarted,
 )
+from orchestrator.ports.sessions import is_over
 from orchestrator.products.mcp.server.tools import TaskMode
+from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.state import Settings
 from orchestrator.testing import facts
 from tests.mcp.server_kit import (
     TASKS,
+    Rpc,
     add,
     broken,
     deleter,
@@ -31,6 +36,7 @@ from tests.mcp.server_kit import (
     rpc_of,
     slow_team,
 )
+from tests.server.keys_kit import serving_with_keys
 from tests.server.kit import TOKEN, Served, serving
 
 pytestmark = [
@@ -47,6 +53,11 @@ async def journal_of(served: Served) -> list[Entry]:
     read = served.orchestrator.read
     entries = [await read.entries(it) for it in read.session_ids]
     return [entry for each in entries for entry in each]
+
+
+def only_session(served: Served) -> SessionRecord:
+    (session,) = served.orchestrator.read.records.sessions.values()
+    return session
 
 
 @BOTH
@@ -304,18 +315,107 @@ async def test_missing_arguments_are_asked_for_where_the_user_can_be_asked() -> 
     assert "right" in unasked["content"][0]["text"]
 
 
-async def test_the_official_client_fills_in_the_form_by_itself() -> None:
+@BOTH
+async def test_the_official_client_fills_in_the_form_by_itself(mode: str) -> None:
     async def fill_in(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
         return ElicitResult(action="accept", content={"name": "Ann"})
 
     async with (
         serving(greet) as served,
-        official_client(served, elicitation_callback=fill_in) as client,
+        official_client(served, mode=mode, elicitation_callback=fill_in) as client,
     ):
         answer = await client.call_tool("greet", {})
 
     assert "Hello, Ann!" in str(answer.content)
+
+
+@BOTH
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_a_client_without_tasks_asks_its_user_for_an_approval(
+    mode: str, is_allowed: bool
+) -> None:
+    asked: list[str] = []
+
+    async def fill_in(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"confirm": is_allowed})
+
+    async with (
+        serving(deleter()) as served,
+        official_client(served, mode=mode, elicitation_callback=fill_in) as client,
+    ):
+        answer = await client.call_tool("deleter", {"goal": "a.txt"})
+        root = only_session(served).root
+        (result,) = [it for it in root.transcript if isinstance(it, ToolMessage)]
+
+    (message,) = asked
+    assert "/deleter wants to use delete_file" in message
+    assert answer.is_error is False
+    assert result.failed is not is_allowed
+
+
+async def test_a_client_that_cannot_ask_its_user_is_told_how_to_be_asked(tmp_path: Path) -> None:
+    async with serving_with_keys(deleter(), folder=tmp_path) as server:
+        http = server.served.http
+        token = server.new_token("ann", scopes=[Scope.RUN])
+        silent = await Rpc(http=http, can_poll=False, token=server.new_token("bob")).call(
+            "deleter", goal="a.txt"
+        )
+        unable = await Rpc(http=http, can_poll=False, can_ask=True, token=token).call(
+            "deleter", goal="a.txt"
+        )
+
+    for it in (silent, unable):
+        assert it["isError"] is False
+        assert "declares elicitation" in it["content"][-1]["text"]
+
+
+async def asked_call(client: Rpc) -> tuple[str, str]:
+    """Call an agent that asks, and return its state and the key of its question."""
+    asked = await client.call("deleter", goal="a.txt")
+    assert asked["resultType"] == "input_required"
+    (question,) = asked["inputRequests"]
+    return asked["requestState"], question
+
+
+async def test_a_call_that_asks_goes_on_with_the_answer_of_its_own_owner(tmp_path: Path) -> None:
+    async with serving_with_keys(deleter(), folder=tmp_path) as server:
+        http = server.served.http
+        scopes = [Scope.RUN, Scope.APPROVE]
+        ann = Rpc(http=http, token=server.new_token("ann", scopes=scopes), can_poll=False)
+        bob = Rpc(http=http, token=server.new_token("bob", scopes=scopes), can_poll=False)
+        ann.can_ask = bob.can_ask = True
+        state, question = await asked_call(ann)
+        yes = {question: {"action": "accept", "content": {"confirm": True}}}
+        params = {"name": "deleter", "requestState": state, "inputResponses": yes}
+        refused = await bob.refused("tools/call", **params)
+        unanswered = await ann.ask("tools/call", **{**params, "inputResponses": {}})
+        done = await ann.ask("tools/call", **params)
+        again = await ann.ask("tools/call", **params)
+
+    assert refused["code"] == -32602
+    assert unanswered["requestState"] == state
+    assert [*unanswered["inputRequests"]] == [question]
+    assert done["content"][0]["text"] == "done"
+    assert again == done
+
+
+async def test_a_call_whose_client_does_not_answer_is_cancelled() -> None:
+    hasty = attrs.evolve(deleter(), approve=[confirm("delete_file", seconds=0.01)])
+    async with serving(hasty) as served:
+        client = rpc_of(served, can_poll=False, can_ask=True)
+        state, _ = await asked_call(client)
+        session = only_session(served)
+        with trio.fail_after(20):
+            while not is_over(session):
+                await served.orchestrator.read.wait_session_changed(session.id)
+        late = await client.ask("tools/call", name="deleter", requestState=state)
+
+    assert session.last_outcome is not None
+    assert session.last_outcome.ending is Ending.CANCELLED
+    assert late["isError"] is True
 
 
 @BOTH

@@ -22,7 +22,7 @@ import os, subprocess
 from pathlib import Path
 
 import trio
-from orchestrator import Agent, ScriptedModel, agent, delegate
+from orchestrator import Agent, ScriptedModel, ToolCall, agent, confirm, delegate, tool
 
 print("the file prints")
 os.write(1, b"and writes to its stdout\\n")
@@ -51,6 +51,19 @@ async def boss(goal: str) -> str:
 @agent
 async def greet(name: str) -> str:
     return f"Hello, {name}!"
+
+
+@tool
+async def delete_file(filename: str) -> str:
+    return f"{filename} is deleted"
+
+
+deleter = Agent(
+    "deleter",
+    model=ScriptedModel([ToolCall("delete_file", {"filename": "a"}), lambda it: it[-1].text]),
+    tools=[delete_file],
+    approve=[confirm("delete_file")],
+)
 """
 
 
@@ -125,6 +138,22 @@ class Stdio:
         message = {"jsonrpc": "2.0", "id": 1, "method": method}
         await self.write(json.dumps({**message, "params": {**params, "_meta": meta}}).encode())
         return await self.read()
+
+    async def call_as_before(self, tool: str, arguments: Any, capabilities: Any) -> None:
+        """Open a session of the older protocol with the id 1, and call a tool with the id 2."""
+        hello = {
+            "protocolVersion": LEGACY,
+            "capabilities": capabilities,
+            "clientInfo": {"name": "old", "version": "1"},
+        }
+        for id_, method, params in (
+            (1, "initialize", hello),
+            (None, "notifications/initialized", {}),
+            (2, "tools/call", {"name": tool, "arguments": arguments}),
+        ):
+            message = {"jsonrpc": "2.0", "method": method, "params": params}
+            numbered = message if id_ is None else {**message, "id": id_}
+            await self.write(json.dumps(numbered).encode())
 
     async def close(self) -> int:
         """Close its stdin, and return its exit code."""
@@ -209,19 +238,7 @@ async def test_a_task_over_stdio_goes_on_at_the_next_start(tmp_path: Path) -> No
 
 async def test_a_client_of_the_older_protocol_speaks_over_stdio(tmp_path: Path) -> None:
     async with stdio_process(tmp_path, "--tasks", "greet=required") as team:
-        hello = {
-            "protocolVersion": LEGACY,
-            "capabilities": {"extensions": {TASKS: {}}},
-            "clientInfo": {"name": "old", "version": "1"},
-        }
-        for id_, method, params in (
-            (1, "initialize", hello),
-            (None, "notifications/initialized", {}),
-            (2, "tools/call", {"name": "greet", "arguments": {"name": "Ann"}}),
-        ):
-            message = {"jsonrpc": "2.0", "method": method, "params": params}
-            numbered = message if id_ is None else {**message, "id": id_}
-            await team.write(json.dumps(numbered).encode())
+        await team.call_as_before("greet", {"name": "Ann"}, {"extensions": {TASKS: {}}})
         said = [await team.read(), await team.read()]
         team.process.send_signal(signal.SIGTERM)
         with trio.fail_after(PATIENCE):
@@ -231,3 +248,21 @@ async def test_a_client_of_the_older_protocol_speaks_over_stdio(tmp_path: Path) 
     assert answers[1]["result"]["protocolVersion"] == LEGACY
     assert answers[2]["error"]["code"] == -32021
     assert code == 0
+
+
+async def test_a_user_over_stdio_is_asked_for_arguments_and_approvals(tmp_path: Path) -> None:
+    contents: list[dict[str, Any]] = [{"goal": "delete it"}, {"confirm": True}]
+    async with stdio_process(tmp_path) as team:
+        await team.call_as_before("deleter", {}, {"elicitation": {}})
+        asked: list[str] = []
+        while (message := await team.read()).get("id") != 2 or "method" in message:
+            if message.get("method") == "elicitation/create":
+                asked.append(message["params"]["message"])
+                result = {"action": "accept", "content": contents[len(asked) - 1]}
+                answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+                await team.write(json.dumps(answer).encode())
+        await team.close()
+
+    assert "deleter needs goal" in asked[0]
+    assert "/deleter wants to use delete_file" in asked[1]
+    assert message["result"]["content"][0]["text"] == "a is deleted"

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from orchestrator import JournalError, Orchestrator, open_orchestrator
-from orchestrator.agents import raising_one_error
+from orchestrator.agents import Agent, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.backends import journals_at
@@ -92,7 +92,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    journals: Journals, disk: Disk, keys: Path | None = None
+    journals: Journals, disk: Disk, keys: Path | None = None, agents: Sequence[Agent] = (WORKER,)
 ) -> AsyncGenerator[Served]:
     settings = ClusterSettings(
         secret=b"secret" * 8,
@@ -106,7 +106,7 @@ async def serving(
     async with (
         open_cluster_server(
             journals,
-            {WORKER.name: WORKER},
+            {it.name: it for it in agents},
             Settings(token=TOKEN, may_default_approve=True, keys=keys),
             Listening(port=0),
             push={},

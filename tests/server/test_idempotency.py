@@ -40,7 +40,7 @@ async def waiting(served: Served, clients: int) -> None:
     """Wait until so many clients wait for the one turn that is under way."""
     shared = served.server.state.journals.first.door._shared
     with trio.fail_after(60):
-        while [it._waiting for it in shared.values()] != [clients]:
+        while [it.waiting for it in shared.values()] != [clients]:
             await trio.lowlevel.checkpoint()
 
 

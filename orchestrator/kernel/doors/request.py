@@ -6,12 +6,13 @@
 No route chooses a capability: it calls a method of this door, or of the door in `kept.py`.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import trio
 
-from orchestrator.agents import Agent
+from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import (
     DelegationError,
     DeliveryCapability,
@@ -26,6 +27,8 @@ from orchestrator.kernel.doors.one_shot import open_one_turn, take_only_turn
 from orchestrator.kernel.errors import OrchestratorError
 from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.sessions import Sessions
+
+LEFT: Final = "every client that waited for it has hung up"
 
 
 class RequestDoor(kept.KeptDoor):
@@ -70,15 +73,69 @@ class RequestDoor(kept.KeptDoor):
 
         The first one begins it. When the last one has left, its tree is cancelled.
         """
+        if session.id not in self._shared and is_over(session):
+            await self.wait_over(session)
+            return
+        async with self._hold_turn(session) as shared:
+            await shared.wait()
+
+    async def share_turn_until_asked(
+        self, session: SessionRecord, answer: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait for the only turn of a session, or for its next question to a person.
+
+        `answer` answers earlier questions. The turn goes on after a question, and is cancelled when
+        all questions are closed and no one has come back to wait for it.
+        """
+        if session.id not in self._shared and is_over(session):
+            await self.wait_over(session)
+            return
+        read = self._sessions.read
+        async with self._hold_turn(session) as shared:
+            with raising_one_error():
+                # Owns a wait for the end of the turn.
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(shared.cancel_at_end, nursery.cancel_scope)
+                    await answer()
+                    while not read.open_questions(session.id):
+                        await read.wait_session_changed(session.id)
+                    nursery.cancel_scope.cancel(reason="a person is asked")
+            if shared.has_ended.is_set():
+                await shared.wait()
+
+    @asynccontextmanager
+    async def _hold_turn(self, session: SessionRecord) -> AsyncGenerator["_SharedTurn"]:
+        """Keep the only turn of a session going; the first one begins it, the last one ends it."""
         # No checkpoint before the turn has an owner: one that is never taken would never end.
         shared = self._shared.get(session.id)
         if shared is None:
-            if is_over(session):
-                await self.wait_over(session)
-                return
             shared = self._shared[session.id] = _SharedTurn()
             self._nursery.start_soon(self._run_shared_turn, session, shared)
-        await shared.wait()
+        shared.waiting += 1
+        is_asked = False
+        try:
+            yield shared
+            is_asked = bool(self._sessions.read.open_questions(session.id))
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting and not shared.has_ended.is_set():
+                if is_asked:
+                    self._nursery.start_soon(self._cancel_unless_asked, session, shared)
+                else:
+                    # When the request has ended, no task of its tree runs any more.
+                    shared.scope.cancel(reason=LEFT)
+                    with trio.CancelScope(shield=True):
+                        await shared.has_ended.wait()
+
+    async def _cancel_unless_asked(self, session: SessionRecord, shared: "_SharedTurn") -> None:
+        """Cancel a turn that no one waits for as soon as it has no open question."""
+        read = self._sessions.read
+        await trio.lowlevel.checkpoint()
+        while not shared.waiting and not shared.has_ended.is_set():
+            if not read.open_questions(session.id):
+                shared.scope.cancel(reason=LEFT)
+                return
+            await read.wait_session_changed(session.id)
 
     async def _run_shared_turn(  # noqa: ASYNC910 (the turn that it takes checkpoints)
         self, session: SessionRecord, shared: "_SharedTurn"
@@ -119,25 +176,21 @@ class RequestDoor(kept.KeptDoor):
 
 
 class _SharedTurn:
-    """The only turn of a session, and who waits for it."""
+    """The only turn of a session, and the number of callers that wait for it."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.has_ended = trio.Event()
         self.error: Exception | None = None
-        self._waiting = 0
+        self.waiting = 0
 
     async def wait(self) -> None:
-        """Wait for its end. The last one who leaves before that cancels it."""
-        self._waiting += 1
-        try:
-            await self.has_ended.wait()
-        finally:
-            self._waiting -= 1
-            if not self._waiting and not self.has_ended.is_set():
-                self.scope.cancel(reason="every client that waited for it has hung up")
-                # When the request has ended, no task of its tree runs any more.
-                with trio.CancelScope(shield=True):
-                    await self.has_ended.wait()
+        """Wait for its end."""
+        await self.has_ended.wait()
         if self.error is not None:
             raise self.error
+
+    async def cancel_at_end(self, scope: trio.CancelScope) -> None:
+        """Cancel a scope when it has ended."""
+        await self.has_ended.wait()
+        scope.cancel(reason="the turn has ended")

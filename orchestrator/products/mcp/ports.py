@@ -6,7 +6,13 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.products.mcp.server.caller import HeldRun, OpenJournal, RefusedError, RunPage
+    from orchestrator.products.mcp.server.caller import (
+        Ask,
+        HeldRun,
+        OpenJournal,
+        RefusedError,
+        RunPage,
+    )
     from orchestrator.products.mcp.server.protocol import Context, open_protocol
     from orchestrator.products.mcp.server.tools import AgentTool, TaskMode, tools_of
 else:
@@ -15,7 +21,9 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "orchestrator.products.mcp.server.caller": "HeldRun OpenJournal RefusedError RunPage",
+            "orchestrator.products.mcp.server.caller": (
+                "Ask HeldRun OpenJournal RefusedError RunPage"
+            ),
             "orchestrator.products.mcp.server.protocol": "Context open_protocol",
             "orchestrator.products.mcp.server.tools": "AgentTool TaskMode tools_of",
         },

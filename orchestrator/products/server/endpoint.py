@@ -261,7 +261,7 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
         return  # noqa: ASYNC910 (the connection checkpoints)
     hint = f"its scopes are {', '.join(sorted(key.scopes)) or 'none'}"
     if key.name == DEFAULT and key.is_admin and scope is Scope.APPROVE:
-        if await server.may_default_approve():
+        if await server.may_approve(key):
             return
         hint = (
             "commands of agents can read its token here; add a key for people with"

@@ -61,14 +61,20 @@ class RpcMessage(msgspec.Struct):
 
     @property
     def opens_session(self) -> bool:
-        return self.method == CALL
+        return self.method == CALL and self.run is None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its parameters by their names."""
+        return cast("dict[str, Any]", self.params) if isinstance(self.params, dict) else {}
 
     @property
     def run(self) -> str | None:
         """The id of its run; None if there is no run yet."""
-        is_object = isinstance(self.params, dict)
-        params = cast("dict[str, Any]", self.params) if is_object else {}
-        task, uri = params.get("taskId"), params.get("uri")
+        params = self.fields
+        task, uri, state = params.get("taskId"), params.get("uri"), params.get("requestState")
+        if self.method == CALL and isinstance(state, str):
+            return state
         if self.method.startswith("tasks/") and isinstance(task, str):
             return task
         if self.method == "resources/read" and isinstance(uri, str):

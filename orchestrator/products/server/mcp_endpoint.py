@@ -2,15 +2,21 @@
 
 All work of a request ends with it, unless it is a task: the SDK's own tasks live in a nursery of
 the request, which ends when its client hangs up, its key ends or the server stops.
+
+A client of 2025-11-25 gets a session id, which no server remembers. It tells the calls of one
+client from the calls of another one with the same key, so a notification cancels the right call,
+and an answer to a form reaches it, at any server of a cluster.
 """
 
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from secrets import token_hex
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
+import msgspec
 import trio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -23,7 +29,7 @@ from orchestrator.products.history.ports import TreeFormat, draw_tree
 from orchestrator.products.mcp import ports as mcp
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.json_rpc import CALL, error_response
+from orchestrator.products.server.json_rpc import CALL, RpcMessage, error_response
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.transport import sse
 from orchestrator.products.server.transport.errors import (
@@ -38,8 +44,15 @@ ID_BYTES: Final = 16
 """The number of random bytes in the id of a run that clients keep as a task."""
 END: Final[Message] = {"type": "http.response.body", "body": b"", "more_body": False}
 CANCELLED: Final = "notifications/cancelled"
-_Calls: TypeAlias = dict[tuple[str, str, str], list[trio.CancelScope]]
-"""The calls that clients wait for here, by their key, owner and request id."""
+SESSION: Final = "mcp-session-id"
+ASKABLE: Final = "-e"
+"""The end of the session id of a client that can show forms to its user."""
+_Id: TypeAlias = tuple[str, str, str, str]
+"""A key, its owner, a session id, and the id of a request."""
+_Calls: TypeAlias = dict[_Id, list[trio.CancelScope]]
+"""The calls that clients wait for here."""
+_Forms: TypeAlias = dict[_Id, trio.MemorySendChannel[Mapping[str, Any]]]
+"""The forms that users fill in now."""
 CALLER: Final = "mcp_caller"
 """The name of the caller in the state of a request."""
 
@@ -47,9 +60,39 @@ CALLER: Final = "mcp_caller"
 class KeyCaller:
     """The key of one request."""
 
-    def __init__(self, call: ApiCall) -> None:
+    def __init__(self, call: ApiCall, forms: _Forms) -> None:
         self._call = call
+        self._forms = forms
         self.context: Mapping[str, str] = context_of(call.request.headers)
+        self.stream: Send | None = None
+        """Adds to the response of a client that can be asked, once the response has begun."""
+
+    async def may_approve(self) -> bool:
+        return await self._call.server.may_approve(self._call.key)
+
+    @property
+    def ask(self) -> mcp.Ask | None:
+        return None if self.stream is None else self._ask
+
+    async def _ask(self, form: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a form with the response, and wait for the request that answers it."""
+        assert self.stream is not None, "its client can be asked"
+        id_ = f"form_{token_hex(ID_BYTES)}"
+        answered, answers = trio.open_memory_channel[Mapping[str, Any]](1)
+        key = _request_id(self._call, id_)
+        self._forms[key] = answered
+        sent = msgspec.json.encode({"jsonrpc": "2.0", "id": id_, **form})
+        try:
+            await self.stream(
+                {
+                    "type": "http.response.body",
+                    "body": b"event: message\r\ndata: " + sent + b"\r\n\r\n",
+                    "more_body": True,
+                }
+            )
+            return await answers.receive()
+        finally:
+            del self._forms[key]
 
     @property
     def owner(self) -> str:
@@ -136,33 +179,52 @@ class McpEndpoint:
     def __init__(self, tools: Mapping[str, mcp.AgentTool]) -> None:
         self._protocol = mcp.open_protocol(tools, _caller_of)
         self._calls: _Calls = {}
+        self._forms: _Forms = {}
 
-    def answer(self, call: ApiCall) -> Response:
+    async def answer(self, call: ApiCall) -> Response:
         """Return the response to a request, which the SDK makes when the response is sent."""
+        await trio.lowlevel.checkpoint()
         message = call.message
         assert message is not None, "it is JSON-RPC"
         if message.method == CANCELLED:
-            is_object = isinstance(message.params, dict)
-            params = cast("dict[str, object]", message.params) if is_object else {}
-            self._cancel(call, params.get("requestId"))
-        return _SdkResponse(self._protocol, call, KeyCaller(call), self._calls)
+            await self._cancel(call, message.fields.get("requestId"))
+        elif not message.method:
+            await self._take_form(call, message)
+        return _SdkResponse(self._protocol, call, KeyCaller(call, self._forms), self._calls)
 
-    def _cancel(self, call: ApiCall, request: object) -> None:
-        """Cancel the call with this id of the same key; two clients of a key may share an id."""
-        found = self._calls.get(_call_id(call, request), ())
-        if len(found) > 1:
+    async def _cancel(self, call: ApiCall, request: object) -> None:
+        """Cancel the call with this id of the same client, here or at another server."""
+        key = _request_id(call, request)
+        found, peers = self._calls.get(key, ()), call.server.peers
+        has_session = SESSION in call.request.headers
+        if len(found) > 1 or (peers is not None and not has_session):
             raise HttpError(
                 409,
-                f"{len(found)} calls of this key have the id {request!r}: close the connection of"
-                " the call instead, or give each client a key of its own",
+                f"several calls of this key may have the id {request!r}: send the header"
+                f" {SESSION} of `initialize` with each request, or close the call's connection",
                 code="ambiguous_request",
             )
         for scope in found:
             scope.cancel(reason="its client has cancelled the call")
+        if not found and peers is not None:
+            await peers.ask(call)
+        await trio.lowlevel.checkpoint()
+
+    async def _take_form(self, call: ApiCall, message: RpcMessage) -> None:
+        """Hand the answer to a form to the call that has asked, here or at another server."""
+        waiting, peers = self._forms.get(_request_id(call, message.id)), call.server.peers
+        if waiting is not None:
+            answer = msgspec.json.decode(message.raw).get("result")
+            with suppress(trio.WouldBlock):  # the first answer counts
+                waiting.send_nowait(answer if isinstance(answer, dict) else {})
+        elif peers is not None:
+            await peers.ask(call)
+        await trio.lowlevel.checkpoint()
 
 
-def _call_id(call: ApiCall, request: object) -> tuple[str, str, str]:
-    return call.key.name, call.owner, repr(request)
+def _request_id(call: ApiCall, request: object) -> _Id:
+    session = call.request.headers.get(SESSION, "")
+    return call.key.name, call.owner, session, repr(request)
 
 
 def _caller_of(context: mcp.Context) -> KeyCaller:
@@ -187,12 +249,25 @@ class _SdkResponse(Response):
         self._call.note_run_awaited()
         access: Access = state["access"]
         has_begun = has_ended = False
+        begun, turn = trio.Event(), trio.Lock()
 
         async def send_noted(message: Message) -> None:
             nonlocal has_begun, has_ended
             has_begun = True
-            await send(message)
+            if message["type"] == "http.response.start":
+                self._name_session(message)
+            async with turn:
+                await send(message)
+            begun.set()
             has_ended = message["type"] == END["type"] and not message.get("more_body", False)
+
+        async def send_within(message: Message) -> None:
+            await begun.wait()
+            async with turn:
+                await send(message)
+
+        if self._call.request.headers.get(SESSION, "").endswith(ASKABLE):
+            self._caller.stream = send_within
 
         with raising_one_error():
             # Owns the tasks that the SDK runs for this request.
@@ -221,6 +296,16 @@ class _SdkResponse(Response):
                     await send(END)
                 nursery.cancel_scope.cancel(reason="the request is answered")
 
+    def _name_session(self, start: Message) -> None:
+        """Give a client that begins a session of the protocol an id for it."""
+        message = self._call.message
+        if message is None or message.method != "initialize":
+            return
+        declared = message.fields.get("capabilities")
+        can_ask = isinstance(declared, dict) and "elicitation" in declared
+        id_ = token_hex(ID_BYTES) + (ASKABLE if can_ask else "")
+        MutableHeaders(scope=start)[SESSION] = id_
+
     @contextmanager
     def _cancellable(self, scope: trio.CancelScope) -> Generator[None]:
         """Let a notification of the same key cancel a call of a tool."""
@@ -229,7 +314,7 @@ class _SdkResponse(Response):
         if message.method != CALL:
             yield
             return
-        id_ = _call_id(self._call, message.id)
+        id_ = _request_id(self._call, message.id)
         self._calls.setdefault(id_, []).append(scope)
         try:
             with scope:

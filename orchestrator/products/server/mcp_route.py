@@ -39,7 +39,7 @@ async def answer_mcp(call: ApiCall) -> Response:
     endpoint = call.server.mcp or await _load(call)
     if call.opens_session and call.journal.is_stopping:
         raise ClosedError("the server is stopping, and begins no new work")
-    return endpoint.answer(call)
+    return await endpoint.answer(call)
 
 
 async def _load(call: ApiCall) -> "McpEndpoint":

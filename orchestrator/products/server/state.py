@@ -19,7 +19,7 @@ from orchestrator.products.schedule.ports import NO_TARGETS, Job, Target
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.cluster.placement import Placement, counts_in_a_journal
 from orchestrator.products.server.console.sign_in import SignIns
-from orchestrator.products.server.keys.key import Key
+from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import KeyStore
 from orchestrator.products.server.metrics import Metrics
 from orchestrator.products.server.quotas import Quotas
@@ -189,6 +189,13 @@ class ServerState:
                 " --text-limit",
                 code="text_too_long",
             )
+
+    async def may_approve(self, key: Key) -> bool:
+        """Return whether a key may answer approvals."""
+        await trio.lowlevel.checkpoint()
+        if key.may(Scope.APPROVE):
+            return True
+        return key.name == DEFAULT and key.is_admin and await self.may_default_approve()
 
     async def may_default_approve(self) -> bool:
         """Return whether the key `default` may answer approvals."""

@@ -1,8 +1,8 @@
 """The port of those who ask over MCP: whose runs they see, and what their runs are charged to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
@@ -11,6 +11,9 @@ from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports.reads import FoundSession
 from orchestrator.ports.sessions import InboundRequest, Orchestrator, RequestDoor
 from orchestrator.products.history.ports import TreeFormat
+
+Ask: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Sends a request to fill in a form to a client that waits, and returns the client's answer."""
 
 
 class RefusedError(Exception):
@@ -63,6 +66,15 @@ class Caller(Protocol):
     @property
     def name(self) -> str:
         """Who answers a question, for people to read."""
+        ...
+
+    async def may_approve(self) -> bool:
+        """Return whether the caller may approve the calls of tools."""
+        ...
+
+    @property
+    def ask(self) -> Ask | None:
+        """Asks the user of a client that waits for its response; None if it cannot be asked."""
         ...
 
     @property

@@ -29,7 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
 from orchestrator.ports import errors
-from orchestrator.products.mcp.server.caller import Caller
+from orchestrator.products.mcp.server.caller import Ask, Caller
 from orchestrator.products.mcp.server.calls import (
     TASKS,
     ToolCallRequest,
@@ -119,8 +119,8 @@ class _Handlers:
         return {"tools": [_listed(it) for it in self._tools.values()]}
 
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> Json:
-        session = context.session
-        capabilities = _capabilities(context)
+        session, caller = context.session, self._caller_of(context)
+        capabilities, sent = _capabilities(context), context.params or {}
         has_token = bool(context.meta and "progress_token" in context.meta)
 
         async def report(progress: float, message: str) -> None:
@@ -131,11 +131,13 @@ class _Handlers:
             arguments=params.arguments or {},
             can_poll=_can_poll(context),
             can_ask=isinstance(capabilities.get("elicitation"), dict),
-            answers=(context.params or {}).get("inputResponses") or {},
+            ask=caller.ask or _ask_over(context),
+            answers=sent.get("inputResponses") or {},
+            run=sent.get("requestState"),
             report=report if has_token else None,
         )
         with _as_protocol_errors():
-            return await call_tool(self._tools, self._caller_of(context), request)
+            return await call_tool(self._tools, caller, request)
 
     async def get_task(self, context: Context, params: TaskParams) -> Json:
         _require_tasks(context, params.task_id)
@@ -188,6 +190,28 @@ def _capabilities(context: Context) -> Mapping[str, Any]:
         return {}
     declared = context.session.client_capabilities
     return {} if declared is None else declared.model_dump(exclude_none=True)
+
+
+def _ask_over(context: Context) -> Ask | None:
+    """Return a function that asks the user at the other end of a connection that is still open."""
+    session = context.session
+    declared = session.client_capabilities
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if is_modern or declared is None or declared.elicitation is None:
+        return None
+    if not session.can_send_request:
+        return None
+
+    async def ask(form: Mapping[str, Any]) -> Mapping[str, Any]:
+        await trio.lowlevel.checkpoint()
+        shown = form["params"]
+        try:
+            answer = await session.elicit_form(shown["message"], shown["requestedSchema"])
+        except MCPError:
+            return {"action": "cancel"}
+        return answer.model_dump(by_alias=True, exclude_none=True)
+
+    return ask
 
 
 def _can_poll(context: Context) -> bool:

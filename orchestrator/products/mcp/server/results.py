@@ -5,7 +5,7 @@ the client's model reads. That is decided by the cause of the outcome.
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -51,7 +51,11 @@ def result_of(outcome: Outcome, tool: AgentTool | None, run: str) -> Json:
         if outcome.output:
             texts.append(f"Until then it had said: {outcome.output}")
         return failure(*texts, run=run)
-    result: Json = {"content": [_text(outcome.output)], "isError": False, "_meta": {RUN: run}}
+    result: Json = {
+        "content": [text_content(outcome.output)],
+        "isError": False,
+        "_meta": {RUN: run},
+    }
     if tool is not None and tool.output_schema is not None:
         result["structuredContent"] = msgspec.json.decode(outcome.output)
     return result
@@ -59,13 +63,14 @@ def result_of(outcome: Outcome, tool: AgentTool | None, run: str) -> Json:
 
 def failure(*texts: str, run: str | None = None) -> Json:
     """Return the result of a call that came to nothing, for the client's model to read."""
-    result: Json = {"content": [_text(it) for it in texts], "isError": True}
+    result: Json = {"content": [text_content(it) for it in texts], "isError": True}
     if run is not None:
         result["_meta"] = {RUN: run}
     return result
 
 
-def _text(text: str) -> Json:
+def text_content(text: str) -> Json:
+    """Return a text as a piece of a result."""
     return {"type": "text", "text": text}
 
 
@@ -96,7 +101,7 @@ def detailed_task_of(
     task = task_of(session, questions)
     match task["status"]:
         case "input_required":
-            task["inputRequests"] = {it.id: _form_of(it) for it in questions}
+            task["inputRequests"] = forms_of(questions)
         case "completed":
             task["result"] = result_of(outcome_of(session), tool, session.id)
         case "failed":
@@ -129,7 +134,12 @@ def _status_of(session: SessionRecord, questions: Sequence[ApprovalQuestion]) ->
     return "completed", "" if outcome.succeeded else outcome.error
 
 
-def _form_of(question: ApprovalQuestion) -> Json:
+def forms_of(questions: Iterable[ApprovalQuestion]) -> Json:
+    """Return the forms for questions, by their ids."""
+    return {it.id: form_of(it) for it in questions}
+
+
+def form_of(question: ApprovalQuestion) -> Json:
     """Return the question about a call of a tool as a form for the client's user."""
     lines = [f"{question.path} wants to use {question.tool}: {question.subject}"]
     lines += filter(None, [question.why, question.details])

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from orchestrator.delegation import SessionRecord
-from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession
@@ -17,6 +17,7 @@ from orchestrator.ports.sessions import is_over
 from orchestrator.products.mcp.server import results
 from orchestrator.products.mcp.server.caller import Caller, HeldRun
 from orchestrator.products.mcp.server.calls import McpCallState
+from orchestrator.products.mcp.server.questions import answer_questions
 from orchestrator.products.mcp.server.tools import AgentTool
 
 
@@ -32,17 +33,7 @@ async def get_task(tools: Mapping[str, AgentTool], caller: Caller, task: str) ->
 
 async def update_task(caller: Caller, task: str, answers: Mapping[str, Any]) -> results.Json:
     """Answer questions of a task. An answer without an open question is ignored."""
-    held = await _hold_task(caller, task)
-    orchestrator = held.journal.orchestrator
-    read = orchestrator.read
-    for question in read.open_questions(held.session.id):
-        # Another client may have answered it while this one's first answer was stored.
-        if question.id in answers and question.id in read.records.open_questions:
-            verdict, reason = _verdict_of(answers[question.id])
-            # No checkpoint until it is posted: the question is still open.
-            caller.record(question.id)
-            await orchestrator.answer(question.id, verdict, reason=reason, by=caller.name)
-    await trio.lowlevel.checkpoint()
+    await answer_questions(caller, await _hold_task(caller, task), answers)
     return {}
 
 
@@ -81,14 +72,3 @@ def _questions_of(found: FoundSession) -> Sequence[ApprovalQuestion]:
         for it in records.open_questions.values()
         if records.tasks[it.task].session == found.session.id
     ]
-
-
-def _verdict_of(answer: object) -> tuple[ApprovalVerdict, str]:
-    """Return the verdict of a client's user on a call. Anything but a clear yes is a no."""
-    given = results.as_object(answer)
-    is_accepted = given.get("action") == "accept"
-    content = results.as_object(given.get("content") if is_accepted else None)
-    reason = content.get(results.REASON)
-    is_confirmed = content.get(results.CONFIRM) is True
-    verdict = ApprovalVerdict.ONCE if is_confirmed else ApprovalVerdict.DENY
-    return verdict, reason if isinstance(reason, str) else ""

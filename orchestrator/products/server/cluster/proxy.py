@@ -109,7 +109,10 @@ class Proxy:
             await trio.lowlevel.checkpoint()
             try:
                 answer = await client.request(
-                    call.request.method, url, headers=self._headers(call, url)
+                    call.request.method,
+                    url,
+                    headers=self._headers(call, url),
+                    content=call.raw or None,
                 )
             except BROKEN:
                 return None

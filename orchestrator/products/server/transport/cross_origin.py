@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ANY: Final = "*"
 METHODS: Final = "GET, POST, DELETE"
-EXPOSED: Final = "x-run-id, x-request-id, x-ignored-parameters, retry-after"
+EXPOSED: Final = "x-run-id, x-request-id, x-ignored-parameters, retry-after, mcp-session-id"
 KEPT_SECONDS: Final = "600"
 _HEADERS: Final = re.compile(r"[A-Za-z0-9_, -]{1,1000}")
 
