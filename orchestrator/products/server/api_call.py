@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
-from functools import cached_property
+from contextlib import AbstractContextManager, suppress
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.agents.redaction.long_texts import search_ahead
+from orchestrator.agents.redaction.redactor import LONG_TEXT
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.ports.journals import AuditEvent
 from orchestrator.ports.sessions import InboundRequest, search_request_ahead, texts_of
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
     from orchestrator.products.server.state import ServerState
 
 T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+@cache
+def _strict(kind: type[StructT]) -> type[StructT]:
+    """Return the type of a body that refuses unknown parameters."""
+    made = msgspec.defstruct(kind.__name__, [], bases=(kind,), forbid_unknown_fields=True)
+    return cast("type[StructT]", made)
 
 
 class ApiCall:
@@ -39,10 +48,15 @@ class ApiCall:
     def __init__(
         self, server: "ServerState", operation: Operation, request: Request, body: bytes
     ) -> None:
+        state = request.scope["state"]
         self.server = server
         self.request = request
         self.raw = body
         self.operation = operation
+        self.headers: Headers = state["headers"]
+        self.access: Access = state.get("access")
+        """The key of the request, while it is under way; a public route has none."""
+        self._audit: RequestAudit = state["audit"]
         self.answer_headers: Mapping[str, str] = {}
         """Headers of any answer to the request."""
         self.message: RpcMessage | None = None
@@ -75,11 +89,6 @@ class ApiCall:
         return self.operation.opens_session
 
     @property
-    def headers(self) -> Headers:
-        """The headers of the request."""
-        return cast("Headers", self.request.scope["state"]["headers"])
-
-    @property
     def is_stopping(self) -> bool:
         """Whether no run can begin in the journal of the request."""
         journal = self._journal
@@ -96,7 +105,8 @@ class ApiCall:
         self._tracked = tracked
         self._audit.set_journal(journal.audit)
         state = self.request.scope["state"]
-        state.update(shutdown=journal.shutdown, journal=journal, tracked=tracked)
+        state["shutdown"] = journal.shutdown
+        state["journal"] = journal
 
     def note_run_awaited(self) -> None:
         """Note that the request waits for a run, which may last longer than an outage."""
@@ -104,16 +114,9 @@ class ApiCall:
             self._tracked.waits_for_run = True
 
     @property
-    def access(self) -> Access:
-        """The key of the request, while it is under way; a public route has none."""
-        found: Access = self.request.scope["state"]["access"]
-        return found
-
-    @property
     def key(self) -> Key:
         """The key that makes the request."""
-        key: Key = self.request.scope["state"]["access"].key
-        return key
+        return self.access.key
 
     @property
     def owner(self) -> str:
@@ -136,9 +139,9 @@ class ApiCall:
 
     def request_state(self, *, opening: str = "") -> RequestState:
         """Return the state of the opened session; `opening` may begin its answer in JSON."""
-        return RequestState(
-            key_name=self._key_name, fingerprint=self.ids.fingerprint, opening=opening
-        )
+        # Only a request with the same Idempotency-Key is compared with it.
+        fingerprint = self.ids.fingerprint if self.ids.has_key else ""
+        return RequestState(key_name=self._key_name, fingerprint=fingerprint, opening=opening)
 
     @property
     def _key_name(self) -> str:
@@ -175,6 +178,9 @@ class ApiCall:
                 f" {MOST_MESSAGES:,}; begin another conversation with a summary",
                 code="too_many_messages",
             )
+        limit = min(LONG_TEXT, self.server.settings.text_limit)
+        if len(self.raw) <= limit and not request.history:
+            return  # noqa: ASYNC910 (its texts are from this body, so they are short)
         self.server.require_short(texts_of(request))
         await search_request_ahead(self.journal.read.redactor, request)
 
@@ -194,11 +200,6 @@ class ApiCall:
         """Return the audit event of a journal that deletes sessions for the request."""
         return self._audit.event_of_pruning()
 
-    @property
-    def _audit(self) -> RequestAudit:
-        audit: RequestAudit = self.request.scope["state"]["audit"]
-        return audit
-
     async def body(self, kind: type[T]) -> T:
         """Decode the body."""
         try:
@@ -208,15 +209,20 @@ class ApiCall:
                 400, f"the body is invalid: {exc}", code="invalid_body", param=_param_of(str(exc))
             ) from exc
 
-    async def unknown_parameters(self, kind: type[msgspec.Struct]) -> list[str]:
-        """Return the parameters of the body that its type does not have and that are not null."""
+    async def body_and_unknown(self, kind: type[StructT]) -> tuple[StructT, list[str]]:
+        """Decode the body; also return its parameters that the type lacks and that are not null."""
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # Mostly the type has all of them.
+            return await decoded(self.raw, _strict(kind)), []  # noqa: ASYNC910 (as below)
+        body = await self.body(kind)
         given = await self.body(dict[str, msgspec.Raw])
         fields = set(kind.__struct_encode_fields__)
-        return [
+        unknown = [
             name
             for name, value in given.items()
             if name not in fields and bytes(value).strip() != b"null"
         ]
+        return body, unknown
 
     def query(self, kind: type[T]) -> T:
         """Decode the query."""

@@ -8,7 +8,6 @@ from typing import Any, Final
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -91,15 +90,8 @@ def application(server: ServerState) -> ASGIApp:
         if (audit := server.audit) is not None:
             audit.note_refusal(scope, status)
 
-    app = Starlette(
-        routes=routes,
-        exception_handlers={HTTPException: _routing_error, Exception: _internal_error},
-    )
-    exact = {
-        (it.method, it.path): ServerErrorMiddleware(Endpoint(server, it), handler=_internal_error)
-        for it in ROUTES
-        if "{" not in it.path
-    }
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _routing_error})
+    exact = {(it.method, it.path): Endpoint(server, it) for it in ROUTES if "{" not in it.path}
 
     def route(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # Most requests have a path without parameters: it is not compared with other paths, and
@@ -139,18 +131,6 @@ async def _routing_error(request: Request, exc: Exception) -> Response:
             headers={"allow": ", ".join(_methods_of(request))},
         ).response()
     return not_found(f"there is no route {path}; /openapi.json lists all routes").response()
-
-
-async def _internal_error(request: Request, exc: Exception) -> Response:
-    """Return the error for a bug, without its text, which is logged on stderr."""
-    await trio.lowlevel.checkpoint()
-    exc.add_note(f"in the request {request.state.request_id}")
-    return HttpError(
-        500,
-        f"{request.method} {request.url.path} failed because of a bug in the server"
-        f" ({type(exc).__name__}); your request is not the cause, and was not repeated",
-        code="internal",
-    ).response()
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -1,8 +1,6 @@
 """The ASGI application of one route: it checks a request, handles it, and counts it."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -21,14 +19,15 @@ from orchestrator.products.server.cluster.forwarded_header import MOVED
 from orchestrator.products.server.json_rpc import RpcMessage, error_response, read_message
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import Access
+from orchestrator.products.server.metrics import Metrics
 from orchestrator.products.server.operation import Operation
+from orchestrator.products.server.served_journal import ServedJournal, TrackedRequest
 from orchestrator.products.server.transport import errors
 from orchestrator.products.server.transport.local_peer import require_person
 from orchestrator.products.server.transport.request_body import read_body
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from orchestrator.products.server.served_journal import ServedJournal
     from orchestrator.products.server.state import ServerState
 
 MOVE_SECONDS: Final = 30
@@ -53,54 +52,50 @@ class Endpoint:
     operation: Operation
 
     async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
-        metrics = self.server.metrics
-        begun = trio.current_time()
+        server, operation = self.server, self.operation
         access: Access | None = scope["state"].get("access")
         audit = RequestAudit(
-            self.server.audit,
-            self.operation,
-            None if access is None else access.key,
-            peer_of(scope),
+            server.audit, operation, None if access is None else access.key, peer_of(scope)
         )
         scope["state"]["audit"] = audit
-
-        def count(sent: int) -> None:
-            metrics.count_answer(self.operation, sent, trio.current_time() - begun)
-            audit.note_answer(sent, "/".join(scope["path_params"].values()))
-
         request = Request(scope, receive, send)
-        answer = _Answer(request, audit, count, send)
+        answer = _Answer(request, audit, server.metrics, operation, send)
         try:
-            with ExitStack() as tracked:
-                with metrics.track_request():
-                    response = await _handle(self.server, self.operation, request, tracked)
+            with answer.tracked as tracked:
+                server.metrics.begin_request()
+                try:
+                    response = await _handle(server, operation, request, tracked)
+                finally:
+                    server.metrics.end_request()
                 is_stream = response.media_type == SSE_MEDIA_TYPE
                 # A stream checks its key itself, as long as it lasts.
-                if not is_stream and not _is_allowed_still(self.operation, request):
+                if not (is_stream or access is None or access.is_valid()):
                     response = await _withheld(response)
                 if type(response) is Response:
                     # It lets an error pass, so it needs no scope.
-                    with suppress(_WithheldError):
+                    try:
                         await response(scope, receive, answer.send_checked)
                         answer.is_complete = True
+                    except _WithheldError:
+                        pass
                 else:
-                    answer.withheld = trio.CancelScope()
-                    with answer.withheld, metrics.track_stream() if is_stream else nullcontext():
-                        await response(scope, receive, answer.send_checked)
-                        answer.is_complete = True
+                    await answer.send_streamed(response, receive, is_counted=is_stream)
             if not (answer.is_complete or answer.has_begun):
                 # The journal was lost, or fell silent, under the request.
-                refusal = answer.refusal or scope["state"]["tracked"].refusal
-                error = refusal or errors.journal_moved()
+                error = answer.refusal or tracked.refusal or errors.journal_moved()
                 await error.response()(scope, receive, answer.send)
         except trio.Cancelled:
             if not answer.has_begun:
-                count(errors.CLIENT_CLOSED_REQUEST)
-                answer.has_begun = True
+                answer.begin(errors.CLIENT_CLOSED_REQUEST)
+            raise
+        except Exception as exc:
+            if not answer.has_begun:
+                response = internal_error(request, exc).response()
+                await response(scope, receive, answer.send)  # noqa: ASYNC120 (mostly without a wait)
             raise
         finally:
             if not answer.has_begun:
-                count(500)
+                answer.begin(500)
 
 
 class _WithheldError(Exception):
@@ -111,12 +106,20 @@ class _Answer:
     """The answer to a request, which is checked and counted when it begins."""
 
     def __init__(
-        self, request: Request, audit: RequestAudit, count: Callable[[int], None], send: Send
+        self,
+        request: Request,
+        audit: RequestAudit,
+        metrics: Metrics,
+        operation: Operation,
+        send: Send,
     ) -> None:
         self._request = request
         self._audit = audit
-        self._count = count
+        self._metrics = metrics
+        self._operation = operation
         self._send = send
+        self._asked = trio.current_time()
+        self.tracked = TrackedRequest()
         self.has_begun = False
         self.is_complete = False
         self.withheld: trio.CancelScope | None = None
@@ -124,10 +127,18 @@ class _Answer:
         self.refusal: errors.HttpError | None = None
         """The error that replaces it."""
 
+    def begin(self, status: int) -> None:
+        """Count the answer, which begins now, or never if its client has disconnected."""
+        self.has_begun = True
+        seconds = trio.current_time() - self._asked
+        self._metrics.count_answer(self._operation, status, seconds)
+        if not self._audit.is_recorded:
+            subject = "/".join(self._request.scope["path_params"].values())
+            self._audit.note_answer(status, subject)
+
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.has_begun = True
-            self._count(message["status"])
+            self.begin(message["status"])
         await self._send(message)
 
     async def send_checked(self, message: Message) -> None:
@@ -136,7 +147,21 @@ class _Answer:
             # Not earlier: until the head is sent, a stream does not own its turn.
             await self._check(message["status"])
             await trio.lowlevel.checkpoint_if_cancelled()
-        await self.send(message)
+            self.begin(message["status"])
+        await self._send(message)
+
+    async def send_streamed(
+        self, response: Response, receive: Receive, *, is_counted: bool
+    ) -> None:
+        """Send an answer that takes long, and count it while it lasts if it is a stream."""
+        self.withheld = trio.CancelScope()
+        self._metrics.streams += is_counted
+        try:
+            with self.withheld:
+                await response(self._request.scope, receive, self.send_checked)
+                self.is_complete = True
+        finally:
+            self._metrics.streams -= is_counted
 
     async def _check(self, status: int) -> None:  # noqa: ASYNC910 (sending checkpoints)
         """Refuse the answer if its audit cannot be durable, or if its contents may be old.
@@ -144,14 +169,13 @@ class _Answer:
         They are not if this server was the writer of the journal when it made the answer. An id
         that is unknown here may be known to another writer, so the database confirms that.
         """
-        state = self._request.scope["state"]
-        journal: ServedJournal | None = state.get("journal")
+        journal: ServedJournal | None = self._request.scope["state"].get("journal")
         try:
             if self._audit.is_recorded:
                 await self._audit.wait_recorded()
             if journal is not None:
                 await journal.require_current(asks=status == UNKNOWN)
-                state["tracked"].has_begun = True
+                self.tracked.has_begun = True
         except OrchestratorError as exc:
             is_stopping = journal is not None and journal.is_stopping
             self.refusal = _http_error(exc, journal, is_stopping=is_stopping)
@@ -170,7 +194,7 @@ def _http_error(
 
 
 async def _handle(
-    server: "ServerState", operation: Operation, request: Request, tracked: ExitStack
+    server: "ServerState", operation: Operation, request: Request, tracked: TrackedRequest
 ) -> Response:
     # The connection has waited for the request.
     await trio.lowlevel.checkpoint_if_cancelled()
@@ -182,7 +206,7 @@ async def _handle(
         call = ApiCall(server, operation, request, raw)
         if operation.is_json_rpc:
             await _read_message(call)
-        if operation.takes_idempotency_key:
+        if operation.takes_idempotency_key and call.ids.has_key:
             # A wrong Idempotency-Key is refused even if the route does not need it.
             call.ids.from_key("")
         if call.scope is Scope.APPROVE and not call.is_forwarded:
@@ -217,14 +241,15 @@ def _refusal(call: ApiCall | None, error: errors.HttpError) -> Response:
     return error_response(call.message, error)
 
 
-async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
+async def _handle_at_home(call: ApiCall, tracked: TrackedRequest) -> Response:
     """Handle a request in its journal, or at the next holder if the journal moves before."""
     while True:
         home = await call.server.home_of(call)
         if isinstance(home, Response):
             return home
         if home is not None:
-            call.set_journal(home, tracked.enter_context(home.track_request()))
+            tracked.begin(home)
+            call.set_journal(home, tracked)
         try:
             response = await call.operation.handle(call)
         except ClosedError:
@@ -237,14 +262,9 @@ async def _handle_at_home(call: ApiCall, tracked: ExitStack) -> Response:
             if call.answer_headers:
                 response.headers.update(call.answer_headers)
             return response
-        tracked.close()
+        tracked.end()
         with trio.fail_after(MOVE_SECONDS):
             await home.released.wait()
-
-
-def _is_allowed_still(operation: Operation, request: Request) -> bool:
-    """Return whether the key of a request may still get its answer, which may have taken long."""
-    return operation.is_public or request.scope["state"]["access"].is_valid()
 
 
 async def _withheld(answer: Response) -> Response:
@@ -272,4 +292,15 @@ async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:
         f"the key {key.name!r} does not have the scope {scope.value!r}: {hint}",
         code="missing_scope",
         param=scope,
+    )
+
+
+def internal_error(request: Request, exc: Exception) -> errors.HttpError:
+    """Return the error for a bug, without its text, which is logged on stderr."""
+    exc.add_note(f"in the request {request.state.request_id}")
+    return errors.HttpError(
+        500,
+        f"{request.method} {request.url.path} failed because of a bug in the server"
+        f" ({type(exc).__name__}); your request is not the cause, and was not repeated",
+        code="internal",
     )

@@ -1,12 +1,20 @@
-"""The metrics of `GET /metrics`: each event is counted as it happens, in constant time."""
+"""The metrics of `GET /metrics`: each event is counted as it happens, in constant time.
 
-from collections.abc import Callable, Generator
+The counts are plain numbers, which a scrape converts to Prometheus' text.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Final
 
 import trio
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from orchestrator.agents import Usage
 from orchestrator.delegation import Encoded, SessionId, events
@@ -27,75 +35,40 @@ COUNTED: Final = (
 """The facts that change a metric."""
 
 
-class Metrics:
+class _Times:
+    """The times until the answers of one route begin."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(SECONDS) + 1)
+        """The number of times up to each of `SECONDS`, and of longer ones."""
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.total += seconds
+
+
+class Metrics(Collector):
     """The metrics of one server."""
 
     def __init__(self) -> None:
         self._journals: list[_JournalFacts] = []
         self._unanswered = 0
-        self._streams = 0
-        self._answers: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
-        """The metrics of each answer of each route: the lookup takes longer than the count."""
-        self._runs: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
-        """The metrics of runs by their labels, for the same reason."""
+        self.streams = 0
+        """The number of open event streams."""
+        self._answers: Counter[tuple[str, str, int]] = Counter()
+        """The number of answers by method, path and status."""
+        self._times: dict[tuple[str, str], _Times] = {}
+        self._refused: Counter[int] = Counter()
         self._answered = trio.lowlevel.ParkingLot()
-        self._registry = registry = CollectorRegistry()
-
-        def counter(name: str, help_: str, *labels: str) -> Counter:
-            return Counter(f"orchestrator_{name}", help_, labels, registry=registry)
-
-        def gauge(name: str, help_: str, current: Callable[[], float] | None = None) -> Gauge:
-            made = Gauge(f"orchestrator_{name}", help_, registry=registry)
-            if current is not None:
-                made.set_function(current)
-            return made
-
-        self._requests = counter(
-            "http_requests_total", "Requests that were answered.", *("method", "path", "status")
-        )
-        self._refused = counter(
-            "http_refused_total", "Requests that were refused access.", "status"
-        )
-        self._seconds = Histogram(
-            "orchestrator_http_request_seconds",
-            "Seconds until an answer begins.",
-            ("method", "path"),
-            registry=registry,
-            buckets=SECONDS,
-        )
-        gauge(
-            "http_requests_under_way", "Requests without an answer yet.", lambda: self._unanswered
-        )
-        gauge("http_event_streams", "Open event streams.", lambda: self._streams)
-        self.started = counter("runs_started_total", "Runs that began.", "kind")
-        self.ended = counter("runs_ended_total", "Runs that ended, by ending.", "kind", "ending")
-        self.tasks_started = counter("tasks_started_total", "Delegated tasks that began.")
-        self.tasks_ended = counter("tasks_ended_total", "Tasks that ended, by ending.", "ending")
-        self.calls = counter("model_calls_total", "Calls of models.")
-        tokens = counter("tokens_total", "Tokens of models.", "direction")
-        self.tokens_in, self.tokens_out = tokens.labels("in"), tokens.labels("out")
-        self.dollars = counter("cost_dollars_total", "Cost of models.")
-        gauge(
-            "runs_under_way",
-            "Runs under way.",
-            lambda: sum(len(it.under_way) for it in self._journals),
-        )
-        gauge(
-            "tasks_working",
-            "Tasks that an agent works on now, including runs.",
-            lambda: sum(it.orchestrator.working for it in self._journals),
-        )
-        gauge(
-            "calls_waiting_for_worker",
-            "Tool calls that wait for a worker at their place.",
-            lambda: sum(it.orchestrator.read.waiting_calls().total() for it in self._journals),
-        )
-        gauge(
-            "journal_last_seq",
-            "The number of the newest fact in the journal; with several journals, the sum.",
-            lambda: sum(it.records.last_seq for it in self._journals),
-        )
-        gauge("journals_held", "Journals that this server writes.", lambda: len(self._journals))
+        self.started: Counter[str] = Counter()
+        self.ended: Counter[tuple[str, str]] = Counter()
+        """The number of ended runs by kind and ending."""
+        self.tasks_started = 0
+        self.tasks_ended: Counter[str] = Counter()
+        self.used = Usage()
 
     @contextmanager
     def count_facts_of(self, orchestrator: Orchestrator) -> Generator[None]:
@@ -108,16 +81,15 @@ class Metrics:
         finally:
             self._journals.remove(facts)
 
-    @contextmanager
-    def track_request(self) -> Generator[None]:
-        """Count a request that is under way, as long as the block lasts."""
+    def begin_request(self) -> None:
+        """Count a request that is under way; `end_request` must follow."""
         self._unanswered += 1
-        try:
-            yield
-        finally:
-            self._unanswered -= 1
-            if not self._unanswered:
-                self._answered.unpark_all()
+
+    def end_request(self) -> None:
+        """Count a request that has its answer."""
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._answered.unpark_all()
 
     async def wait_answered(self) -> None:
         """Wait until every request is answered."""
@@ -125,41 +97,93 @@ class Metrics:
         while self._unanswered:
             await self._answered.park()
 
-    @contextmanager
-    def track_stream(self) -> Generator[None]:
-        """Count an event stream that is open, as long as the block lasts."""
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
-
     def count_answer(self, operation: Operation, status: int, seconds: float) -> None:
         """Count a response when it begins."""
-        key = (operation.method, operation.path, status)
-        counted = self._answers.get(key)
-        if counted is None:
-            method, path, _ = key
-            counted = self._answers[key] = (
-                self._seconds.labels(method, path),
-                self._requests.labels(method, path, str(status)),
-            )
-        counted[0].observe(seconds)
-        counted[1].inc()
-
-    def count_run(self, metric: Counter, *labels: str) -> None:
-        """Count the start or the end of a run."""
-        counted = self._runs.get((metric, labels))
-        if counted is None:
-            counted = self._runs[metric, labels] = metric.labels(*labels)
-        counted.inc()
+        method, path = operation.method, operation.path
+        self._answers[method, path, status] += 1
+        times = self._times.get((method, path))
+        if times is None:
+            times = self._times[method, path] = _Times()
+        times.add(seconds)
 
     def count_refusal(self, status: int) -> None:
         """Count a request that was refused access."""
-        self._refused.labels(str(status)).inc()
+        self._refused[status] += 1
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as Prometheus has them."""
+        yield _counts(
+            *("http_requests", "Requests that were answered."),
+            (((*route, str(status)), count) for (*route, status), count in self._answers.items()),
+            *("method", "path", "status"),
+        )
+        yield _counts(
+            *("http_refused", "Requests that were refused access."),
+            (((str(status),), count) for status, count in self._refused.items()),
+            "status",
+        )
+        yield self._seconds()
+        yield _gauge("http_requests_under_way", "Requests without an answer yet.", self._unanswered)
+        yield _gauge("http_event_streams", "Open event streams.", self.streams)
+        started = (((kind,), count) for kind, count in self.started.items())
+        yield _counts("runs_started", "Runs that began.", started, "kind")
+        runs = self.ended.items()
+        yield _counts("runs_ended", "Runs that ended, by ending.", runs, "kind", "ending")
+        tasks = self.tasks_started
+        yield _counts("tasks_started", "Delegated tasks that began.", [((), tasks)])
+        ended = (((ending,), count) for ending, count in self.tasks_ended.items())
+        yield _counts("tasks_ended", "Tasks that ended, by ending.", ended, "ending")
+        used = self.used
+        yield _counts("model_calls", "Calls of models.", [((), used.calls)])
+        tokens = [(("in",), used.input_tokens), (("out",), used.output_tokens)]
+        yield _counts("tokens", "Tokens of models.", tokens, "direction")
+        yield _counts("cost_dollars", "Cost of models.", [((), used.usd)])
+        yield from self._of_journals()
+
+    def _seconds(self) -> Metric:
+        name, help_ = "orchestrator_http_request_seconds", "Seconds until an answer begins."
+        family = HistogramMetricFamily(name, help_, labels=("method", "path"))
+        names = [*(str(float(it)) for it in SECONDS), "+Inf"]
+        for route, times in self._times.items():
+            sums = map(float, accumulate(times.buckets))
+            family.add_metric(route, [*zip(names, sums, strict=True)], times.total)
+        return family
+
+    def _of_journals(self) -> Iterator[Metric]:
+        journals = self._journals
+        yield _gauge("runs_under_way", "Runs under way.", sum(len(it.under_way) for it in journals))
+        yield _gauge(
+            "tasks_working",
+            "Tasks that an agent works on now, including runs.",
+            sum(it.orchestrator.working for it in journals),
+        )
+        yield _gauge(
+            "calls_waiting_for_worker",
+            "Tool calls that wait for a worker at their place.",
+            sum(it.orchestrator.read.waiting_calls().total() for it in journals),
+        )
+        yield _gauge(
+            "journal_last_seq",
+            "The number of the newest fact in the journal; with several journals, the sum.",
+            sum(it.records.last_seq for it in journals),
+        )
+        yield _gauge("journals_held", "Journals that this server writes.", len(journals))
+
+
+def _counts(
+    name: str, help_: str, counts: Iterable[tuple[Sequence[str], float]], *labels: str
+) -> Metric:
+    family = CounterMetricFamily(f"orchestrator_{name}_total", help_, labels=labels)
+    for values, count in counts:
+        family.add_metric(values, count)
+    return family
+
+
+def _gauge(name: str, help_: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"orchestrator_{name}", help_, value=value)
 
 
 class _JournalFacts:
@@ -182,7 +206,7 @@ class _JournalFacts:
             case events.SessionOpened(session=session, kind=kind) if (
                 kind is not SessionKind.PROGRAM
             ):
-                self._metrics.count_run(self._metrics.started, kind)
+                self._metrics.started[kind] += 1
                 if kind.is_run and kind is not SessionKind.CONVERSATION:
                     self.under_way.add(session)
             case events.TurnStarted(session=session) | events.TurnResumed(session=session):
@@ -193,18 +217,18 @@ class _JournalFacts:
             case events.SessionClosed(session=session):
                 record = self.records.sessions[session]
                 if record.kind is SessionKind.CONVERSATION:
-                    self._metrics.count_run(self._metrics.ended, record.kind, "closed")
+                    self._metrics.ended[record.kind, "closed"] += 1
                 # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
             case events.TaskStarted():
-                self._metrics.tasks_started.inc()
+                self._metrics.tasks_started += 1
             case events.TaskSettled(outcome=outcome):
-                self._metrics.tasks_ended.labels(outcome.ending).inc()
+                self._metrics.tasks_ended[outcome.ending] += 1
             case events.ModelAnswered(message=message, copied=False):
-                self._count_usage(message.usage)
+                self._metrics.used += message.usage
             case events.ModelFailed(usage=usage):
-                self._count_usage(usage)
+                self._metrics.used += usage
             case _:
                 pass  # the fact is not counted
 
@@ -213,11 +237,4 @@ class _JournalFacts:
         if session in self.under_way and is_over(record):
             self.under_way.remove(session)
             if record.kind is not SessionKind.CONVERSATION:
-                self._metrics.count_run(self._metrics.ended, record.kind, ending)
-
-    def _count_usage(self, usage: Usage) -> None:
-        self._metrics.calls.inc(usage.calls)
-        self._metrics.tokens_in.inc(usage.input_tokens)
-        self._metrics.tokens_out.inc(usage.output_tokens)
-        if usage.micro_usd:
-            self._metrics.dollars.inc(usage.micro_usd / 1_000_000)
+                self._metrics.ended[record.kind, ending] += 1

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import attrs
 import trio
@@ -23,19 +24,52 @@ ONLY: Final = "journal"
 """The name of the only journal of a server."""
 
 
-@attrs.define(eq=False)
 class TrackedRequest:
-    """A request that a journal handles."""
+    """A request, and the journal that handles it: the end of the journal cancels the block."""
 
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    has_begun: bool = False
-    """Whether its answer has begun."""
-    waits_for_run: bool = False
-    """Whether it waits for the end of a run, and not only for the journal."""
-    accepted: int | None = None
-    """The number of the fact by which it takes effect."""
-    refusal: HttpError | None = None
-    """The answer instead of its own, if it was cancelled."""
+    def __init__(self) -> None:
+        self.scope: trio.CancelScope | None = None
+        """Cancels the request; None until a journal handles it."""
+        self.has_begun = False
+        """Whether its answer has begun."""
+        self.waits_for_run = False
+        """Whether it waits for the end of a run, and not only for the journal."""
+        self.accepted: int | None = None
+        """The number of the fact by which it takes effect."""
+        self.refusal: HttpError | None = None
+        """The answer instead of its own, if it was cancelled."""
+        self._journal: ServedJournal | None = None
+
+    def begin(self, journal: "ServedJournal") -> None:
+        """Let a journal handle the request, until `end` or the end of the block."""
+        self.scope = trio.CancelScope()
+        self.scope.__enter__()
+        self._journal = journal
+        journal.requests.add(self)
+
+    def end(self) -> None:
+        """Let another journal handle the request next."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        scope, journal = self.scope, self._journal
+        if scope is None or journal is None:
+            return False
+        self.scope = self._journal = None
+        journal.end_request(self)
+        return bool(scope.__exit__(kind, error, traceback))
+
+    def cancel(self, reason: str) -> None:
+        if self.scope is not None:
+            self.scope.cancel(reason=reason)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -44,6 +78,7 @@ class ServedJournal:
 
     name: str
     orchestrator: Orchestrator
+    read: ReadApi = attrs.field(init=False)
     door: RequestDoor
     scheduler: Scheduler
     """Starts the jobs of its sessions; in one journal, also the jobs of the program."""
@@ -62,12 +97,12 @@ class ServedJournal:
     """Set when this server no longer holds the journal."""
     lease: JournalLease | None = None
     """The time until other servers may take the journal over; None if none can."""
-    _requests: set[TrackedRequest] = attrs.field(factory=set[TrackedRequest])
+    requests: set[TrackedRequest] = attrs.field(factory=set[TrackedRequest])
+    """The requests that it handles now."""
     _ended: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
-    @property
-    def read(self) -> ReadApi:
-        return self.orchestrator.read
+    def __attrs_post_init__(self) -> None:
+        self.read = self.orchestrator.read
 
     @property
     def is_stopping(self) -> bool:
@@ -100,18 +135,11 @@ class ServedJournal:
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
 
-    @contextmanager
-    def track_request(self) -> Generator[TrackedRequest]:
-        """Let the end of this journal cancel a request, as long as the block lasts."""
-        request = TrackedRequest()
-        with request.scope:
-            self._requests.add(request)
-            try:
-                yield request
-            finally:
-                self._requests.remove(request)
-                if not self._requests:
-                    self._ended.unpark_all()
+    def end_request(self, request: TrackedRequest) -> None:
+        """Note that a request was answered, or that another journal handles it."""
+        self.requests.remove(request)
+        if not self.requests:
+            self._ended.unpark_all()
 
     def _refuse_waiting(self) -> None:
         """Refuse the requests that wait for a database that does not answer.
@@ -119,22 +147,22 @@ class ServedJournal:
         A request that waits for a run goes on: the run continues when the database is back.
         """
         durable = self.read.durable_seq
-        for it in self._requests:
+        for it in self.requests:
             is_accepted = it.accepted is not None and it.accepted <= durable
             if not (it.has_begun or (it.waits_for_run and is_accepted)):
                 it.refusal = journal_away()
-                it.scope.cancel(reason="the database does not answer")
+                it.cancel("the database does not answer")
 
     async def wait_idle(self) -> None:
         """Wait until no request is under way."""
         await trio.lowlevel.checkpoint()
-        while self._requests:
+        while self.requests:
             await self._ended.park()
 
     def end_requests(self) -> None:
         """Cancel the requests under way: the journal answers no more."""
-        for it in self._requests:
-            it.scope.cancel(reason="the server no longer holds the journal")
+        for it in self.requests:
+            it.cancel("the server no longer holds the journal")
 
 
 class HeldJournals:
@@ -155,7 +183,10 @@ class HeldJournals:
     @property
     def first_or_none(self) -> ServedJournal | None:
         """The journal that was taken first; None if there is none now."""
-        return next(iter(self), None)
+        for journal in self._held.values():
+            if journal.lease is None or journal.lease.is_current:
+                return journal
+        return None
 
     @property
     def first(self) -> ServedJournal:

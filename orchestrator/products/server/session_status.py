@@ -145,8 +145,11 @@ def cut_text(session: SessionRecord) -> str:
 
 
 def _model_failure(session: SessionRecord) -> Outcome | None:
-    outcome = last_outcome_of(session)
+    outcome = session.last_outcome
+    # The outcome of an interrupted run is not a failure of its model.
     if outcome is None or outcome.ending is not Ending.FAILED or outcome.cause is not Cause.MODEL:
+        return None
+    if session.awaits_resume:
         return None
     return outcome if is_over(session) and not session.closed else None
 

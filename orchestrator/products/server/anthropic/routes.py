@@ -38,8 +38,7 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 )
 async def create_message(call: ApiCall) -> Response:
     """Run an agent, and wait for its answer in Anthropic's protocol."""
-    request = await call.body(bodies.MessageRequest)
-    unknown = await call.unknown_parameters(bodies.MessageRequest)
+    request, unknown = await call.body_and_unknown(bodies.MessageRequest)
     inbound, call.answer_headers = to_inbound_request(call, request, unknown)
     await call.take_request(inbound)
     sessions = await begin_choices(call, [inbound])
@@ -60,8 +59,7 @@ async def create_message(call: ApiCall) -> Response:
 )
 async def count_message_tokens(call: ApiCall) -> Response:
     """Estimate the number of tokens that an agent would read."""
-    request = await call.body(bodies.CountRequest)
-    unknown = await call.unknown_parameters(bodies.CountRequest)
+    request, unknown = await call.body_and_unknown(bodies.CountRequest)
     inbound, call.answer_headers = to_inbound_request(call, request, unknown)
     await call.take_request(inbound)
     return json_response(bodies.TokenCount(estimated_tokens(inbound)))

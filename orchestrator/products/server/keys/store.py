@@ -6,8 +6,7 @@ revoked, replaced or expired, the work under way for it ends (`Access`).
 
 import hmac
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.keys.file import Signature, StoredKey, read_keys, signature_of
 from orchestrator.products.server.keys.key import DEFAULT, ORDINARY, Key, Scope
 from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, split_token
+from orchestrator.products.server.transport.listed import Listed
 
 FOREVER: Final = float("inf")
 LATE_SECONDS: Final = 0.01
@@ -58,16 +58,11 @@ class Access:
         latest = FOREVER if self._latest is None else self._latest()
         return min(latest, self._store.ends_at(self.token_id))
 
-    @contextmanager
-    def cancels(self, scope: trio.CancelScope) -> Generator[None]:
+    def cancels(self, scope: trio.CancelScope) -> Listed[trio.CancelScope]:
         """Cancel a scope if the key ends before the block does."""
-        self._scopes.append(scope)
         if self._until < FOREVER:
             self._limit(scope)
-        try:
-            yield
-        finally:
-            self._scopes.remove(scope)
+        return Listed(self._scopes, scope)
 
     def note_change(self) -> None:
         """Update the end of the key: its file may have changed."""
@@ -163,17 +158,17 @@ class KeyStore:
         )
         return (DEFAULT_KEY, "") if is_default else None
 
-    @contextmanager
-    def hold(
+    def begin_access(
         self, key: Key, token_id: str, *, latest: Callable[[], float] | None = None
-    ) -> Generator[Access]:
-        """Track whether a key stays valid, in the block and at most until `latest()`."""
+    ) -> Access:
+        """Track whether a key stays valid, until `end_access` and at most until `latest()`."""
         access = Access(self, key, token_id, latest)
         self._under_way[access] = None
-        try:
-            yield access
-        finally:
-            del self._under_way[access]
+        return access
+
+    def end_access(self, access: Access) -> None:
+        """Track a key no more: its request is answered."""
+        del self._under_way[access]
 
     def look_again(self) -> None:
         """Update the end of every access under way: a key or a sign-in has changed."""

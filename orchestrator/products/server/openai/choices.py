@@ -43,10 +43,11 @@ async def begin_choices(call: ApiCall, requests: Sequence[InboundRequest]) -> li
     if known is not None:
         return await choices_of(call, known)
     first, *rest = requests
-    door = call.journal.door
+    journal = call.journal
+    door = journal.door
     with call.begin_run(runs=len(requests)):
         others = [
-            door.open_one_turn(_numbered(it, number), call.ids.further_session(call.journal.name))
+            door.open_one_turn(_numbered(it, number), call.ids.further_session(journal.name))
             for number, it in enumerate(rest, 1)
         ]
         if others:
@@ -112,4 +113,5 @@ async def wait_for_answers(
 
 def total_usage(sessions: Sequence[SessionRecord]) -> Usage:
     """Return the usage of the trees of all choices."""
-    return sum((it.tree.total for it in sessions), Usage())
+    first, *rest = sessions
+    return sum((it.tree.total for it in rest), first.tree.total)

@@ -75,10 +75,9 @@ class TextCompletion(msgspec.Struct, kw_only=True):
 async def create_completion(call: ApiCall) -> Response:
     """Run an agent on a prompt, and wait for the text."""
     await trio.lowlevel.checkpoint()
-    request = await call.body(CompletionRequest)
+    request, unknown = await call.body_and_unknown(CompletionRequest)
     prompts = _prompts(request)
     same = {name: getattr(request, name) for name in bodies.SampledRequest.__struct_fields__}
-    unknown = await call.unknown_parameters(CompletionRequest)
     inbound: list[InboundRequest] = []
     for prompt in prompts:
         chat = bodies.ChatRequest(messages=[bodies.User(prompt)], **same)

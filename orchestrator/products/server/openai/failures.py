@@ -36,9 +36,11 @@ _NO_OUTCOME: Final = Outcome(Ending.CANCELLED, error="it was stopped", cause=Cau
 
 def session_error(session: SessionRecord) -> HttpError | None:
     """Return the error of a session without an answer; a cut answer or a refusal is one."""
+    outcome = last_outcome_of(session) or _NO_OUTCOME
+    if outcome.succeeded:
+        return None
     if cut_reason(session) is not None or refusal_of(session) is not None:
         return None
-    outcome = last_outcome_of(session) or _NO_OUTCOME
     reason = failure_reason(outcome)
     if reason is None:
         return None

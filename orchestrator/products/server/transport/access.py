@@ -5,8 +5,8 @@ The host is checked first: a foreign web page must not reach the server under it
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
+from itertools import chain
 from secrets import token_hex
 from typing import Any, Final, overload
 
@@ -30,6 +30,7 @@ ADDED: Final = frozenset(
     {b"x-request-id", b"request-id", b"x-content-type-options", b"cache-control"}
 )
 """The headers of every response: the server's values replace the application's."""
+ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 VERSION: Final = "anthropic-version"
 """The header of every request of Anthropic's clients."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::[0-9]*)?")
@@ -64,39 +65,43 @@ class AccessCheck:
             return
         headers = RequestHeaders(scope)
         id_ = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {}).update(
-            request_id=id_, shutdown=self.shutdown, headers=headers
-        )
+        state = scope.setdefault("state", {})
+        state["request_id"] = id_
+        state["shutdown"] = self.shutdown
+        state["headers"] = headers
         is_anthropic = VERSION in headers or scope["path"].startswith(MESSAGES)
         if is_anthropic:
-            scope["state"]["is_anthropic"] = True
+            state["is_anthropic"] = True
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *(it for it in message["headers"] if it[0] not in ADDED),
-                    (b"x-request-id", id_.encode("latin-1")),
-                    (b"x-content-type-options", b"nosniff"),
-                    (b"cache-control", b"no-store"),
-                ]
+                own = [it for it in message["headers"] if it[0] not in ADDED]
+                id_header = id_.encode("latin-1")
+                message["headers"] = [*own, (b"x-request-id", id_header), *ALWAYS]
                 if is_anthropic:
-                    message["headers"].append((b"request-id", id_.encode("latin-1")))
+                    message["headers"].append((b"request-id", id_header))
             await send(message)
 
-        with ExitStack() as held:
+        try:
             try:
-                if forwarded_header.HEADER in headers:
-                    self._note_forwarded(scope, headers[forwarded_header.HEADER], id_)
-                access = held.enter_context(self._check(scope, headers))
-                scope["state"]["access"] = access
-                if access is not None and not scope["state"].get("is_forwarded"):
-                    self.take_request(access.key)
-                self._check_body(scope["method"], headers)
+                self._admit(scope, headers, id_)
             except HttpError as exc:
                 self.note_refusal(scope, exc.status)
                 await exc.response()(scope, receive, send_with_id)
             else:
                 await self.app(scope, receive, send_with_id)
+        finally:
+            if (access := state.get("access")) is not None:
+                self.keys.end_access(access)
+
+    def _admit(self, scope: Scope, headers: Headers, request: str) -> None:
+        """Set the access of a request, or refuse the request."""
+        if forwarded_header.HEADER in headers:
+            self._note_forwarded(scope, headers[forwarded_header.HEADER], request)
+        access = scope["state"]["access"] = self._check(scope, headers)
+        if access is not None and not scope["state"].get("is_forwarded"):
+            self.take_request(access.key)
+        self._check_body(scope["method"], headers)
 
     def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
         """Take the client's address from another server of ours, and from no other sender."""
@@ -128,7 +133,7 @@ class AccessCheck:
                 counted.release()
             scope["client"] = (peer, 0)
 
-    def _check(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access | None]:
+    def _check(self, scope: Scope, headers: Headers) -> Access | None:
         """Return the access of a request; a request to a public path has none."""
         # Routes match the decoded path: %2Fv1 would pass, and become part of the host in a URL.
         if not (scope.get("raw_path") or scope["path"].encode()).startswith(b"/"):
@@ -142,21 +147,21 @@ class AccessCheck:
                 code="wrong_host",
             )
         if self.is_public(scope["path"]):
-            return nullcontext()
+            return None
         token = token_of(headers)
         if token is not None and _api_key_in(headers) is None:
             found = self.sign_ins.find(token)
             if found is not None:
                 require_own_page(scope["method"], headers)
                 latest = partial(self.sign_ins.ends_at, found.cookie_id)
-                return self.keys.hold(found.key, found.token_id, latest=latest)
-        return self._held(scope, headers)
+                return self.keys.begin_access(found.key, found.token_id, latest=latest)
+        return self._begin_access(scope, headers)
 
-    def _held(self, scope: Scope, headers: Headers) -> AbstractContextManager[Access]:
+    def _begin_access(self, scope: Scope, headers: Headers) -> Access:
         token = _api_key_in(headers)
         found = self.keys.find(token or "")
         if found is not None:
-            return self.keys.hold(*found)
+            return self.keys.begin_access(*found)
         if self.keys.problem:
             raise HttpError(
                 503,
@@ -251,10 +256,10 @@ class RequestHeaders(Headers):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
+        # All names and values are decoded in one call: clients of OpenAI send twenty headers.
+        texts = b"\n".join(chain.from_iterable(self._list)).decode("latin-1").split("\n")
         # A dict keeps the last value of a name: reversed, that is the first header.
-        self._first = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.raw)
-        }
+        self._first = dict(zip(texts[-2::-2], texts[::-2], strict=False))
 
     @overload
     def get(self, key: str, /) -> str | None: ...

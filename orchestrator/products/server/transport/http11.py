@@ -7,8 +7,8 @@ request, at no cost. An incomplete response is the last one of its connection.
 import math
 import re
 import socket
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,6 +19,7 @@ import trio
 from starlette.types import ASGIApp, Message, Scope
 
 from orchestrator.agents import raising_one_error
+from orchestrator.products.server.transport.listed import Listed
 
 LONGEST_HEAD: Final = 16_384
 """The most bytes of the method, the target and the headers of a request."""
@@ -53,16 +54,11 @@ class Disconnect:
         self._scopes: list[trio.CancelScope] = []
         self._waiting = trio.lowlevel.ParkingLot()
 
-    @contextmanager
-    def cancels(self, scope: trio.CancelScope) -> Generator[None]:
+    def cancels(self, scope: trio.CancelScope) -> Listed[trio.CancelScope]:
         """Cancel a scope if the client disconnects before the block ends."""
         if self.has_come:
             scope.cancel(reason=CLIENT_LEFT)
-        self._scopes.append(scope)
-        try:
-            yield
-        finally:
-            self._scopes.remove(scope)
+        return Listed(self._scopes, scope)
 
     async def wait(self) -> None:
         """Wait until the client disconnects."""

@@ -6,6 +6,7 @@ caller. A workspace must be a folder below the server's workspace.
 
 import os.path
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Final
 
@@ -31,11 +32,12 @@ PLATFORM: Final = "http"
 _SENT: Final = frozenset(header.encode() for header in HEADERS)
 _NOT_SENT: Final = door_context(platform=PLATFORM)
 LONGEST: Final = 256
+_name_of: Final = itemgetter(0)
 
 
 def context_of(headers: Headers) -> dict[str, str]:
     """Return the session context of a request, with every variable set."""
-    if _SENT.isdisjoint([name for name, _ in headers.raw]):
+    if _SENT.isdisjoint(map(_name_of, headers.raw)):
         return _NOT_SENT.copy()
     context = door_context(**{name: headers.get(header, "") for header, name in HEADERS.items()})
     for header, name in HEADERS.items():

@@ -10,6 +10,7 @@ from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.delegation import AnswerTerms
 from orchestrator.delegation.events import EarlierMessage
 from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.delegation.session_state import SessionState
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai import client_tools
@@ -31,6 +32,8 @@ SAMPLING: Final = (
     *("presence_penalty", "frequency_penalty", "reasoning_effort"),
 )
 """The parameters that have the same names in `ModelSettings`."""
+NO_TOOLS: Final = client_tools.ChosenTools(())
+"""The tools of most clients."""
 
 
 def to_inbound_request(
@@ -39,7 +42,13 @@ def to_inbound_request(
     """Return the inbound request of a body, and the headers that name ignored parameters."""
     agent, settings = call.server.agent(request.model), call.server.settings
     _require_supported(request)
-    chosen = _client_tools(agent, request, ignores_others=settings.ignores_hosted_tools)
+    chosen = NO_TOOLS
+    if (
+        request.tools
+        or request.functions
+        or not (request.tool_choice is None and request.function_call is None)
+    ):
+        chosen = _client_tools(agent, request, ignores_others=settings.ignores_hosted_tools)
     tools = chosen.tools
     kept = keep_settings(
         agent,
@@ -53,6 +62,11 @@ def to_inbound_request(
     )
     require_goal(agent, conversation, tools)
     schema = requested_schema(request.response_format, agent, CHAT, "response_format")
+    states: tuple[SessionState, ...] = (call.request_state(opening=answer_opening(agent, schema)),)
+    if tools:
+        has_functions = bool(request.functions and not request.tools)
+        made = client_tools.client_tools_state(tools, has_functions=has_functions)
+        states = (*states, made)
     inbound = InboundRequest(
         agent=agent,
         message=conversation.message,
@@ -62,12 +76,7 @@ def to_inbound_request(
         history=conversation.history,
         kind=kind,
         metadata=_metadata(request),
-        states=(
-            call.request_state(opening=answer_opening(agent, schema)),
-            client_tools.client_tools_state(
-                tools, has_functions=bool(request.functions and not request.tools)
-            ),
-        ),
+        states=states,
         tools=tools,
         terms=AnswerTerms(
             kept.settings,

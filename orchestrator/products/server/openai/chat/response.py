@@ -35,21 +35,23 @@ def completion(sessions: Sequence[SessionRecord]) -> bodies.ChatCompletion:
 def _choice(session: SessionRecord, number: int) -> bodies.Choice:
     outcome = session.last_outcome
     assert outcome is not None, "the session is over"
-    calls, refusal = calls_of(session), session_status.refusal_of(session)
-    is_older = has_functions(session)
-    text = outcome.output if outcome.succeeded else session_status.cut_text(session)
+    text, refusal = outcome.output, None
+    if not outcome.succeeded:
+        text, refusal = session_status.cut_text(session), session_status.refusal_of(session)
+    calls = calls_of(session)
+    is_older = bool(calls) and has_functions(session)
     if calls and not session_status.is_shown(session, text):
         text = ""
     message = bodies.Message(
         content=text or (None if calls or refusal else ""),
         refusal=refusal,
         tool_calls=msgspec.UNSET if not calls or is_older else calls,
-        function_call=function_of(calls) if calls and is_older else msgspec.UNSET,
+        function_call=function_of(calls) if is_older else msgspec.UNSET,
         reasoning_content=_reasoning_of(session) or msgspec.UNSET,
     )
     return bodies.Choice(
         message=message,
-        finish_reason=finish_of(session),
+        finish_reason=_finish(session, calls),
         index=number,
         logprobs=chat_logprobs(_logprobs_of(session, text)),
     )
@@ -65,27 +67,36 @@ def _logprobs_of(session: SessionRecord, text: str) -> Sequence[TokenLogprob]:
 
 
 def _reasoning_of(session: SessionRecord) -> str:
+    if not session.terms.keeps_reasoning:
+        return ""
     messages = session_status.agent_messages(session)
     return "\n\n".join(it.text for it in messages if it.is_reasoning)
 
 
 def finish_of(session: SessionRecord) -> bodies.Finish:
     """Return the reason why an answer ends."""
+    return _finish(session, session_status.client_calls(session))
+
+
+def _finish(session: SessionRecord, calls: Sequence[object]) -> bodies.Finish:
     if (reason := session_status.cut_reason(session)) is not None:
         return reason
-    if not session_status.client_calls(session):
+    if not calls:
         return "stop"
     return "function_call" if has_functions(session) else "tool_calls"
 
 
 def calls_of(session: SessionRecord) -> list[bodies.Call]:
     """Return the calls that the client has to run."""
+    calls = session_status.client_calls(session)
+    if not calls:
+        return []
     custom = custom_tools_of(session)
     return [
         bodies.CustomCall(id=it.id, custom=bodies.CustomInput(it.name, custom_input(it)))
         if it.name in custom
         else function_call(it)
-        for it in session_status.client_calls(session)
+        for it in calls
     ]
 
 

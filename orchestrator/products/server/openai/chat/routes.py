@@ -13,7 +13,7 @@ from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.openai.chat import bodies
 from orchestrator.products.server.openai.chat.request import to_inbound_request
 from orchestrator.products.server.openai.chat.response import completion
-from orchestrator.products.server.openai.chat.stored import stored_state
+from orchestrator.products.server.openai.chat.stored import StoredChatState
 from orchestrator.products.server.openai.chat.stream import stream_or_wait
 from orchestrator.products.server.openai.requested_settings import also_ignored
 from orchestrator.products.server.operation import Answer, Operation
@@ -36,13 +36,13 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 )
 async def create_chat_completion(call: ApiCall) -> Response:
     """Run an agent, and wait for its answer."""
-    request = await call.body(bodies.ChatRequest)
-    unknown = await call.unknown_parameters(bodies.ChatRequest)
+    request, unknown = await call.body_and_unknown(bodies.ChatRequest)
     inbound, call.answer_headers = to_inbound_request(
         call, request, SessionKind.CHAT_COMPLETION, unknown
     )
-    states = (*inbound.states, stored_state(request, inbound.instructions))
-    inbound = replace(inbound, states=states)
+    if request.store:
+        stored = StoredChatState(is_stored=True, instructions=inbound.instructions)
+        inbound = replace(inbound, states=(*inbound.states, stored))
     await call.take_request(inbound)
     count, include_reasoning = request.n or 1, bool(request.include_reasoning)
     begun = await stream_or_wait(

@@ -92,13 +92,6 @@ _PATH: Final = "/v1/chat/completions/{completion}"
 _COMPLETION: Final = Answer("The chat completion", StoredCompletion)
 
 
-def stored_state(request: bodies.ChatRequest, instructions: str) -> StoredChatState:
-    """Return the state that stores a chat, if its client asks for that."""
-    if not request.store:
-        return StoredChatState()
-    return StoredChatState(is_stored=True, instructions=instructions)
-
-
 @Operation("GET", _PATH, Scope.READ, _COMPLETION)
 async def get_completion(call: ApiCall) -> Response:
     """Return a stored chat completion."""

@@ -107,9 +107,9 @@ def _companion(raw: bytes) -> SessionId | None:
 async def create_response(call: ApiCall) -> Response:
     """Run an agent, and return its response."""
     await trio.lowlevel.checkpoint()
-    body = await call.body(bodies.CreateResponse)
+    body, unknown = await call.body_and_unknown(bodies.CreateResponse)
     requests.require_supported(body)
-    session = await _begin(call, body)
+    session = await _begin(call, body, unknown)
     owns_turn = body.store is False
     if not owns_turn:
         # No event may show facts that a crash could still undo.
@@ -131,12 +131,14 @@ async def create_response(call: ApiCall) -> Response:
     return await _show(call, session)
 
 
-async def _begin(call: ApiCall, body: bodies.CreateResponse) -> SessionRecord:
+async def _begin(
+    call: ApiCall, body: bodies.CreateResponse, unknown: Iterable[str]
+) -> SessionRecord:
     """Return the session of a request; open it if it is new."""
     known, id_ = await find_attempt(call)
     if known is not None:
         return known
-    request, conversation = await prepare_response(call, body)
+    request, conversation = await prepare_response(call, body, unknown)
     # Of two equal requests at the same time, one finds the other's session.
     known, id_ = await find_attempt(call)
     if known is not None:
@@ -153,10 +155,9 @@ async def _begin(call: ApiCall, body: bodies.CreateResponse) -> SessionRecord:
 
 
 async def prepare_response(
-    call: ApiCall, body: bodies.CreateResponse
+    call: ApiCall, body: bodies.CreateResponse, unknown: Iterable[str]
 ) -> tuple[InboundRequest, kept_items.ContinuedConversation | None]:
     """Return the inbound request of a body, and the conversation that it continues."""
-    unknown = await call.unknown_parameters(bodies.CreateResponse)
     conversation = await _continued_conversation(call, body)
     await _resolve_references(call, body, conversation)
     reasoning = await _find_reasoning(call, body, conversation)
@@ -449,7 +450,7 @@ class InputTokens(msgspec.Struct, kw_only=True):
 async def count_input_tokens(call: ApiCall) -> Response:
     """Estimate the number of tokens that an agent would read."""
     await trio.lowlevel.checkpoint()
-    body = await call.body(bodies.CreateResponse)
+    body, unknown = await call.body_and_unknown(bodies.CreateResponse)
     requests.require_supported(body)
-    request, _ = await prepare_response(call, body)
+    request, _ = await prepare_response(call, body, unknown)
     return json_response(InputTokens(input_tokens=estimated_tokens(request)))
