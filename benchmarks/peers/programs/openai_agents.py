@@ -38,8 +38,8 @@ class Scripted(Model):
             ]
         return ModelResponse(output=output, usage=Usage(), response_id=None)
 
-    def stream_response(self, *args, **kwargs):
-        raise NotImplementedError
+    # The workloads do not stream.
+    stream_response = get_response
 
 
 def parent_of(child, children):

@@ -1,6 +1,7 @@
 """The ASGI application of one route: it checks a request, handles it, and counts it."""
 
 from abc import abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -51,7 +52,9 @@ class Endpoint:
     server: "ServerState"
     operation: Operation
 
-    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
+    async def __call__(  # noqa: ASYNC910 (an answer is sent)
+        self, scope: RequestScope, receive: Receive, send: Send
+    ) -> None:
         server, operation = self.server, self.operation
         access: Access | None = scope["state"].get("access")
         audit = RequestAudit(
@@ -60,6 +63,7 @@ class Endpoint:
         scope["state"]["audit"] = audit
         request = Request(scope, receive, send)
         answer = _Answer(request, audit, server.metrics, operation, send)
+        failure: Exception | None = None
         try:
             with answer.tracked as tracked:
                 server.metrics.begin_request()
@@ -71,15 +75,7 @@ class Endpoint:
                 # A stream checks its key itself, as long as it lasts.
                 if not (is_stream or access is None or access.is_valid()):
                     response = await _withheld(response)
-                if type(response) is Response:
-                    # It lets an error pass, so it needs no scope.
-                    try:
-                        await response(scope, receive, answer.send_checked)
-                        answer.is_complete = True
-                    except _WithheldError:
-                        pass
-                else:
-                    await answer.send_streamed(response, receive, is_counted=is_stream)
+                await answer.send_response(response, receive, is_stream=is_stream)
             if not (answer.is_complete or answer.has_begun):
                 # The journal was lost, or fell silent, under the request.
                 error = answer.refusal or tracked.refusal or errors.journal_moved()
@@ -88,14 +84,15 @@ class Endpoint:
             if not answer.has_begun:
                 answer.begin(errors.CLIENT_CLOSED_REQUEST)
             raise
-        except Exception as exc:
-            if not answer.has_begun:
-                response = internal_error(request, exc).response()
-                await response(scope, receive, answer.send)  # noqa: ASYNC120 (mostly without a wait)
-            raise
+        except Exception as exc:  # noqa: BLE001 (it is raised below)
+            failure = exc
         finally:
-            if not answer.has_begun:
+            if not answer.has_begun and failure is None:
                 answer.begin(500)
+        if failure is not None:
+            if not answer.has_begun:
+                await internal_error(request, failure).response()(scope, receive, answer.send)
+            raise failure
 
 
 class _WithheldError(Exception):
@@ -150,18 +147,25 @@ class _Answer:
             self.begin(message["status"])
         await self._send(message)
 
-    async def send_streamed(
-        self, response: Response, receive: Receive, *, is_counted: bool
+    async def send_response(  # noqa: ASYNC910 (a response is sent)
+        self, response: Response, receive: Receive, *, is_stream: bool
     ) -> None:
-        """Send an answer that takes long, and count it while it lasts if it is a stream."""
+        """Send the whole response, unless it is refused before it begins."""
+        scope = self._request.scope
+        if type(response) is Response:
+            # It lets an error pass, so it needs no scope.
+            with suppress(_WithheldError):
+                await response(scope, receive, self.send_checked)
+                self.is_complete = True
+            return  # noqa: ASYNC910 (the response was sent)
         self.withheld = trio.CancelScope()
-        self._metrics.streams += is_counted
+        self._metrics.streams += is_stream
         try:
             with self.withheld:
-                await response(self._request.scope, receive, self.send_checked)
+                await response(scope, receive, self.send_checked)
                 self.is_complete = True
         finally:
-            self._metrics.streams -= is_counted
+            self._metrics.streams -= is_stream
 
     async def _check(self, status: int) -> None:  # noqa: ASYNC910 (sending checkpoints)
         """Refuse the answer if its audit cannot be durable, or if its contents may be old.
