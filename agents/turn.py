@@ -162,7 +162,7 @@ async def _answer(  # noqa: C901, PLR0912 (a feature that the agent does not use
         if is_long(answer):
             await host.before_record(answer)
         if check is None and not answer.calls:
-            return host.record(answer).text
+            return host.record(answer, ends_turn=True).text
         recorded = steps.record(answer)
         # A complaint stands until the next final answer, also behind calls made for it.
         if answer.calls:

@@ -19,12 +19,13 @@ PastChecks: TypeAlias = Callable[[int], str | None]
 class TurnHost(Protocol):
     """Records the steps of one turn, and decides when the turn may go on."""
 
-    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+    def record(self, step: Step, consumes: Sequence[int] = (), *, ends_turn: bool = False) -> Step:
         """Record a step, and return its recorded form: the turn goes on with the redacted one.
 
         Args:
             step: an answer of the model or of a tool. It need not be durable on return.
             consumes: the notices that the step contains (`ToolResult.consumes`).
+            ends_turn: it is the final answer; the turn takes no further step.
         """
         ...
 

@@ -65,5 +65,7 @@ from orchestrator.delegation.events.facts import (
     TurnStarted,
     WorkFact,
     WorkspaceOpened,
+    in_parts,
+    parts_of,
 )
 from orchestrator.delegation.events.state_change import change_state

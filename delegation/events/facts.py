@@ -4,7 +4,8 @@ A session is opened; doors open onto it and close; it receives messages. Its tur
 the mail, are resumed after a crash, and end; their replies are delivered, whole or in parts. Jobs
 are set in it, paused and removed; their times occur.
 A task is requested, started (again after a crash), may be steered, may be quiet for a while, and
-is settled once.
+is settled once. A task that starts at once is requested and started by one fact, and one whose last
+answer ends it is answered and settled by one fact: readers that need both take `parts_of` a fact.
 Both have the same facts about their work: a model answered or failed; a tool answered; an approval
 was asked and answered; a call was lent to a worker; a background command started, printed a watched
 line, went out of sight of the machine that took the journal over, and ended; a command asked for a
@@ -15,10 +16,11 @@ A fact is a struct that the garbage collector does not track: a fact is never pa
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -280,6 +282,8 @@ class TaskRequested(msgspec.Struct, frozen=True, gc=False):
     request: TaskRequest
     mode: Mode
     reason: Reason
+    started: bool = False
+    """It starts with this fact: a slot is free, and its parent runs it at once."""
 
 
 class TaskStarted(msgspec.Struct, frozen=True, gc=False):
@@ -529,6 +533,8 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
 
     task: TaskId
     outcome: Outcome
+    answer: ModelAnswered | None = None
+    """The last answer of its model, if that ended the task in the same step."""
 
 
 # The groups of facts, by their readers. A reader narrows to its groups with `isinstance`, and
@@ -588,3 +594,22 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     """The session that it is about; empty for `JournalOpened`."""
     event: Event
+
+
+def parts_of(event: Event) -> tuple[Event, ...]:
+    """Return the two facts that a fact stands for: request and start, or answer and end.
+
+    Any other fact is its only part.
+    """
+    if isinstance(event, TaskRequested) and event.started:
+        return replace(event, started=False), TaskStarted(event.request.id)
+    if isinstance(event, TaskSettled) and event.answer is not None:
+        return event.answer, replace(event, answer=None)
+    return (event,)
+
+
+def in_parts(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the parts of facts, each with the number and the time of its fact."""
+    for entry in entries:
+        for part in parts_of(entry.event):
+            yield entry if part is entry.event else replace(entry, event=part)

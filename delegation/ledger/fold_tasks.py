@@ -1,7 +1,7 @@
 """The fold of a task's facts: from its request to its outcome."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +49,6 @@ from orchestrator.delegation.ledger.task_state import (
     READY,
     READY_TO_RESUME,
     RUNNING,
-    Ended,
     Idle,
     Interrupted,
     Queued,
@@ -57,6 +56,7 @@ from orchestrator.delegation.ledger.task_state import (
 )
 from orchestrator.delegation.ledger.transitions import (
     change_state,
+    end_task,
     refresh_session,
     refusal,
     require,
@@ -70,6 +70,9 @@ from orchestrator.delegation.task import DETACHED, JOINED, ROOT, TaskId, TaskReq
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
+
+STARTED: Final = (QUEUED, READY, RUNNING)
+"""The states of a task that started with its request."""
 
 
 def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None:
@@ -110,6 +113,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
         reason=event.reason,
         needs=request.needs,
         to_come=request.siblings_to_come,
+        started=event.started,
     )
     if event.mode is DETACHED:
         session.unsettled_detached[request.id] = task
@@ -119,7 +123,13 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
         _set_dependencies(ledger, session, task, request)
         if task.pending_dependencies:
             return
-    _make_due(ledger, session, task, request)
+    _give_messages(ledger, task, request)
+    if not event.started:
+        queue_for_slot(ledger, session, task)
+        return
+    session.slots.take(task)
+    task.history = STARTED
+    task.set_state(RUNNING)
 
 
 def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
@@ -135,7 +145,7 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
     for dependency in request.needs:
         if dependency not in ledger.tasks or ledger.tasks[dependency].parent is not parent:
             return f"{dependency} is none of its siblings"
-    return ""
+    return "a task with dependencies starts later" if event.started and request.needs else ""
 
 
 def _set_dependencies(
@@ -154,10 +164,8 @@ def _set_dependencies(
     update_state(session, task, Queued(frozenset(pending)))
 
 
-def _make_due(
-    ledger: "Ledger", session: SessionRecord, task: TaskRecord, request: TaskRequest
-) -> None:
-    """Queue a task that has all that it depends on."""
+def _give_messages(ledger: "Ledger", task: TaskRecord, request: TaskRequest) -> None:
+    """Give a task that has all that it depends on its first messages."""
     # The conversation that a task is handed, and its first message.
     messages: list[Message] = []
     if request.handed:
@@ -167,7 +175,6 @@ def _make_due(
     )
     messages.append(_user_message(text, request.id, shared))
     task.transcript = Transcript(messages)
-    queue_for_slot(ledger, session, task)
 
 
 def _results_of_dependencies(ledger: "Ledger", request: TaskRequest) -> list[tuple[str, str]]:
@@ -369,20 +376,28 @@ def cancel_requested(ledger: "Ledger", event: CancelRequested, _: Entry) -> None
     task.cancel_requested = True
 
 
-def task_settled(ledger: "Ledger", event: TaskSettled, entry: Entry) -> None:
+def task_settled(  # noqa: C901 (a feature that the task does not use costs one `if`)
+    ledger: "Ledger", event: TaskSettled, entry: Entry
+) -> None:
     task = unsettled_task(ledger, event)
     if task.parent is None:
         raise ImpossibleEventError(event, "a root ends its turns, and goes on")
     if task.children.unsettled:
         raise refusal(event, "tasks below it have not ended", task)
+    answer = event.answer
+    if answer is not None:
+        if answer.task != task.id or not task.is_running:
+            raise refusal(event, "its last answer is of a task that does not run", task)
+        task.reserved = None
+        if not answer.copied:
+            book(ledger, task, answer.message.usage, charged=answer.charged)
     session = ledger.sessions[task.session]
     if not task.is_running:
         _drop_due(ledger, task)
     if task.reserved is not None:
         charge_open_call(session, task)
     admitted = session.slots.leave(task)
-    change_state(session, task, Ended(event.outcome))
-    session.tree.end(event.task, entry.at, event.outcome.error)
+    end_task(session, task, event.outcome, entry.at)
     # The journal has the transcript; a task that has ended needs it no more.
     task.transcript = NO_MESSAGES
     task.incidents = NO_INCIDENTS
@@ -441,4 +456,5 @@ def _resolve_dependency(
     update_state(session, task, type(state)(pending))
     if not pending:
         assert task.request is not None, "a root depends on no task"
-        _make_due(ledger, session, task, task.request)
+        _give_messages(ledger, task, task.request)
+        queue_for_slot(ledger, session, task)

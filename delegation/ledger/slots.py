@@ -88,6 +88,12 @@ class Slots:
             left = min(left, max(0, most - self.in_use) + lent)
         return max(0, left)
 
+    def has_room(self, parent: "TaskRecord", mode: Mode) -> bool:
+        """Return whether no task waits, and one more of a parent could start now."""
+        if self._queues:
+            return False
+        return (self._is_unlimited and not self.paused) or bool(self.free(parent, mode))
+
     def is_paused(self, task: "TaskRecord") -> bool:
         """Return whether no new task below this one starts."""
         above: TaskRecord | None = task if self.paused else None
@@ -115,9 +121,7 @@ class Slots:
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Queue a task that is due, and return the tasks that got a slot by that."""
-        if not self._queues and (
-            (self._is_unlimited and not self.paused) or self.free(_parent(task), task.mode)
-        ):
+        if self.has_room(_parent(task), task.mode):
             self.take(task)
             return (task,)
         key = _key(task)

@@ -33,7 +33,7 @@ from orchestrator.delegation.ledger.task_state import (
     TaskState,
     state_name,
 )
-from orchestrator.delegation.task import Ending, Status
+from orchestrator.delegation.task import Ending, Outcome, Status
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -110,6 +110,15 @@ def change_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> 
     # Most are of new tasks, which are shown as queued until they run.
     if state is not READY:
         session.tree.set_status(task.id, status_of(session, task))
+
+
+def end_task(session: SessionRecord, task: TaskRecord, outcome: Outcome, at: float) -> None:
+    """Let a task end, for good."""
+    state = Ended(outcome)
+    assert Ended in TRANSITIONS[type(task.state)], "facts are checked before"
+    task.history = (*task.history, state)
+    task.set_state(state)
+    session.tree.end(task.id, at, outcome.error, outcome.ending)
 
 
 def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:

@@ -29,6 +29,9 @@ DELEGATES: Final = "delegates"
 """The edge from a parent to a child."""
 NEEDS: Final = "needs"
 """The edge from a task to one that starts when it has succeeded."""
+# The class of an Enum answers slowly in Python 3.11.
+_QUEUED: Final = Status.QUEUED
+_RUNNING: Final = Status.RUNNING
 
 
 class Tree:
@@ -322,8 +325,9 @@ class Tree:
         reason: Reason | None = None,
         needs: Iterable[TaskId] = (),
         to_come: int | None = None,
+        started: bool = False,
     ) -> None:
-        """Add a task that is queued."""
+        """Add a task that is queued, or starts at once."""
         self._nodes[task] = TaskNode(
             parent=parent,
             agent=agent,
@@ -331,9 +335,10 @@ class Tree:
             label=label,
             path=path,
             mode=mode,
-            status=Status.QUEUED,
+            status=_RUNNING if started else _QUEUED,
             reason="" if reason is None else reason,
             requested=at,
+            started=at if started else None,
             level=0 if parent is None else self._nodes[parent].level + 1,
         )
         if needs:
@@ -379,10 +384,13 @@ class Tree:
             if self._rollups is not None:
                 self._rollups.changed[task] = None
 
-    def end(self, task: TaskId, at: float, error: str) -> None:
-        """Note when a task ended, and its error."""
+    def end(
+        self, task: TaskId, at: float, error: str, status: Status | Ending | None = None
+    ) -> None:
+        """Note when a task ended, its error, and its last status; a root shows that of a turn."""
         node = self._nodes[task]
         node.ended, node.error = at, error
+        node.status = node.status if status is None else status
         if self._to_come:
             self._to_come.pop(task, None)
         if self._rollups is not None:

@@ -166,11 +166,10 @@ class Follower:
             case "TaskRequested":
                 request = body["request"]
                 self._paths[request["id"]] = f"/{request['agent']}: {request['goal']}"
+                if body["started"]:
+                    self._begin(request["id"])
             case "TaskStarted":
-                is_again = body["task"] in self._begun
-                self._begun.add(body["task"])
-                verb = "goes on " if is_again else "begins  "
-                self._screen.say(f"{verb} {self._paths[body['task']]}")
+                self._begin(body["task"])
             case "CallPlaced" if body.get("worker"):
                 self._at_work += 1
                 self._screen.say(f"at work  {body['worker']} at {body['place']!r}")
@@ -181,6 +180,11 @@ class Follower:
                 pass
         if self.settled.total() >= 2 and self._at_work >= 2:
             self.is_half_done.set()
+
+    def _begin(self, task: str) -> None:
+        verb = "goes on " if task in self._begun else "begins  "
+        self._begun.add(task)
+        self._screen.say(f"{verb} {self._paths[task]}")
 
 
 def client(address: str) -> httpx2.AsyncClient:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from orchestrator.agents import Agent
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Rules
-from orchestrator.delegation.events import Entry, Event
+from orchestrator.delegation.events import Entry, Event, in_parts
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.orchestrator import Orchestrator
@@ -81,5 +81,5 @@ class Harness:
 
 
 def facts(entries: Sequence[Entry], kind: type[EventT]) -> list[EventT]:
-    """Return the facts of one kind in a journal, oldest first."""
-    return [entry.event for entry in entries if isinstance(entry.event, kind)]
+    """Return the facts of one kind in a journal, oldest first, also as parts of other facts."""
+    return [entry.event for entry in in_parts(entries) if isinstance(entry.event, kind)]

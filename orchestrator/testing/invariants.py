@@ -145,8 +145,9 @@ class _JournalCheck:
         elif isinstance(event, events.SessionOpened):
             self._grant(root_of(event.session), 0, (), event.budget, event.grants)
             self._session_accounts[event.session] = self._accounts[root_of(event.session)]
-        elif isinstance(event, events.WorkFact | events.AttemptFact):
-            self._check_work(entry, event)
+        for part in events.parts_of(event):
+            if isinstance(part, events.WorkFact | events.AttemptFact):
+                self._check_work(entry, part)
 
     def _check_work(self, entry: events.Entry, event: events.WorkFact | events.AttemptFact) -> None:  # noqa: C901, PLR0912 (a case a fact)
         match event:

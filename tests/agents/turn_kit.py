@@ -19,7 +19,7 @@ class MemoryHost:
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+    def record(self, step: Step, consumes: Sequence[int] = (), *, ends_turn: bool = False) -> Step:
         self.steps.append(step)
         return step
 
@@ -70,7 +70,7 @@ class TestHost(MemoryHost):
         self._ready = ready
         self._approvals = approvals
 
-    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+    def record(self, step: Step, consumes: Sequence[int] = (), *, ends_turn: bool = False) -> Step:
         if self._record is not None:
             return self._record(step)
         return super().record(step, consumes)

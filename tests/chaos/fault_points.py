@@ -11,7 +11,7 @@ from typing import Any, Final
 from orchestrator.agents import AssistantMessage, Model, ModelRequest
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import Encoded, SessionId
-from orchestrator.delegation.events import Entry
+from orchestrator.delegation.events import Entry, parts_of
 from orchestrator.kernel.journal.journal import Journal
 from tests.chaos.life import Life
 from tests.chaos.logs import AppendLog
@@ -81,10 +81,11 @@ class FaultyJournal:
         urgent: bool = False,
     ) -> None:
         self._journal.append(entry, encoded, idle_changes, urgent=urgent)
-        fact = type(entry.event).__name__
-        self._uncommitted.append((entry.seq, fact))
         self._points.reach("before commit")
-        self._points.reach(f"before commit of {fact}")
+        for part in parts_of(entry.event):
+            fact = type(part).__name__
+            self._uncommitted.append((entry.seq, fact))
+            self._points.reach(f"before commit of {fact}")
 
     async def wait_durable(self, seq: int) -> None:
         await self._journal.wait_durable(seq)

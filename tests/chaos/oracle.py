@@ -29,6 +29,7 @@ from orchestrator.delegation.events import (
     TaskRequested,
     TaskSettled,
     TurnEnded,
+    in_parts,
 )
 from orchestrator.kernel.journal.sqlite.check import check_journal
 from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
@@ -183,7 +184,7 @@ class Evidence:
         A task makes one call at a time, so these are the requests since its last answer.
         """
         booked: dict[str, list[float]] = {}
-        for entry in self.entries:
+        for entry in in_parts(self.entries):
             if isinstance(entry.event, ModelAnswered | ModelFailed):
                 node = self.nodes[entry.event.task]
                 booked.setdefault(node, []).append(entry.at)

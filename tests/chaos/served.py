@@ -153,6 +153,8 @@ class HttpClients:
                         agents[task] = agent
                         if agent in self._plan.cancels:
                             beside.start_soon(self._cancel, agent, task)
+                        if body["started"] and agent in self._plan.steers:
+                            beside.start_soon(self._steer, agent, task)
                     case "TaskStarted":
                         if (agent := agents[body["task"]]) in self._plan.steers:
                             beside.start_soon(self._steer, agent, body["task"])

@@ -86,6 +86,7 @@ def requested() -> Callable[..., TaskRequested]:
         call: str = "",
         agent: str = "researcher",
         goal: str = "find it",
+        started: bool = False,
         **more: Any,
     ) -> TaskRequested:
         request = TaskRequest(
@@ -98,7 +99,8 @@ def requested() -> Callable[..., TaskRequested]:
             **more,
         )
         detached = mode is Mode.DETACHED
-        return TaskRequested(request, mode, Reason.CAN_BE_TOLD_LATER if detached else reason)
+        reason = Reason.CAN_BE_TOLD_LATER if detached else reason
+        return TaskRequested(request, mode, reason, started)
 
     return requested
 

@@ -15,6 +15,7 @@ from orchestrator.delegation import (
     Grant,
     ImpossibleEventError,
     Ledger,
+    Mode,
     Outcome,
     Rules,
     SessionId,
@@ -297,6 +298,7 @@ class Facts(RuleBasedStateMachine):
         needs=st.sets(st.integers(0, 4), max_size=2),
         budgets=grants,
         is_limited=st.booleans(),
+        at_once=st.booleans(),
     )
     def request(
         self,
@@ -305,6 +307,8 @@ class Facts(RuleBasedStateMachine):
         needs: set[int],
         budgets: tuple[Grant, ...],
         is_limited: bool,
+        *,
+        at_once: bool,
     ) -> None:
         # A child ends with its one turn, so only a session can be told something later.
         detached = background and not task.parent and task.session.turn is not NONE
@@ -317,7 +321,10 @@ class Facts(RuleBasedStateMachine):
             grants=budgets,
             budget=OWN if is_limited else None,
         )
-        self.post(requested(child))
+        slots = self.ledger.sessions[task.session.id].slots
+        mode = Mode.DETACHED if detached else Mode.JOINED
+        at_once = at_once and not child.needs and slots.has_room(self.record(task), mode)
+        self.post(replace(requested(child), started=at_once))
         own = (Grant(child.id, OWN),) if is_limited else ()
         shared = self.purses.under(task.purses, *budgets)
         for purse in shared:
@@ -325,6 +332,8 @@ class Facts(RuleBasedStateMachine):
         child.purses = self.purses.under(shared, *own)
         child.brief()
         child.enter()
+        if at_once:
+            child.work()
         task.children.append(child)
         self.enter(child)
 
@@ -481,11 +490,16 @@ class Facts(RuleBasedStateMachine):
         self.post(CancelRequested(task.id))
         task.cancelled = True
 
-    @for_a_task(Task.has_yet_to_settle, outcome=outcomes)
-    def settle(self, task: Task, outcome: Outcome) -> None:
+    @for_a_task(Task.has_yet_to_settle, outcome=outcomes, usage=st.none() | usages)
+    def settle(self, task: Task, outcome: Outcome, usage: Usage | None = None) -> None:
         for child in task.below():
             self.settle(child, outcome)
-        seq = self.post(TaskSettled(task.id, outcome))
+        last: ModelAnswered | None = None
+        if usage is not None and task.acts():
+            last = ModelAnswered(task.id, AssistantMessage("42", usage=usage))
+            task.reserved = None
+            task.book(usage)
+        seq = self.post(TaskSettled(task.id, outcome, last))
         task.charge_open_call()
         task.state, task.outcome = outcome.ending.value, outcome
         task.entered, task.heard = False, 0

@@ -125,6 +125,8 @@ IMPOSSIBLE: dict[str, Event] = {
     **{f"no session {does}": fact for does, fact in of_session(NOWHERE).items()},
     "a task settles before those below it": TaskSettled(A, DONE),
     "a session settles": TaskSettled(ROOT, DONE),
+    "a task ends with the answer of another": TaskSettled(B, DONE, ModelAnswered(A, SAYS)),
+    "a queued task ends with an answer": TaskSettled(QUEUED, DONE, ModelAnswered(QUEUED, SAYS)),
     "a session is opened twice": SessionOpened(S, "editor"),
     "a second door opens": DoorOpened(S, POLL),
     "a door closes that is not open": DoorClosed(OTHER),
@@ -251,6 +253,7 @@ def test_answers_for_a_task_that_does_not_act_are_refused(fact: Event, refuses: 
         pytest.param(D, {"needs": (A, B)}, id="needing another's child"),
         pytest.param(D, {"needs": (ROOT,)}, id="needing whoever asks"),
         pytest.param(D, {"needs": (D,)}, id="needing itself"),
+        pytest.param(D, {"needs": (A,), "started": True}, id="started before what it needs"),
     ],
 )
 def test_a_task_cannot_be_asked_for(

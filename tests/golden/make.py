@@ -111,6 +111,7 @@ class Story:
         needs: tuple[TaskId, ...] = (),
         label: str = "",
         goal: str = "Look it up",
+        started: bool = False,
     ) -> TaskId:
         request = TaskRequest(
             id=TaskId(task),
@@ -123,14 +124,18 @@ class Story:
             needs=needs,
         )
         reason = Reason.CAN_BE_TOLD_LATER if mode is Mode.DETACHED else Reason.CANNOT_BE_TOLD_LATER
-        self.post(TaskRequested(request, mode, reason))
+        self.post(TaskRequested(request, mode, reason, started))
         return TaskId(task)
 
     def say(self, task: TaskId, text: str = "Well.", usage: Usage = USED, call: str = "") -> None:
+        self.post(self.answer(task, text, usage, call))
+
+    def answer(
+        self, task: TaskId, text: str = "Well.", usage: Usage = USED, call: str = ""
+    ) -> ModelAnswered:
         calls = (ToolCall("look", {"for": text}, id=CallId(call)),) if call else ()
         said = MessageId(f"m{len(self.entries)}")
-        message = AssistantMessage(text, calls, usage, "opus", id=said)
-        self.post(ModelAnswered(task, message))
+        return ModelAnswered(task, AssistantMessage(text, calls, usage, "opus", id=said))
 
     def end(self, task: TaskId, outcome: Outcome = DONE) -> None:
         self.post(TaskSettled(task, outcome))
@@ -151,10 +156,8 @@ def one_shot() -> Story:
     story.post(ToolAnswered(one, answered("c1")))
     story.post(ModelFailed(two, "503", Usage(1, 700, 0, 2_100)))
     story.end(two, Outcome(Ending.FAILED, error="the provider failed: 503"))
-    again = story.ask("t3", "reviewer")
-    story.post(TaskStarted(again))
-    story.say(again, usage=UNPRICED)
-    story.end(again)
+    again = story.ask("t3", "reviewer", started=True)
+    story.post(TaskSettled(again, DONE, story.answer(again, usage=UNPRICED)))
     story.end(one)
     story.say(ROOT, "Here it is.")
     story.post(TurnEnded(S, 1, DONE), DoorClosed(S))

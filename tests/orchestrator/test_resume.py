@@ -254,7 +254,7 @@ def test_a_budget_goes_on_without_the_time_between() -> None:
 
 async def test_a_run_is_abandoned_by_its_cancel() -> None:
     harness = Harness()
-    async with harness.open(crash_after=12) as orchestrator:
+    async with harness.open(crash_after=9) as orchestrator:
         await orchestrator.run(team(), "go")
     (opened,) = harness.facts(SessionOpened)
     async with harness.open() as orchestrator:
@@ -268,7 +268,7 @@ def test_a_run_that_was_interrupted_is_replayed_and_forked() -> None:
     outputs: list[str] = []
 
     async def crash() -> None:
-        async with harness.open(crash_after=12) as orchestrator:
+        async with harness.open(crash_after=9) as orchestrator:
             await orchestrator.run(team(), "go")
 
     async def fork_and_resume() -> None:

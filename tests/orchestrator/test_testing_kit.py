@@ -34,7 +34,6 @@ from orchestrator.delegation.events import (
     SessionOpened,
     TaskRequested,
     TaskSettled,
-    TaskStarted,
     TurnEnded,
     TurnStarted,
 )
@@ -377,9 +376,12 @@ async def test_a_child_that_outlives_its_parent_is_found() -> None:
 
 async def test_laws_report_a_task_that_acts_without_running() -> None:
     entries = await entries_of(team())
-    started = [entry for entry in entries if isinstance(entry.event, TaskStarted)]
+    at = place(entries, TaskRequested)
+    request = entries[at].event
+    assert isinstance(request, TaskRequested)
+    queued = replace(entries[at], event=replace(request, started=False))
 
-    laws = laws_of([entry for entry in entries if entry is not started[0]])
+    laws = laws_of([*entries[:at], queued, *entries[at + 1 :]])
     assert any("acts while it does not run" in law for law in laws)
 
 

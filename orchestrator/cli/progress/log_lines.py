@@ -54,6 +54,7 @@ class ProgressLog:
 
     def write(self, entries: Sequence[events.Entry]) -> None:
         """Write a line for each important fact."""
+        entries = [*events.in_parts(entries)]
         started = {
             entry.event.task for entry in entries if isinstance(entry.event, events.TaskStarted)
         }

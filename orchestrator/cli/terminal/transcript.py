@@ -22,7 +22,7 @@ def transcript_lines(entries: Iterable[events.Entry]) -> list[Text]:
     """Return the entries of a task as lines, each with its time."""
     lines: list[Text] = []
     began: float | None = None
-    for entry in entries:
+    for entry in events.in_parts(entries):
         began = entry.at if began is None else began
         margin = Text(f"{format_seconds(entry.at - began):>7}  ", "dim")
         for line in _event_lines(entry.event):

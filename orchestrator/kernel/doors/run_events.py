@@ -30,11 +30,13 @@ from orchestrator.delegation import Encoded, Mode, Outcome, SessionId, TaskId, r
 from orchestrator.delegation.events import (
     ApprovalAsked,
     Entry,
+    Event,
     ModelAnswered,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
     TurnEnded,
+    parts_of,
 )
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.kernel.event_loop import require_trio
@@ -198,9 +200,11 @@ class RunEvents:
         self._changed.set()
 
     def receive_fact(self, entry: Entry, _: Encoded) -> None:
-        fact, seq = entry.event, entry.seq
-        if not isinstance(fact, _FACTS):
-            return
+        if isinstance(entry.event, _FACTS):
+            for fact in parts_of(entry.event):
+                self._receive(fact, entry.seq)
+
+    def _receive(self, fact: Event, seq: int) -> None:
         match fact:
             case ModelAnswered(task, message):
                 self._finish_answer(task, message.text, seq)
@@ -237,6 +241,8 @@ class RunEvents:
                 root = root_of(session)
                 self._answers.pop(root, None)
                 self._put(TaskEnded(root, self._path(root), outcome), seq)
+            case _:
+                pass  # the fact is no event of a run
 
     def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
         record = self._ledger.tasks.get(task)

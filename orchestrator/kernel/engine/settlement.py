@@ -8,12 +8,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from orchestrator.agents import AssistantMessage
 from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord, unmet_dependency
-from orchestrator.delegation.events import TaskSettled, TurnEnded
+from orchestrator.delegation.events import ModelAnswered, TaskSettled, TurnEnded
 from orchestrator.kernel.execution.outcomes import ENDED_FIRST, unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 CHANGES_ACCEPTED: Final = "it was resumed with changes accepted"
+SUCCEEDED: Final = Ending.SUCCEEDED
+"""A constant: the class of an Enum answers slowly in Python 3.11."""
 
 
 class Settlement:
@@ -42,6 +45,17 @@ class Settlement:
         if self._book.ledger.unstartable:
             self.refuse_unstartable()
         return recorded
+
+    def settle_answered(self, task: TaskRecord, answer: ModelAnswered) -> AssistantMessage:
+        """End a child that has nothing below it with its last answer, in one fact."""
+        outcome = Outcome(SUCCEEDED, answer.message.text)
+        recorded = self._book.post(TaskSettled(task.id, outcome, answer)).answer
+        assert recorded is not None, "a fact is redacted field by field"
+        parent = task.parent
+        assert parent is not None, "only a root has no parent"
+        if not parent.is_root:
+            self._note_activity(parent.id)
+        return recorded.message
 
     def settle_descendants(self, task: TaskRecord, ending: Ending) -> None:
         """End the joined tasks below a task, deepest first."""

@@ -26,6 +26,7 @@ from orchestrator.agents import (
     Tool,
     ToolCall,
     ToolError,
+    ToolMessage,
     Usage,
     UserMessage,
     ignore_event,
@@ -245,36 +246,48 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         """Return a model whose every call is paid for by the budgets of the task, and booked."""
         return BookedModel(model, self._record, self._services.reservations)
 
-    def record(self, step: Step, consumes: Sequence[int] = ()) -> Step:
+    def record(self, step: Step, consumes: Sequence[int] = (), *, ends_turn: bool = False) -> Step:
         record = self._record
-        recorded: Step
-        if isinstance(step, AssistantMessage):
-            reservations = self._services.reservations
-            charged: Usage | None = None
-            settings: GivenSettings = UNSET
-            is_noted = record.id in reservations.open or record.id in reservations.settings
-            if is_noted:
-                charged = reservations.charge_of(record.id)
-                settings = reservations.settings_of(record.id)
-            fact = ModelAnswered(
-                record.id,
-                step,
-                left_out=self._left_out,
-                charged=charged,
-                settings=settings,
-                instructions=self._instructions,
-            )
-            self._instructions = UNSET
-            recorded = self._book.post(fact).message
-            if is_noted:
-                reservations.booked(record.id)
-        else:
+        if isinstance(step, ToolMessage):
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)
             mail = self._unread(consumes) if consumes else ()
-            recorded = self._book.post(ToolAnswered(record.id, step, mail)).message
-        if self.activity is not None:
-            self.activity.touch()
+            recorded: Step = self._book.post(ToolAnswered(record.id, step, mail)).message
+            if self.activity is not None:
+                self.activity.touch()
+            return recorded
+        reservations = self._services.reservations
+        charged: Usage | None = None
+        settings: GivenSettings = UNSET
+        is_noted = record.id in reservations.open or record.id in reservations.settings
+        if is_noted:
+            charged = reservations.charge_of(record.id)
+            settings = reservations.settings_of(record.id)
+        fact = ModelAnswered(
+            record.id,
+            step,
+            left_out=self._left_out,
+            charged=charged,
+            settings=settings,
+            instructions=self._instructions,
+        )
+        self._instructions = UNSET
+        if (
+            ends_turn
+            and not record.is_root
+            and not record.children.unsettled
+            and not self.order.agent.plan.needs_machine
+        ):
+            # Nothing of it is left to do: the task ends with the same fact.
+            if self.activity is not None and self.activity.is_quiet:
+                self.activity.touch()
+            recorded = self._services.settlement.settle_answered(record, fact)
+        else:
+            recorded = self._book.post(fact).message
+            if self.activity is not None:
+                self.activity.touch()
+        if is_noted:
+            reservations.booked(record.id)
         return recorded
 
     async def before_record(self, step: Step) -> None:

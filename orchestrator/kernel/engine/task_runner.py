@@ -28,7 +28,7 @@ from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
 from orchestrator.kernel.engine.reservations import Reservations
 from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
-from orchestrator.kernel.engine.settlement import Settlement
+from orchestrator.kernel.engine.settlement import SUCCEEDED, Settlement
 from orchestrator.kernel.engine.task_host import HostServices, LocalTaskHost
 from orchestrator.kernel.engine.watchdog import Watchdog
 from orchestrator.kernel.errors import ChangedProgramError, ClosedError, JournalError
@@ -49,8 +49,6 @@ from orchestrator.kernel.execution.tool_place import WorkerLostError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
 
-SUCCEEDED: Final = Ending.SUCCEEDED
-"""A constant: the class of an Enum answers slowly in Python 3.11."""
 MOST_RESTARTS: Final = 3
 """The most restarts of a task whose worker is gone: the task itself may end its workers."""
 
@@ -142,7 +140,9 @@ class TaskRunner:
                 if agent.on_restart == "restart":
                     execute = self._run_with_restarts
                 with scope:
-                    outcome = Outcome(SUCCEEDED, await execute(host.order, host))
+                    output = await execute(host.order, host)
+                    # Most children are settled with their last answer.
+                    outcome = record.outcome or Outcome(SUCCEEDED, output)
                 outcome = outcome or self._cut_short(record, deadline)
             except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 (a bulkhead)
                 outcome, error = await self._outcome_of_error(record, exc)
@@ -155,8 +155,10 @@ class TaskRunner:
                 if task in self._reservations.open:
                     self._reservations.unrecordable(task)
         finally:
-            outcome = outcome or self._torn_down(record)
-            if outcome is not None:
+            # A child that ended with its last answer is settled already.
+            settled = record.outcome
+            outcome = settled or outcome or self._torn_down(record)
+            if settled is None and outcome is not None:
                 if record.children.unsettled:
                     await self._executor.close_below(task)  # noqa: ASYNC102 (shielded and bounded there)
                 outcome = self.settlement.settle(record, outcome)

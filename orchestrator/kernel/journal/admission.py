@@ -19,7 +19,8 @@ from orchestrator.delegation import (
     decide,
     in_dependency_order,
 )
-from orchestrator.delegation.events import Event, TaskRequested, TaskStarted
+from orchestrator.delegation.events import Event, TaskRequested
+from orchestrator.delegation.task import JOINED
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.journal.wakeups import Wakeups
 
@@ -41,24 +42,23 @@ class Admission:
     def admit(self, requests: Sequence[TaskRequest]) -> Refuse | None:
         """Decide on the tasks that one call requests, and post all of them or none.
 
-        A joined task that has a slot is started with it: the caller runs it. Of very many, the
-        caller starts the others when their turn comes.
+        A joined task that gets a slot is started by the same fact: its caller runs it.
         """
         if self.is_stopping:
             return Refuse(
                 f"{STOPPING}, and starts no new tasks: end with what you have",
                 refused_by=RefusedBy.SHUTDOWN,
             )
-        verdict = decide(requests, self._ledger)
+        ledger = self._ledger
+        verdict = decide(requests, ledger)
         if isinstance(verdict, Refuse):
             return verdict
-        mode = Mode.DETACHED if isinstance(verdict, Detach) else Mode.JOINED
-        started = 0
+        mode = Mode.DETACHED if isinstance(verdict, Detach) else JOINED
+        parent = ledger.tasks[requests[0].parent]
+        slots = ledger.sessions[parent.session].slots
         for request in in_dependency_order(requests):
-            self._post(TaskRequested(request, mode, verdict.reason))
-            if request.id in self._ledger.joinable and started < START_AT_ONCE:
-                self._post(TaskStarted(request.id))
-                started += 1
+            starts = mode is JOINED and not request.needs and slots.has_room(parent, mode)
+            self._post(TaskRequested(request, mode, verdict.reason, starts))
         return None
 
     def would_refuse(self, request: TaskRequest) -> bool:

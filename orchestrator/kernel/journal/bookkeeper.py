@@ -12,7 +12,7 @@ import trio
 
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.delegation import Ledger, SessionId, TaskId
-from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed
+from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed, TaskSettled
 from orchestrator.kernel.errors import ClosedError, JournalError
 from orchestrator.kernel.journal.admission import Admission
 from orchestrator.kernel.journal.audit import AuditEvent
@@ -25,8 +25,8 @@ from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactSubscribers
 from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
 
-PAID: Final = frozenset[type[Event]]({ModelAnswered, ModelFailed})
-"""The facts that cost money: until they are durable, a crash makes them cost it again."""
+PAID: Final = frozenset[type[Event]]({ModelAnswered, ModelFailed, TaskSettled})
+"""The facts that may cost money: until they are durable, a crash makes them cost it again."""
 
 
 class FactStamp(Protocol):

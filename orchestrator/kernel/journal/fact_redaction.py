@@ -77,7 +77,11 @@ class FactRedactor:
         parts = _parts_of(event)
         has_files = bool(parts) and any(part.data for part in parts)
         # So are secrets that are cut into tokens.
-        has_tokens = isinstance(event, events.ModelAnswered) and bool(event.message.logprobs)
+        fact: Any = event
+        answer = fact if kind is events.ModelAnswered else None
+        if kind is events.TaskSettled:
+            answer = fact.answer
+        has_tokens = answer is not None and bool(answer.message.logprobs)
         # Long texts were searched ahead, and are searched no more; the others are short.
         is_long = len(encoded.body) > LONG_TEXT
         if not (has_files or has_tokens or is_long or self._redactor.may_hold_secret(encoded.body)):
@@ -107,8 +111,13 @@ def _texts_of_answer(event: events.ModelAnswered) -> tuple[str, ...] | None:
 
 def _texts_of_outcome(event: events.TaskSettled) -> tuple[str, ...] | None:
     outcome = event.outcome
-    has_more = outcome.schema_errors or outcome.recorded_traceback
-    return None if has_more else (outcome.output, outcome.error, outcome.note)
+    if outcome.schema_errors or outcome.recorded_traceback:
+        return None
+    texts = (outcome.output, outcome.error, outcome.note)
+    if event.answer is None:
+        return texts
+    answered = _texts_of_answer(event.answer)
+    return None if answered is None else texts + answered
 
 
 ONLY_TEXTS: Final[Mapping[type[object], Callable[[Any], tuple[str, ...] | None]]] = {

@@ -37,6 +37,16 @@ class TaskTranscript:
     incidents: Sequence[Incident] = ()
 
 
+def ended_transcript(record: TaskRecord, event: events.TaskSettled) -> TaskTranscript:
+    """Return the transcript of a task that a fact is about to end."""
+    messages, incidents, answer = [*record.transcript], record.incidents, event.answer
+    if answer is not None:
+        if answer.left_out:
+            incidents = [*incidents, Incident(len(messages), left_out=answer.left_out)]
+        messages.append(answer.message)
+    return TaskTranscript(messages, event.outcome, incidents)
+
+
 @attrs.frozen(kw_only=True)
 class RunHistory:
     """One run, as the journal has it."""
@@ -137,15 +147,16 @@ class _HistoryBuilder:
         self.hash.update(fact.body)
         self.hash.update(b"\n")
         if isinstance(event, events.TaskSettled) and event.task in self.ledger.tasks:
-            record = self.ledger.tasks[event.task]
-            self.transcripts[event.task] = TaskTranscript(
-                [*record.transcript], event.outcome, record.incidents
-            )
+            self.transcripts[event.task] = ended_transcript(self.ledger.tasks[event.task], event)
         try:
             self.ledger.fold(entry)
         except ImpossibleEventError as exc:
             problem = f"entry {entry.seq} contradicts those before it: {exc.because}"
             raise JournalError(self.run, problem) from exc
+        for part in events.parts_of(event):
+            self._collect(part)
+
+    def _collect(self, event: events.Event) -> None:
         match event:
             case events.JournalOpened():
                 self.versions.append(event.version)

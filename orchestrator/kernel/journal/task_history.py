@@ -20,7 +20,7 @@ from orchestrator.delegation import (
     events,
     root_of,
 )
-from orchestrator.kernel.journal.run_history import TaskTranscript
+from orchestrator.kernel.journal.run_history import TaskTranscript, ended_transcript
 
 SAYS: Final = (
     events.ModelAnswered,
@@ -42,9 +42,7 @@ def read_task_transcript(
     try:
         for entry in _own_entries(session, task, entries):
             if isinstance(entry.event, events.TaskSettled):
-                record = ledger.tasks[task]
-                messages = [*record.transcript]
-                return TaskTranscript(messages, entry.event.outcome, record.incidents)
+                return ended_transcript(ledger.tasks[task], entry.event)
             ledger.fold(entry)
     except ImpossibleEventError:
         # It depends on other tasks, or has gone on in a way that its own facts do not tell.
@@ -73,7 +71,8 @@ def _own_entries(
             request = replace(event.request, parent=root)
             for last, fact in enumerate(opened, 1):
                 yield events.Entry(last, entry.at, session, fact)
-            asked = events.TaskRequested(request, Mode.JOINED, event.reason)
+            has_started = event.started
+            asked = events.TaskRequested(request, Mode.JOINED, event.reason, has_started)
             yield events.Entry(entry.seq, entry.at, session, asked)
         elif getattr(event, "task", None) != task:
             continue

@@ -30,7 +30,8 @@ SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 COUNTED: Final = (
     *(events.SessionOpened, events.SessionClosed),
     *(events.TurnStarted, events.TurnResumed, events.TurnEnded),
-    *(events.TaskStarted, events.TaskSettled, events.ModelAnswered, events.ModelFailed),
+    *(events.TaskRequested, events.TaskStarted, events.TaskSettled),
+    *(events.ModelAnswered, events.ModelFailed),
 )
 """The facts that change a metric."""
 
@@ -221,10 +222,12 @@ class _JournalFacts:
                 # A running turn ends soon, with an outcome of its own.
                 if record.turn is None:
                     self._end(session, "closed")
-            case events.TaskStarted():
+            case events.TaskStarted() | events.TaskRequested(started=True):
                 self._metrics.tasks_started += 1
-            case events.TaskSettled(outcome=outcome):
+            case events.TaskSettled(outcome=outcome, answer=answer):
                 self._metrics.tasks_ended[outcome.ending] += 1
+                if answer is not None and not answer.copied:
+                    self._metrics.used += answer.message.usage
             case events.ModelAnswered(message=message, copied=False):
                 self._metrics.used += message.usage
             case events.ModelFailed(usage=usage):

@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from orchestrator.delegation import Cause, Ledger, Outcome, SessionId, Status, TaskId
-from orchestrator.delegation.events import Entry
+from orchestrator.delegation.events import Entry, in_parts
 from orchestrator.products.history.replay.index import RunIndex
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun
 from orchestrator.products.history.replay.steps import Step
@@ -158,12 +158,12 @@ def compare(
     unrecorded_waits: Mapping[TaskId, str],
 ) -> ReplayResult:
     """Return how much of a run is the same in a replay with positions, and the first difference."""
-    if not record.is_whole:
-        # The replay goes on until it needs a fact that the record does not have.
-        replayed = [it for it in replayed if record.has_fact(it[0].event)]
     index = RunIndex(record.run)
     for entry, position in replayed:
-        index.add(entry, position)
+        for part in in_parts([entry]):
+            # The replay goes on until it needs a fact that the record does not have.
+            if record.is_whole or record.has_fact(part.event):
+                index.add(part, position)
     index.end_steps()
     before, after = record.steps, index.steps
     tasks = steps = 0

@@ -129,6 +129,9 @@ class _Retry:
             if self._is_kept(entry):
                 self._kept.add(entry.seq)
                 yield entry
+            else:
+                # The answer before the end of a task may have the same number.
+                self._kept.discard(entry.seq)
 
     def _is_kept(self, entry: events.Entry) -> bool:  # noqa: C901, PLR0911, PLR0912 (a case a fact)
         root = self._record.root

@@ -60,15 +60,19 @@ class RecordedRun(RunIndex):
         super().__init__(SessionId(run) if run is not None else list(runs)[-1])
         whole = [entry for entry in entries if entry.session in {self.run, ""}]
         own = [index for index, entry in enumerate(whole) if entry.session]
-        self.entries = _until_process_died(whole[own[0] : own[-1] + 1])
-        self.ledger = fold_entries(self.entries, f"run {self.run}")
+        recorded = _until_process_died(whole[own[0] : own[-1] + 1])
+        self.ledger = fold_entries(recorded, f"run {self.run}")
+        self.entries = [*events.in_parts(recorded)]
+        """The facts in their parts: a replay may post them apart."""
         self.session = self.ledger.sessions[self.run]
         for entry in self.entries:
             self.add(entry, entry.seq)
         self.end_steps()
         self.ends_after_crash = dict(self._answers_before_a_crash())
         """The positions of final answers right before a crash, and of the ends after it."""
-        self.other_usage = list(self._find_other_usage(entries, is_alone=len(runs) == 1))
+        self.other_usage = list(
+            self._find_other_usage(recorded if len(runs) == 1 else entries, recorded)
+        )
         """The usage of this run's budgets that a replay does not repeat."""
 
     def _answers_before_a_crash(self) -> Iterator[tuple[int, int]]:
@@ -81,11 +85,11 @@ class RecordedRun(RunIndex):
                     yield answer.seq, end.seq
 
     def _find_other_usage(
-        self, entries: Sequence[events.Entry], *, is_alone: bool
+        self, entries: Sequence[events.Entry], own: Sequence[events.Entry]
     ) -> Iterator[OtherUsage]:
-        shared = {grant.id for it in self.entries for grant in _grants(it.event)}
-        if is_alone or not shared:
-            entries = self.entries if self.crash_seqs else ()
+        shared = {grant.id for it in own for grant in _grants(it.event)}
+        if entries is own or not shared:
+            entries = own if self.crash_seqs else ()
         ledger = Ledger()
         for entry in entries:
             ids: Collection[str] = ()

@@ -124,6 +124,12 @@ class _RecordedTimes:
             and event.message.id in self._record.copied_messages
         ):
             event = replace(event, copied=True)
+        elif (
+            isinstance(event, events.TaskSettled)
+            and event.answer is not None
+            and event.answer.message.id in self._record.copied_messages
+        ):
+            event = replace(event, answer=replace(event.answer, copied=True))
         elif isinstance(event, events.ModelFailed):
             turn = self._ledger.sessions[self._record.session.id].turns
             task_turn = self._record.task_turn(event.task, turn)

@@ -1,4 +1,4 @@
-/*! sources sha256 96375e8b247812c5074048bbb9140f712d0476c1ad7803316739c201f5843a46 */
+/*! sources sha256 8a284775f3f79838916272e5dc52ae3871dd50b093e12e7feb81320a5f245ae1 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

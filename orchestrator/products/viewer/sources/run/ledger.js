@@ -144,6 +144,7 @@ const FOLD = {
     session.unsettled.set(request.id, new Set());
     session.unsettled.get(request.parent).add(request.id);
     if (body.mode === 'detached') session.outstanding.add(request.id);
+    if (body.started) FOLD.TaskStarted(session, { task: request.id }, at);
   },
   TaskStarted(session, body, at) {
     if (body.afresh) session.dropAsks(body.task);
@@ -194,6 +195,7 @@ const FOLD = {
   },
   TaskSettled(session, body, at) {
     const { task, outcome } = body;
+    if (body.answer) FOLD.ModelAnswered(session, body.answer);
     session.active.delete(task);
     session.unsettled.delete(task);
     session.unsettled.get(session.model.ids[session.of(task, 'parent')]).delete(task);
