@@ -22,6 +22,7 @@ from benchmarks.journal import measure_journal
 from benchmarks.measure import Cost, Report, cost_of, in_turn
 from benchmarks.postgres import measure_postgres
 from benchmarks.sandbox import measure_sandbox
+from benchmarks.shared_prefix import measure_shared_prefix
 from benchmarks.stalls import measure_stalls
 from benchmarks.streams import measure_streams
 from orchestrator import Orchestrator
@@ -208,6 +209,7 @@ def main() -> None:
     measure_sandbox(report)
     measure_http_server(report)
     measure_streams(report)
+    measure_shared_prefix(report)
     measure_asyncio(report)
     measure_stalls(report)
     RESULTS.write_text(report.to_json())

@@ -135,6 +135,7 @@ class ModelResolver:
 
     def _provider_model(self, name: str) -> Model:
         """Return a provider's model: rate-limited, retried, priced."""
+        from orchestrator.agents.models.wrappers.leader import with_leader
         from orchestrator.agents.models.wrappers.pace import Pace, with_pace
         from orchestrator.agents.models.wrappers.prices import with_prices
         from orchestrator.agents.models.wrappers.rate_limit import with_rate_limit
@@ -145,11 +146,15 @@ class ModelResolver:
         # By model: providers count by model, and a fallback may have the same provider. Innermost:
         # a call that the limiter holds back was not sent, and says nothing about the pace.
         model = with_pace(model, self._paces.setdefault(name, Pace(policy=self._settings.policy)))
+        service = self._providers.get(provider)
+        # Inside the limiter: a call that waits for its leader keeps its place in the queue.
+        needs_marks = service is not None and not service.settings.caches_by_itself
+        model = with_leader(model, needs_marks=needs_marks)
         # Two protocols of one provider are one account.
         account = provider.removesuffix("-responses")
         if limiter := self._settings.limiters.get(provider) or self._settings.limiters.get(account):
             model = with_rate_limit(model, limiter)
-        if (table := self._prices_at(name, self._providers.get(provider))) is not None:
+        if (table := self._prices_at(name, service)) is not None:
             model = with_prices(model, table)
         return with_retries(model)
 
