@@ -113,7 +113,7 @@ class _LedModel(ModelWrapper):
             return await self._lead(prefix, request)
         return await self._model.answer(request)
 
-    async def _follow(self, prefix: _Prefix, request: ModelRequest) -> None:
+    async def _follow(self, prefix: _Prefix, request: ModelRequest) -> None:  # noqa: ASYNC910 (it parks)
         """Wait until the response of the leader begins, or until there is no leader."""
         request.tell(Queued(True))
         while (until := prefix.held_until) > trio.current_time():
