@@ -7,6 +7,7 @@ minimum length, and its entry can be read once the first response begins.
 import re
 from hashlib import sha256
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -34,6 +35,11 @@ def shared_context(request: ModelRequest) -> str:
     transcript = request.transcript
     first = transcript[0] if transcript else None
     return first.text[: first.shared] if isinstance(first, UserMessage) and first.shared else ""
+
+
+def prefix_name(shared: str) -> str:
+    """Return a short name of a shared context, for the order of calls that wait."""
+    return f"{crc32(shared.encode(errors='replace')):08x}"
 
 
 def is_long_enough(request: ModelRequest, shared: str, tokens: int) -> bool:

@@ -25,8 +25,10 @@ from orchestrator.agents import (
     ToolCall,
     UserMessage,
 )
+from orchestrator.agents.models.scheduling import Call, RunWork
 from orchestrator.agents.models.wrappers.leader import LIFETIME, LONGEST_WAIT, with_leader
 from orchestrator.agents.models.wrappers.pace import Pace, with_pace
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from tests.caching_provider import ALL, ANTHROPIC, OPENAI, CacheRules, CachingProvider
 
 SHARED = "Context:\n" + "All of it is in the minutes of the meeting.\n" * 2_000
@@ -258,3 +260,37 @@ async def test_delegated_siblings_share_their_context() -> None:
     cached = [usage.cached_tokens > 20_000 for usage in provider.answered]
     assert cached == [False] + [True] * 19
     assert sum(usage.cache_written_tokens > 0 for usage in provider.answered) == 1
+
+
+async def test_calls_with_equal_prefixes_stand_next_to_each_other_in_the_queue() -> None:
+    """One run, two contexts: the limiter sends the calls of one context first, then the others."""
+    asked: list[str] = []
+
+    class Provider:
+        name = "provider"
+
+        async def answer(self, asked_for: ModelRequest) -> AssistantMessage:
+            asked.append(asked_for.transcript[0].text[:3])
+            await trio.sleep(1)
+            return AssistantMessage("so")
+
+    class OneRun:
+        run = RunWork("run")
+
+        def queued_call(self) -> Call:
+            return Call(self.run)
+
+        def ended_call(self, seconds: float) -> None:
+            del seconds
+
+    caller = OneRun()
+    model = with_rate_limit(Provider(), Limiter(in_flight=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(model.answer, request(shared="first"))
+        await trio.sleep(0.5)
+        for _ in range(3):
+            for shared in ("one", "two"):
+                nursery.start_soon(model.answer, request(shared=shared, caller=caller))
+
+    assert asked[0] == "fir"
+    assert asked[1:] in (["one"] * 3 + ["two"] * 3, ["two"] * 3 + ["one"] * 3)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents.messages import AssistantMessage
 from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.prompt_prefix import prefix_name, shared_context
 from orchestrator.agents.models.scheduling import Call, RunWork
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
@@ -19,6 +20,8 @@ class QueuedModel(ModelWrapper):
             return await self.answer_call(request, call)
         caller = request.caller
         call = Call(RunWork(begun=trio.current_time())) if caller is None else caller.queued_call()
+        if shared := shared_context(request):
+            call.prefix = prefix_name(shared)
         try:
             return await self.answer_call(replace(request, call=call), call)
         finally:
