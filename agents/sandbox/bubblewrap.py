@@ -6,9 +6,16 @@ orchestrator, no credentials of the user and no socket in `/run`. It cannot gain
 
 A mount hides everything below it, so mounts are made from the top down: a hidden path in a
 workspace is mounted after it, and a worktree in the hidden state folder after that folder.
+
+Another command may replace a path in a workspace by a link while `bwrap` mounts it, and `bwrap`
+follows links. So the shell that becomes the command first compares the mounts with the files that
+this process has judged.
 """
 
 import os
+import shlex
+import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
@@ -20,7 +27,7 @@ import attrs
 
 from orchestrator.agents.sandbox import sensitive_paths
 from orchestrator.agents.sandbox.backend import Launch, TaskSandbox, is_unmoved
-from orchestrator.agents.sandbox.limits import with_limits
+from orchestrator.agents.sandbox.limits import with_limits, without_loader_variables
 from orchestrator.agents.sandbox.sandbox import Sandbox
 from orchestrator.agents.sandbox.system_calls import can_filter, namespace_filter
 
@@ -51,6 +58,12 @@ KERNEL: Final = tuple(
     for name in [*("acpi", "asound", "bus", "fs", "irq", "mtrr", "scsi", "sys"), "sysrq-trigger"]
 )
 TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 (its own)
+_STAT_FOLDERS: Final = "/usr/bin:/bin:/run/current-system/sw/bin"
+_REPLACED: Final = "replaced"
+"""No device and inode."""
+_WAS_REPLACED: Final = (
+    "the command was not started: a path of its workspace was replaced at that moment; run it again"
+)
 
 
 class _Mount(Enum):
@@ -63,6 +76,10 @@ class _Mount(Enum):
     PROTECTED = auto()
     """Readable in a folder that can be written."""
     HIDDEN = auto()
+
+
+_BOUND: Final = frozenset({_Mount.READABLE, _Mount.WRITABLE, _Mount.PROTECTED})
+"""The mounts of a path of this machine."""
 
 
 @attrs.frozen
@@ -104,6 +121,7 @@ class Bubblewrap:
         mounts = _mounts(place)
         for path in sorted(mounts):
             arguments += self._mount(path, mounts[path], sandbox)
+        expected = _identities(place, mounts)
         for link in place.links:
             if _is_missing(link, mounts):
                 arguments += ("--symlink", os.readlink(link), str(link))  # noqa: PTH115
@@ -117,9 +135,9 @@ class Bubblewrap:
         filters = (_open_filter(),) if can_filter() else ()
         for file in filters:
             arguments += ("--seccomp", str(file))
-        return Launch(
-            argv=[*arguments, "--", *with_limits(argv, sandbox)], environ=environ, pass_fds=filters
-        )
+        environ, loading = without_loader_variables(environ)
+        command = with_limits(argv, sandbox, loading, first=_compared(expected))
+        return Launch(argv=[*arguments, "--", *command], environ=environ, pass_fds=filters)
 
     def _mount(self, path: Path, kind: _Mount, sandbox: Sandbox) -> Iterator[str]:
         target = str(path)
@@ -143,6 +161,54 @@ class Bubblewrap:
                 yield from ("--ro-bind-try", target, target)
             case _Mount.HIDDEN:
                 yield from ("--ro-bind", os.devnull, target)
+
+
+@cache
+def stat_program() -> str | None:
+    """Return the path of `stat`; no folder of a user or workspace is searched for it."""
+    return shutil.which("stat", path=_STAT_FOLDERS)
+
+
+def _identities(place: TaskSandbox, mounts: Mapping[Path, _Mount]) -> dict[Path, str]:
+    """Return the device and inode of each file that is mounted and that a command may replace."""
+    found: dict[Path, str] = {}
+    shown = {*place.shown, *place.readable}
+    for path, kind in mounts.items():
+        is_bound = kind in _BOUND and not _is_emptied(path, kind)
+        if not is_bound or not (path in shown or _is_in(path, place.writable)):
+            continue
+        if identity := _identity(path):
+            found[path] = identity
+        elif kind is not _Mount.PROTECTED:
+            found[path] = _REPLACED
+    return found
+
+
+def _identity(path: Path) -> str:
+    """Return the device and inode of a path; "" if it is gone, or a link is on the way to it."""
+    try:
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        is_there = os.readlink(f"/proc/self/fd/{file}") == str(path)  # noqa: PTH115
+        found = os.fstat(file)
+    finally:
+        os.close(file)
+    is_real = is_there and not stat.S_ISLNK(found.st_mode)
+    return f"{found.st_dev}:{found.st_ino}" if is_real else ""
+
+
+def _compared(expected: Mapping[Path, str]) -> str:
+    """Return a line for the shell that ends it unless these paths are these files."""
+    if not expected:
+        return ""
+    paths = " ".join(shlex.quote(str(path)) for path in expected)
+    identities = "\n".join(expected.values())
+    return (
+        f'[ "$({stat_program()} -c %d:%i -- {paths} 2>/dev/null)" = "{identities}" ]'
+        f' || {{ echo "{_WAS_REPLACED}" >&2; exit 126; }}'
+    )
 
 
 @cache
@@ -204,10 +270,12 @@ def _mounts(place: TaskSandbox) -> dict[Path, _Mount]:
         readable.append(Path(os.path.realpath(sys.base_prefix)))
     # The task's worktree folder is beside the folders of other worktrees, which are protected.
     own = [it for it in _own_worktrees(place) if is_below(it, writable)]
+    # A command may have made `.git` a link: a mount there would open the folder that it leads to.
+    settings = (Path(os.path.realpath(it)) for it in _settings_in({*writable, *own}))
     inner = {
         **{
             path: _Mount.PROTECTED
-            for path in (*place.protected, *_settings_in({*writable, *own}))
+            for path in (*place.protected, *settings)
             if is_below(path, writable)
         },
         **{
@@ -257,6 +325,10 @@ def _settings_in(writable: Iterable[Path]) -> Iterator[Path]:
         yield from sensitive_paths.repository_settings(folder)
         if (folder / "HEAD").is_file():
             yield from sensitive_paths.git_settings(folder)
+
+
+def _is_in(path: Path, folders: Sequence[Path]) -> bool:
+    return path in folders or is_below(path, folders)
 
 
 def is_below(path: Path, folders: Sequence[Path]) -> bool:

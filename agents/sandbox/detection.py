@@ -16,7 +16,7 @@ import attrs
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
-from orchestrator.agents.sandbox.bubblewrap import NEWER_OPTIONS, Bubblewrap
+from orchestrator.agents.sandbox.bubblewrap import NEWER_OPTIONS, Bubblewrap, stat_program
 from orchestrator.agents.sandbox.landlock import Landlock
 from orchestrator.agents.sandbox.sandbox import Sandbox
 from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
@@ -65,6 +65,8 @@ def _bubblewrap() -> SandboxBackend:
     program = shutil.which("bwrap")
     if program is None:
         raise _DoesNotWorkError("there is no program bwrap; install bubblewrap")
+    if stat_program() is None:
+        raise _DoesNotWorkError("there is no program stat; install coreutils")
     program = os.path.realpath(program)
     try:
         return _tried(Bubblewrap(program))

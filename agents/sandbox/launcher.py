@@ -267,6 +267,8 @@ def _become_command(settings: _Settings, argv: list[str], group: int) -> None:
     os.setpgid(0, group)
     for name in settings.all("unset"):
         os.environ.pop(name, None)
+    for name, value in settings.pairs("set"):
+        os.environ[name] = value
     for kind, limit in settings.pairs("limit"):
         _limit(kind, int(limit))
     if settings.has("landlock") and os.geteuid() == 0:

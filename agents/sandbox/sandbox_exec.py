@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from orchestrator.agents.sandbox.backend import Launch, TaskSandbox
-from orchestrator.agents.sandbox.limits import with_limits
+from orchestrator.agents.sandbox.limits import with_limits, without_loader_variables
 
 TEMPORARY: Final = ("/private/tmp", "/private/var/tmp", "/private/var/folders")
 
@@ -31,9 +31,9 @@ class SandboxExec:
         self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], place: TaskSandbox
     ) -> Launch:
         profile = "\n".join(_profile(place))
-        return Launch(
-            argv=[self.program, "-p", profile, *with_limits(argv, place.sandbox)], environ=environ
-        )
+        environ, loading = without_loader_variables(environ)
+        command = with_limits(argv, place.sandbox, loading)
+        return Launch(argv=[self.program, "-p", profile, *command], environ=environ)
 
 
 def _profile(place: TaskSandbox) -> Iterator[str]:

@@ -15,6 +15,7 @@ from orchestrator.agents.sandbox.backend import (
     SandboxBackend,
     TaskSandbox,
 )
+from orchestrator.agents.sandbox.limits import without_loader_variables
 from orchestrator.agents.sandbox.sandbox import Sandbox
 
 LAUNCHER: Final = (
@@ -47,8 +48,10 @@ def launched(argv: Sequence[str], environ: Mapping[str, str], settings: Iterable
     if "LC_CTYPE" not in environ:
         # Python sets it, where nothing else says which letters there are.
         unset.append("unset=LC_CTYPE")
+    environ, loading = without_loader_variables(environ)
+    exported = [f"set={name}:{value}" for name, value in loading.items()]
     return Launch(
-        argv=[*LAUNCHER, *unset, *settings, "--", *argv],
+        argv=[*LAUNCHER, *unset, *exported, *settings, "--", *argv],
         environ={**environ, SUPERVISOR_VARIABLE: "1"},
     )
 

@@ -70,6 +70,7 @@ def names_in(folder: Path) -> set[str]:
 async def run(command: str, folder: Path, backend: SandboxBackend, **more: Any) -> tuple[int, str]:
     """Run a command in the folder `work` of a folder."""
     placed = more.pop("placed", None)
+    environ = more.pop("environ", {})
     sandbox = more.pop("sandbox", Sandbox()).at(folder / "work")
     place = TaskSandbox(
         backend=backend, sandbox=placed or sandbox, workspace=folder / "work", **more
@@ -77,7 +78,7 @@ async def run(command: str, folder: Path, backend: SandboxBackend, **more: Any) 
     async with open_command(
         command,
         cwd=folder / "work",
-        environ={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        environ={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
         sandbox=place,
         tag=new_tag(),
         output=OutputBuffer(),
@@ -118,6 +119,65 @@ async def test_a_link_in_place_of_a_named_folder_leads_no_command_out(
     assert (folder / "work" / "here").exists()
     assert names_in(folder / "outside") == {"inner"}
     assert names_in(folder / "outside" / "inner") == set()
+
+
+async def test_a_link_in_place_of_a_repository_opens_no_folder(
+    folder: Path, wall: SandboxBackend
+) -> None:
+    """A mount at a relative link is made at the target of the link."""
+    outside = folder / "outside"
+    outside.mkdir()
+    for name in ("modules", "hgrc"):
+        (outside / name).touch()
+    await run("ln -s ../outside .git; ln -s ../outside .hg", folder, wall)
+
+    code, _ = await run("touch .git/made .hg/made ../outside/made", folder, wall)
+
+    assert code
+    assert names_in(outside) == {"modules", "hgrc"}
+
+
+@pytest.mark.parametrize("replaced", [".", ".git", ".git/config"])
+def test_a_path_that_is_replaced_while_it_is_mounted_starts_no_command(
+    folder: Path, replaced: str
+) -> None:
+    """Another command swaps the path with a link, after it was judged."""
+    work, outside = Path(os.path.realpath(folder / "work")), folder / "outside"
+    subprocess.run(["git", "init", "-q", work], check=True)
+    shutil.copytree(work, outside)
+    (outside / ".git" / "config").write_text("secret")
+    place = TaskSandbox(backend=backend_named("bubblewrap"), sandbox=Sandbox(), workspace=work)
+    command = ["/bin/sh", "-c", "cat .git/config; touch .git/made made"]
+
+    launch = place.launch(command, cwd=work, environ={"PATH": os.defpath})
+    path = Path(os.path.normpath(work / replaced))
+    path.rename(folder / "moved")
+    path.symlink_to(os.path.relpath(outside / replaced, path.parent))
+    done = subprocess.run(
+        launch.argv, env=launch.environ, pass_fds=launch.pass_fds, check=False, capture_output=True
+    )
+    for file in launch.pass_fds:
+        os.close(file)
+
+    assert done.returncode
+    assert b"secret" not in done.stdout
+    assert not [*outside.rglob("made")]
+
+
+async def test_variables_of_the_loader_reach_a_command_and_not_its_sandbox(
+    folder: Path, backend: SandboxBackend
+) -> None:
+    """An empty entry is the workspace, where a command could make a library."""
+    variable = {"LD_LIBRARY_PATH": ":/nowhere"}
+    place = TaskSandbox(backend=backend, sandbox=Sandbox(), workspace=folder / "work")
+
+    launch = place.launch(["/bin/true"], cwd=folder, environ=variable)
+    for file in launch.pass_fds:
+        os.close(file)
+    _, said = await run("echo $LD_LIBRARY_PATH", folder, backend, environ=variable)
+
+    assert "LD_LIBRARY_PATH" not in launch.environ
+    assert said == ":/nowhere\n"
 
 
 async def test_a_link_in_place_of_a_readable_folder_reveals_no_file(

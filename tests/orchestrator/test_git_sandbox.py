@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall
 from orchestrator.agents.tools.terminal import terminal
-from orchestrator.kernel.execution.workspace.git import Git, GitError, GitOn
+from orchestrator.kernel.execution.workspace.git import Git, GitError, GitOn, remove_worktree
 from orchestrator.kernel.execution.workspace.worktrees import Worktree, WorktreeError, Worktrees
 from tests.orchestrator.test_worktrees import BACKENDS, commit, git, require_backend, sandbox
 
@@ -302,6 +302,53 @@ async def test_a_workspace_that_an_agent_leads_to_another_repository_gets_no_wor
 
     with pytest.raises(WorktreeError, match=r"does not name .*plain: an agent may"):
         await trees.open(workspace, name="t1")
+
+
+@pytest.mark.parametrize("backend", WALLS)
+async def test_a_link_in_place_of_a_repository_lets_git_write_no_other(
+    house: House, backend: str
+) -> None:
+    """A command in the background swaps the folder with a link, after it was judged."""
+    require_backend(backend)
+    repository, other = house.repo / ".git", house.folder / "other"
+    head = git(house.repo, "rev-parse", "HEAD").strip()
+    at = await Git(house.environ, sandbox(backend)).on_repository(repository)
+    repository.rename(other)
+    repository.symlink_to("../other")
+
+    with pytest.raises(GitError):
+        await at.run(
+            "update-ref", "--stdin", stdin=f"create refs/heads/more {head}\n", write=[repository]
+        )
+
+    assert not (other / "refs" / "heads" / "more").exists()
+
+
+async def test_a_link_in_place_of_the_worktrees_of_a_repository_removes_no_other_folder(
+    house: House,
+) -> None:
+    tree = await house.trees("none").open(house.repo, name="t1")
+    known, other = tree.repository / "worktrees", house.folder / "other"
+    known.rename(other)
+    known.symlink_to(other)
+
+    with pytest.raises(OSError, match="worktrees"):
+        remove_worktree(tree.path, tree.repository, only_half_made=False)
+
+    assert (other / "t1" / "HEAD").exists()
+
+
+async def test_a_pipe_among_the_worktrees_of_a_repository_does_not_block(house: House) -> None:
+    tree = await house.trees("none").open(house.repo, name="t1")
+    (tree.repository / "worktrees" / "0").mkdir()
+    os.mkfifo(tree.repository / "worktrees" / "0" / "gitdir")
+    (tree.repository / "worktrees" / "0" / "HEAD").write_text("ref: refs/heads/main")
+    (tree.git_folder / "locked").unlink(missing_ok=True)
+    os.mkfifo(tree.git_folder / "locked")
+
+    remove_worktree(tree.path, tree.repository, only_half_made=True)
+
+    assert tree.path.exists()
 
 
 async def test_a_submodule_and_a_worktree_of_the_person_get_worktrees(house: House) -> None:

@@ -391,7 +391,9 @@ async def _wait_all_gone(pids: Iterable[int]) -> None:
 async def _start(
     command: str, cwd: Path, network: NetworkAccess, *, stdin: int, stderr: int
 ) -> trio.Process:
-    launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
+    # A path of the workspace may be replaced by another command at this moment.
+    with _start_errors(command, cwd):
+        launch = network.sandbox.launch(network.argv, cwd=cwd, environ=network.environ)
     try:
         passed = attrs.evolve(launch, pass_fds=(*launch.pass_fds, *network.pass_fds))
         return await _open_process(command, cwd, passed, stdin=stdin, stderr=stderr)

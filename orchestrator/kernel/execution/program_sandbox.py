@@ -45,13 +45,13 @@ class ProgramSandbox:
         Args:
             allowed: the paths that it may touch, resolved.
             workspace: the folder that it works in.
-            write: other folders that it writes.
+            write: other folders that it writes, resolved: one that is a link by now is left out.
             visible: the resolved paths that it reads, wherever they are.
             protected: the paths in those folders that it does not write.
         """
         backend = await self.choice.backend()
         home = Path.home()
-        folders = (_real(workspace), *map(_real, write))
+        folders = (_real(workspace), *write)
         access = home_access(home, allowed, (*folders, *allowed.write))
         place = TaskSandbox(
             backend=backend,

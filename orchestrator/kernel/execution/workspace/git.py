@@ -347,16 +347,30 @@ def remove_worktree(path: Path, repository: Path, *, only_half_made: bool) -> No
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
         # Last: until then, the lock says that this is not finished.
-        shutil.rmtree(folder)
+        _remove_unlinked(folder)
         with suppress(OSError):
             folder.parent.rmdir()  # as git does, after the last one
+
+
+def _remove_unlinked(folder: Path) -> None:
+    """Remove a folder of a repository: a command may put a link in place of one above it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    above = os.open(folder.anchor, flags)
+    try:
+        for name in folder.parent.parts[1:]:
+            below = os.open(name, flags, dir_fd=above)
+            os.close(above)
+            above = below
+        shutil.rmtree(folder.name, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def _find_git_folder(path: Path, repository: Path) -> Path | None:
     for entry in (repository / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
             # Later versions of git may write a relative path.
-            named = entry.parent / os.fsdecode(entry.read_bytes().rstrip(b"\n"))
+            named = entry.parent / _first_line(entry)
             if os.path.normpath(named) == f"{path}/.git":
                 return entry.parent
     return None
@@ -364,7 +378,7 @@ def _find_git_folder(path: Path, repository: Path) -> Path | None:
 
 def _locked(git_folder: Path) -> str:
     try:
-        return os.fsdecode((git_folder / "locked").read_bytes().strip())
+        return _first_line(git_folder / "locked").strip()
     except FileNotFoundError:
         return ""
 

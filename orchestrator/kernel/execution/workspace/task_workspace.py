@@ -262,8 +262,8 @@ class TaskWorkspaces:
         for each in reversed(_lineage(record)):
             if worktree := self._worktree_by_task.get(each.id):
                 # Commits are made in the repository, which all worktrees share.
-                folders = (worktree.path, worktree.repository, worktree.git_folder)
-                return tuple(Path(os.path.realpath(folder)) for folder in folders)
+                # The paths are real: a link that a command puts in place of one is not followed.
+                return (worktree.path, worktree.repository, worktree.git_folder)
             if self._registry.agent_of(each).workspace is not None:
                 break
         return ()
