@@ -12,12 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
+import attrs
 import trio
 
 from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.redaction.command_environment import without_secret_variables
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.secret_references import has_references, resolve_references
 from orchestrator.backends import journals_at
 from orchestrator.delegation import Rules
 from orchestrator.kernel.doors.lifecycle import release_agents
@@ -84,7 +86,8 @@ async def open_orchestrator(
         on_change: with `"accept"`, a pipeline that a crash interrupted, and whose program has
             changed since, may request other tasks than before.
         rules: the limits of delegation.
-        environ: the variables with keys and directories; by default `os.environ`.
+        environ: the variables with keys and directories; by default `os.environ`. A value may be
+            a reference to a secret, such as `secret:file:/run/secrets/openai`.
         machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
         models: the providers, rate limits and prices of models that agents name.
         workers: the places whose tools run in this process, and the work queue.
@@ -95,6 +98,10 @@ async def open_orchestrator(
         raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
     environ = os.environ if environ is None else environ
     machine = Machine() if machine is None else machine
+    if has_references(environ):
+        values = await trio.to_thread.run_sync(resolve_references, environ)
+        environ = {**environ, **values}
+        machine = attrs.evolve(machine, secrets=(*machine.secrets, *values))
     workers = Workers() if workers is None else workers
     if journal is None or journal == "":
         journal = f"{state_folder(environ)}{os.sep}"

@@ -78,6 +78,12 @@ LISTED: Final = {
         "trio.run_process",
     ): "gcloud of the person, which needs their login; its arguments are fixed",
     (
+        "agents/secret_references.py",
+        "_output",
+        "subprocess.run",
+    ): "the program that a person names in a variable to print a secret: it needs their login; no"
+    " shell, in the root folder",
+    (
         "orchestrator/cli/server/process.py",
         "open_browser",
         "webbrowser.open",

@@ -1,6 +1,5 @@
 """The targets of jobs, besides files, in a process of the command line: webhooks."""
 
-import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,14 +48,16 @@ class JobTargets:
             yield {WEBHOOK: webhook}
 
 
-def targets_for(jobs: Iterable[Job], folder: Path, *, is_insecure: bool = False) -> JobTargets:
+def targets_for(
+    jobs: Iterable[Job], folder: Path, environ: Mapping[str, str], *, is_insecure: bool = False
+) -> JobTargets:
     """Return the targets of jobs: webhooks if a job or the secret in the environment asks."""
     is_named = any(target.startswith(f"{WEBHOOK}:") for job in jobs for target in job.deliver)
-    if not (is_named or os.environ.get(SECRET, "").strip()):
+    if not (is_named or environ.get(SECRET, "").strip()):
         return JobTargets(None, is_insecure)
     try:
         # Imported late: the client is an extra.
         from orchestrator.products.server.webhook import secret_for
     except ModuleNotFoundError as exc:
         raise CommandError(f"a webhook needs {exc.name}: {INSTALL}") from exc
-    return JobTargets(secret_for(os.environ, folder), is_insecure)
+    return JobTargets(secret_for(environ, folder), is_insecure)

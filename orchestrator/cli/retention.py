@@ -21,6 +21,8 @@ SIZE_SECONDS: Final = 60
 """The seconds between two looks at the size of the file."""
 STEPS: Final = 10
 """A journal that is too large loses its oldest part of this many in one step."""
+DEFAULT_DAYS: Final = 90
+"""The days that a server keeps ended runs by default."""
 UNITS: Final = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -39,6 +41,8 @@ class Retention:
     seconds: int | None = None
     size: int | None = None
     """The most bytes of each journal."""
+    is_default: bool = False
+    """Whether no option asked for it: the first runs are deleted an hour after the start."""
 
     def require_file(self, *, is_database: bool) -> None:
         """Refuse a size for a database, whose journals have no size of their own."""
@@ -47,7 +51,8 @@ class Retention:
 
     async def prune_forever(self, orchestrator: Orchestrator, file: Path | None) -> NoReturn:
         """Delete runs that are too old or too many, from time to time."""
-        next_age = 0.0
+        # A person who reads the announcement has time to choose another age.
+        next_age = trio.current_time() + AGE_SECONDS if self.is_default else 0.0
         while True:
             now = trio.current_time()
             if self.seconds is not None and now >= next_age:

@@ -134,6 +134,16 @@ async def test_requests_do_not_wait_long_for_a_silent_database(parted: Parted) -
     await wait_for(parted.cut, "/ready")
 
 
+async def test_a_count_of_old_runs_does_not_wait_long_for_a_silent_database(parted: Parted) -> None:
+    await parted.cut.begin("quick", "before")
+    parted.proxy.hold_all()
+    body = {"older_than": 0, "dry_run": True}
+    with trio.fail_after(2 * ANSWER_SECONDS + SLACK):
+        answer = await parted.cut.http.post("/v1/runs/prune", json=body)
+    assert answer.status_code == 503, answer.text
+    parted.proxy.open()
+
+
 class LostJournal(MemoryJournal):
     """A journal that another process takes over between the facts and the audit of a request."""
 

@@ -38,6 +38,7 @@ async def test_serve_lists_every_agent_of_the_file(tmp_path: Path) -> None:
 
     assert [model.id for model in models.data] == ["one", "two"]
     assert "agents: one, two\n" in server.output
+    assert server.output.count("ended runs are deleted after 90 days") == 1
     assert server.errors == ""
 
 
@@ -136,13 +137,16 @@ async def test_serve_deletes_the_oldest_runs_of_a_large_journal(tmp_path: Path) 
     async with open_orchestrator(path) as orchestrator:
         runs = [await orchestrator.run(worker(), goal) for goal in goals]
     before = size_on_disk(path)
-    async with server_process(tmp_path, AGENTS, "--keep-size", "1MB") as server:
+    async with server_process(
+        tmp_path, AGENTS, "--keep-size", "1MB", "--keep", "forever"
+    ) as server:
         with trio.fail_after(30):
             while size_on_disk(path) > 1_000_000:  # noqa: ASYNC110 (no one tells us)
                 await trio.sleep(0.01)
         left = sessions_in(path)
         assert await server.terminate() == 0
 
+    assert "ended runs are deleted" not in server.output
     assert before > 2_000_000
     assert 0 < len(left) < 6
     assert list(left) == [run.id for run in runs[-len(left) :]]

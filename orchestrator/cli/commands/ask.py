@@ -23,6 +23,7 @@ from orchestrator.agents import (
     raising_one_error,
     well_formed,
 )
+from orchestrator.agents.secret_references import resolve_references
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.terminal.console import Terminal
@@ -44,7 +45,7 @@ def ask(model: str, question: str, /, *, reasoning: bool = False) -> int:
 
 
 async def _ask(name: str, question: str, printer: "_AnswerPrinter") -> int:
-    models = ModelResolver(os.environ)
+    models = ModelResolver({**os.environ, **resolve_references(os.environ)})
     try:
         model = models.model_of(Agent("ask", model=name))
         began = trio.current_time()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
+from orchestrator.agents.secret_references import resolve_references
 from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
@@ -93,24 +94,26 @@ def gateway(
         insecure: Let other machines connect without TLS: a proxy in front of it speaks TLS.
     """
     require_extra()
+    values = resolve_references(os.environ)
+    environ = {**os.environ, **values}
     wanted: list[AbstractAsyncContextManager[Platform]] = []
     if telegram or telegram_webhook is not None:
-        wanted.append(telegram_platform(os.environ, telegram_webhook))
+        wanted.append(telegram_platform(environ, telegram_webhook))
     if slack or slack_events:
         if slack and slack_events:
             raise CommandError(
                 "an app of Slack has either Socket Mode (--slack) or request URLs"
                 " (--slack-events): say one"
             )
-        wanted.append(slack_platform(os.environ, is_called=slack_events))
+        wanted.append(slack_platform(environ, is_called=slack_events))
     path = schedule_journal(journal)
     if discord:
-        wanted.append(discord_platform(os.environ, path))
+        wanted.append(discord_platform(environ, path))
     if not wanted:
         raise CommandError("say where people are: --telegram, --slack or --discord")
     # The file may run any code, so it is loaded before the event loop starts.
     agent, jobs = load_agent_and_jobs(file, trust=trust)
-    webhooks = targets_for(jobs, path.parent)
+    webhooks = targets_for(jobs, path.parent, environ)
     rules = read_rules(settings, allow)
     if not (rules.allow or pair):
         print(
@@ -127,8 +130,10 @@ def gateway(
             open_platforms(wanted) as platforms,
             open_orchestrator(
                 path,
-                environ={**os.environ, **webhooks.secrets},
-                machine=Machine(sandbox=choice, workspace=workspace, secrets=webhooks.secrets),
+                environ={**environ, **webhooks.secrets},
+                machine=Machine(
+                    sandbox=choice, workspace=workspace, secrets=[*values, *webhooks.secrets]
+                ),
             ) as orchestrator,
             webhooks.open() as targets,
             open_gateway(

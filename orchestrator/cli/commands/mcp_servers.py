@@ -17,6 +17,7 @@ from rich.text import Text
 from orchestrator.agents import Agent, McpUrl, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.secret_references import resolve_references
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
@@ -87,7 +88,7 @@ def login(
         scope=" ".join(scope),
         port=port,
         client_id=client_id,
-        client_secret=os.environ.get(SECRET_VARIABLE, "") if client_id else "",
+        client_secret=_client_secret() if client_id else "",
         client_metadata_url=client_metadata_url,
     )
     console = Terminal(stderr=True)
@@ -235,10 +236,12 @@ def _count(tools: int) -> str:
 @asynccontextmanager
 async def _connections() -> AsyncGenerator[McpConnections]:
     """Yield connections, which end with the block together with the processes that they started."""
-    redactor = Redactor(secret_values(os.environ))
+    values = resolve_references(os.environ)
+    environ = {**os.environ, **values}
+    redactor = Redactor(secret_values(environ, values))
     state = state_folder(os.environ)
     connections = McpConnections(
-        os.environ,
+        environ,
         redactor,
         workspace=Path.cwd(),
         state=state,
@@ -310,7 +313,11 @@ def _url_of(name: str, file: str | None, *, trust: bool) -> McpUrl:
         raise CommandError(
             f"{name} is a command, which has no login: give it its key in env={{...}}"
         )
-    return server.resolved(os.environ)
+    return server.resolved({**os.environ, **resolve_references(os.environ)})
+
+
+def _client_secret() -> str:
+    return {**os.environ, **resolve_references(os.environ)}.get(SECRET_VARIABLE, "")
 
 
 def _require_sdk() -> None:

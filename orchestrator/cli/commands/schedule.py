@@ -4,6 +4,7 @@ import os
 import sys
 from datetime import datetime
 
+from orchestrator.agents.secret_references import resolve_references
 from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
@@ -43,7 +44,9 @@ def schedule(
     team = load_schedule(file, trust=trust)
     jobs = team.jobs
     path = schedule_journal(journal)
-    webhooks = targets_for(jobs, path.parent, is_insecure=insecure_webhook)
+    values = resolve_references(os.environ)
+    environ = {**os.environ, **values}
+    webhooks = targets_for(jobs, path.parent, environ, is_insecure=insecure_webhook)
     hint = command("jobs", "list", journal=journal)
 
     async def work(stop: Stop) -> int:
@@ -51,8 +54,8 @@ def schedule(
         async with (
             open_orchestrator(
                 path,
-                environ={**os.environ, **webhooks.secrets},
-                machine=Machine(sandbox=choice, secrets=webhooks.secrets),
+                environ={**environ, **webhooks.secrets},
+                machine=Machine(sandbox=choice, secrets=[*values, *webhooks.secrets]),
             ) as orchestrator,
             webhooks.open() as targets,
             open_schedule(

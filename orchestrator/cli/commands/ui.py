@@ -5,7 +5,13 @@ from pathlib import Path
 from orchestrator.cli.commands.serve import serve
 from orchestrator.cli.options import BrowserOption, JournalOption, LanguageModelOption, TeamFile
 from orchestrator.cli.sandbox_line import SandboxOption
-from orchestrator.cli.server.options import ConsoleOptions, ListenOptions, ServeOptions
+from orchestrator.cli.server.options import (
+    FOREVER,
+    ConsoleOptions,
+    ListenOptions,
+    RetentionOptions,
+    ServeOptions,
+)
 from orchestrator.cli.trust import TrustOption
 
 
@@ -37,6 +43,8 @@ def ui(
         workspace=workspace,
         language_model=language_model,
         console=ConsoleOptions(view=view, browser=browser),
+        # A person who looks at old runs wants to keep them.
+        kept=RetentionOptions(keep=FOREVER),
         journal=journal,
         sandbox=sandbox,
         trust=trust,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from orchestrator.ports.journals import AuditEvent, HeldJournal, Journals, local
 from orchestrator.ports.sessions import Orchestrator
 from orchestrator.ports.settings import Machine, Workers
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
+from orchestrator.products.server.audit_export import AuditExport
 
 
 @attrs.frozen(kw_only=True)
@@ -32,6 +34,8 @@ class JournalOpener:
     workspace: Path | None
     sandbox: SandboxChoice
     retention: Retention = attrs.Factory(Retention)
+    export: AuditExport | None = None
+    """Gets a copy of the audit of all journals."""
     exchange: SharedExchange | None = None
     """Lends tool calls of all journals of a database."""
 
@@ -53,6 +57,8 @@ class JournalOpener:
                     workers=Workers(queue=None if self.exchange is None else self.exchange.open),
                 )
             )
+            if self.export is not None:
+                orchestrator.facts.on_audit = partial(self.export.put, held.name)
             if file is not None:
                 await opened.enter_async_context(open_control(orchestrator, file))
             for url in self.webhooks:

@@ -10,11 +10,13 @@ from cyclopts import Parameter
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import parse_age
 from orchestrator.cli.options import JournalOption, LanguageModelOption
-from orchestrator.cli.retention import Retention, parse_size
+from orchestrator.cli.retention import DEFAULT_DAYS, Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.trust import TrustOption
 
 GRACE_SECONDS: Final = 10
+FOREVER: Final = "forever"
+"""The value of --keep that deletes no run by its age."""
 
 
 @Parameter(name="*")
@@ -90,16 +92,17 @@ class RetentionOptions:
     """The ended runs that are kept."""
 
     keep: str | None = None
-    """Delete runs that have ended and have no fact newer than this: 12h, 30d, 2w. By default all
-    are kept."""
+    """Delete runs that have ended and have no fact newer than this: 12h, 30d, 2w. By default 90d;
+    `forever` keeps them."""
     keep_size: str | None = None
     """Delete the oldest ended runs while the file of a journal is larger than this: 500MB, 2GB."""
 
     def retention(self) -> Retention:
-        return Retention(
-            seconds=None if self.keep is None else parse_age(self.keep, "--keep"),
-            size=None if self.keep_size is None else parse_size(self.keep_size, "--keep-size"),
-        )
+        size = None if self.keep_size is None else parse_size(self.keep_size, "--keep-size")
+        if self.keep == FOREVER:
+            return Retention(size=size)
+        age = f"{DEFAULT_DAYS}d" if self.keep is None else self.keep
+        return Retention(seconds=parse_age(age, "--keep"), size=size, is_default=self.keep is None)
 
 
 @Parameter(name="*")
@@ -129,6 +132,22 @@ class ConsoleOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
+class OidcOptions:
+    """The OpenID Connect provider where people sign in to the console."""
+
+    oidc_issuer: str | None = None
+    """The address of an OpenID Connect provider, where people sign in to the console. The secret of
+    this client, if it has one, is in ORCHESTRATOR_OIDC_SECRET."""
+    oidc_client: str = ""
+    """The id of this server at that provider."""
+    oidc_group: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
+    """The scopes of a group: GROUP=read,run,steer,approve,admin; repeat it for several."""
+    oidc_claim: str = "groups"
+    """The claim of the ID token that lists the groups of a person."""
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
 class ServeOptions:
     """All options of `orchestrator serve`, in the order of its help."""
 
@@ -143,6 +162,9 @@ class ServeOptions:
     kept: RetentionOptions = RetentionOptions()
     audit_reads: bool = False
     """Record reads of clients in the audit, too; by default only changes."""
+    audit_export: str | None = None
+    """Copy the audit to a file of JSON lines, or to syslog: PATH, syslog:/dev/log,
+    syslog://HOST:PORT (UDP) or syslog+tcp://HOST:PORT."""
     mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
     """Whether calls over MCP are tasks that outlive their request: forbidden, optional (the
     default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for several.
@@ -150,6 +172,7 @@ class ServeOptions:
     language_model: LanguageModelOption = ()
     cluster: ClusterOptions = ClusterOptions()
     console: ConsoleOptions = ConsoleOptions()
+    oidc: OidcOptions = OidcOptions()
     journal: JournalOption = None
     sandbox: SandboxOption = None
     trust: TrustOption = False

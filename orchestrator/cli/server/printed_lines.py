@@ -11,6 +11,7 @@ from orchestrator.agents import Agent
 from orchestrator.cli.agent_file import LoadedTeam
 from orchestrator.cli.exposed_journal import warn_of_exposed_journal
 from orchestrator.cli.options import journals_of
+from orchestrator.cli.retention import DEFAULT_DAYS, Retention
 from orchestrator.cli.terminal.console import command
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.server import Server
@@ -30,6 +31,14 @@ def print_signed(webhooks: Iterable[Webhook]) -> None:
     for it in webhooks:
         where = SECRET if it.secret.file is None else it.secret.file.absolute()
         print(f"webhooks of {it.owner} are signed with the secret in {where}")
+
+
+def print_retention(retention: Retention) -> None:
+    if retention.is_default:
+        print(
+            f"retention: ended runs are deleted after {DEFAULT_DAYS} days, for the first time in an"
+            " hour (--keep 30d for another age, --keep forever to keep all)"
+        )
 
 
 def print_unserved(left: Sequence[SessionRecord]) -> None:

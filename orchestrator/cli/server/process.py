@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Final
@@ -21,6 +22,7 @@ import trio
 
 from orchestrator.agents.redaction.redactor import Redactor, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
+from orchestrator.agents.secret_references import resolve_references
 from orchestrator.backends import IN_MEMORY, is_database
 from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
 from orchestrator.cli.errors import CommandError
@@ -30,7 +32,7 @@ from orchestrator.cli.retention import Retention
 from orchestrator.cli.sandbox_line import choose_sandbox
 from orchestrator.cli.server import printed_lines
 from orchestrator.cli.server.journal_opener import JournalOpener
-from orchestrator.cli.server.options import ServeOptions
+from orchestrator.cli.server.options import OidcOptions, ServeOptions
 from orchestrator.cli.signals import Drainable, Stop
 from orchestrator.ports.execution import host_of
 from orchestrator.ports.files import foreign_folder
@@ -42,8 +44,10 @@ from orchestrator.products.cluster.work.postgres.exchange import exchange_opener
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.mcp.server.tools import parse_modes
 from orchestrator.products.schedule import require_jobs
+from orchestrator.products.server.audit_export import Receiver, open_export, receiver_at
 from orchestrator.products.server.cluster import cluster_server
 from orchestrator.products.server.cluster.proxy import is_address, is_own_machine
+from orchestrator.products.server.console.oidc import OidcSettings, parse_groups
 from orchestrator.products.server.console.sign_in import FILE as SIGNED_IN
 from orchestrator.products.server.keys.file import FILE as KEYS
 from orchestrator.products.server.keys.file import make_keys_file, read_keys
@@ -102,6 +106,8 @@ SWITCH_SECONDS: Final = 0.000_5
 M_MMAP_THRESHOLD: Final = -3
 """The number of that setting in `malloc.h`."""
 LARGE_BLOCK: Final = 1_000_000
+OIDC_SECRET: Final = "ORCHESTRATOR_OIDC_SECRET"  # noqa: S105 (the name of a variable)
+INSTALL_OIDC: Final = "pip install 'delegation-orchestrator[oidc]'"
 SHARED_NAME: Final = "ORCHESTRATOR_CLUSTER_SECRET"
 """The name of the servers' shared secret among the redacted ones; no variable has it."""
 
@@ -129,13 +135,15 @@ def prepare_server(
     if problem := foreign_folder(folder):
         raise CommandError(f"{problem}; the journal and the keys are to be there")
     is_insecure = options.webhooks.insecure_webhook
-    webhooks = webhooks_for(options.webhooks.webhook, os.environ, folder, is_insecure=is_insecure)
-    targets = targets_for(team.jobs, folder, is_insecure=is_insecure)
+    values = resolve_references(os.environ)
+    environ = {**os.environ, **values}
+    webhooks = webhooks_for(options.webhooks.webhook, environ, folder, is_insecure=is_insecure)
+    targets = targets_for(team.jobs, folder, environ, is_insecure=is_insecure)
     make_keys_file(folder / KEYS)
     # If there are other keys, make no key that the commands of agents could read.
     token = (
-        token_for(os.environ, folder, is_local=is_loopback(listening.host))
-        if has_token(os.environ, folder) or not read_keys(folder / KEYS)
+        token_for(environ, folder, is_local=is_loopback(listening.host))
+        if has_token(environ, folder) or not read_keys(folder / KEYS)
         else None
     )
     _favour_event_loop()
@@ -151,8 +159,31 @@ def prepare_server(
         webhooks=webhooks,
         targets=targets,
         token=token,
-        settings=_settings(file, team, options, folder, token),
-        secrets={**_named(VARIABLE, token), **_webhook_secrets(webhooks), **targets.secrets},
+        receiver=None if options.audit_export is None else receiver_at(options.audit_export),
+        settings=attrs.evolve(
+            _settings(file, team, options, folder, token), oidc=_oidc(options.oidc, environ)
+        ),
+        secrets={
+            **values,
+            **_named(VARIABLE, token),
+            **_webhook_secrets(webhooks),
+            **targets.secrets,
+        },
+    )
+
+
+def _oidc(options: OidcOptions, environ: Mapping[str, str]) -> OidcSettings | None:
+    """Return the provider where people sign in, if there is one."""
+    if options.oidc_issuer is None:
+        return None
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise CommandError(f"--oidc-issuer needs PyJWT: {INSTALL_OIDC}")
+    return OidcSettings(
+        issuer=options.oidc_issuer,
+        client_id=options.oidc_client,
+        client_secret=environ.get(OIDC_SECRET, "").strip(),
+        groups=parse_groups(options.oidc_group),
+        claim=options.oidc_claim,
     )
 
 
@@ -202,6 +233,8 @@ class ServerProcess:
     webhooks: Sequence[Webhook]
     targets: JobTargets
     token: StoredSecret | None
+    receiver: Receiver | None
+    """Gets a copy of the audit."""
     settings: Settings
     secrets: Mapping[str, str] = attrs.field(repr=False)
     """Secrets, by name: redacted from texts, and not in the environment of commands."""
@@ -224,6 +257,9 @@ class ServerProcess:
             else SharedExchange(exchange_opener(self.database.url, os.environ)),
         )
         async with AsyncExitStack() as opened:
+            if self.receiver is not None:
+                export = open_export(self.receiver, printed_lines.report)
+                opener = attrs.evolve(opener, export=await opened.enter_async_context(export))
             if self.database is not None:
                 # Ends commands that earlier processes left on this machine for writers elsewhere.
                 left = end_left_commands(self.database.url, _host_name())
@@ -310,6 +346,7 @@ class ServerProcess:
         """Print the lines for clients, and return the link to the console."""
         journal = self.options.journal
         printed_lines.print_signed(self.webhooks)
+        printed_lines.print_retention(self.retention)
         for it in server.state.journals:
             printed_lines.print_unserved(it.unserved_sessions)
         agents = self.team.agents

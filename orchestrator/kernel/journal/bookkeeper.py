@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.delegation import Ledger, SessionId, TaskId
@@ -84,6 +85,8 @@ class Bookkeeper:
         """Opens the exchange with machines that have commands of its journal."""
         self.journal_identity = journal.identity
         """The identity of its journal."""
+        self.on_audit: Callable[[float, AuditEvent], None] | None = None
+        """Receives a copy of each event of the audit."""
         self._journal = journal
         self._pruning_watchers: list[Callable[[], None]] = []
         self._fact_redactor = FactRedactor(self.redactor)
@@ -136,7 +139,10 @@ class Bookkeeper:
         """Record who did something, in the commit of the facts that were posted just before."""
         if self.closed:
             raise ClosedError("the orchestrator is closed")
-        self._journal.append_audit(self.clock(), event.redacted(self.redactor))
+        at, event = self.clock(), event.redacted(self.redactor)
+        self._journal.append_audit(at, event)
+        if self.on_audit is not None:
+            self.on_audit(at, event)
 
     async def wait_audited(self) -> None:
         """Wait until all that was posted and recorded so far survives a crash."""
@@ -227,9 +233,13 @@ class Bookkeeper:
         try:
             with self.subscribers.subscribe(lambda entry, _: posted.add(entry.session)):
                 await self.wait_audited()
-                return await self._journal.prune(
+                pruned = await self._journal.prune(
                     before=before, release=release, only=only, audit=audit
                 )
+            if audit is not None and pruned.runs and self.on_audit is not None:
+                at, event = audit
+                self.on_audit(at, replace(event, count=pruned.runs))
+            return pruned
         finally:
             self.note_pruned()
 

@@ -1,6 +1,6 @@
 """The port for writing: doors and products post facts by it, and wait until these are durable."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar
 
 from orchestrator.delegation import SessionId
@@ -17,6 +17,8 @@ class Facts(Protocol):
     """No more facts are posted."""
     is_broken: bool
     """The journal failed: nothing becomes durable any more."""
+    on_audit: Callable[[float, AuditEvent], None] | None
+    """Receives a copy of each event of the audit."""
 
     @property
     def journal_identity(self) -> Hashable:

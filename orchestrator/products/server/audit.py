@@ -53,6 +53,21 @@ class HttpAudit:
         if not self.writer.closed:
             self.writer.audit(key_change(action, name))
 
+    def note_sign_in(self, key: "Key", shown: str, peer: str) -> None:
+        """Record which person a provider has confirmed, by the name that people know."""
+        if not self.writer.closed:
+            outcome = journals.ACCEPTED if key.scopes else "403"
+            self.writer.audit(
+                journals.AuditEvent(
+                    actor=journals.key_actor(key.name),
+                    owner=key.owner,
+                    action="finish_oidc",
+                    target=shown,
+                    outcome=outcome,
+                    peer=peer,
+                )
+            )
+
     def note_refusal(self, scope: "Scope", status: int) -> None:
         """Count a request that did not reach a route."""
         access: Access | None = scope["state"].get("access")

@@ -73,7 +73,7 @@ class Endpoint:
                     server.metrics.end_request()
                 is_stream = response.media_type == SSE_MEDIA_TYPE
                 # A stream checks its key itself, as long as it lasts.
-                if not (is_stream or access is None or access.is_valid()):
+                if not (is_stream or access is None or access.is_valid() or operation.ends_sign_in):
                     response = await _withheld(response)
                 await answer.send_response(response, receive, is_stream=is_stream)
             if not (answer.is_complete or answer.has_begun):

@@ -66,6 +66,8 @@ class Operation:
     takes_last_event_id: bool = attrs.field(default=False, kw_only=True)
     is_public: bool = attrs.field(default=False, kw_only=True)
     """It needs no key."""
+    ends_sign_in: bool = attrs.field(default=False, kw_only=True)
+    """Its answer is sent although the sign-in of its request has ended."""
     is_json_rpc: bool = attrs.field(default=False, kw_only=True)
     """Its body is a JSON-RPC message, which names its subject and the scope it needs."""
     companion: Companion | None = attrs.field(default=None, kw_only=True)

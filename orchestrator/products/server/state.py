@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -18,6 +19,7 @@ from orchestrator.products.mcp.ports import AgentTool, TaskMode
 from orchestrator.products.schedule.ports import NO_TARGETS, Job, Target
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.cluster.placement import Placement, counts_in_a_journal
+from orchestrator.products.server.console.oidc import OidcSettings, OidcSignIn
 from orchestrator.products.server.console.sign_in import SignIns
 from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.keys.store import KeyStore
@@ -72,6 +74,8 @@ class Settings:
     """The file of the console's sign-ins; None forgets them with the process."""
     is_view_only: bool = False
     """Whether people may change nothing in the console."""
+    oidc: OidcSettings | None = None
+    """The OpenID Connect provider where people sign in to the console."""
     file: str = ""
     """The name of the file that defines the agents, without its folder, for the commands that the
     console shows: `team.py`."""
@@ -128,13 +132,21 @@ class ServerState:
     """Set when the server shuts down."""
     sign_ins: SignIns = attrs.field(init=False)
     """The people who are signed in to the console."""
+    oidc: OidcSignIn | None = attrs.field(init=False)
+    """Signs people in at the OpenID Connect provider."""
     started: int = attrs.field(init=False)
     """The time of day when the server started."""
 
     def __attrs_post_init__(self) -> None:
         self.started = int(self.keys.now())
+        oidc, now = self.settings.oidc, self.keys.now
+        secret = self.settings.cluster_secret or token_bytes(32)
+        self.oidc = None if oidc is None else OidcSignIn(oidc, secret=secret, clock=now)
         self.sign_ins = SignIns(
-            self.keys, self.settings.console_keys, is_view_only=self.settings.is_view_only
+            self.keys,
+            self.settings.console_keys,
+            is_view_only=self.settings.is_view_only,
+            person_mark="" if oidc is None else oidc.mark,
         )
 
     @cached_property

@@ -3,13 +3,12 @@
 from typing import Annotated, Literal
 
 import msgspec
-import trio
 from msgspec.structs import replace
 from starlette.responses import Response
 
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import JournalInUseError
-from orchestrator.ports.journals import AuditEvent, JournalStore, Pruned
+from orchestrator.ports.journals import AuditEvent, Pruned
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
@@ -66,7 +65,10 @@ async def prune_runs(call: ApiCall) -> Response:
     held = {it.name for it in call.server.journals}
     for store in () if listing is None else await listing.others(held):
         try:
-            done.append(await _prune_other(store, before, by, call.server.keys.now()))
+            if by is not None:
+                done.append(await store.prune(before=before, audit=(call.server.keys.now(), by)))
+            elif listing is not None:
+                done.append(await listing.preview_prune(store, before))
         except JournalInUseError:
             in_use += 1
     if not body.dry_run:
@@ -94,14 +96,3 @@ async def _prune_held(journal: ServedJournal, before: float, by: AuditEvent | No
     scheduled = journal.read.records.scheduled.values()
     jobs = sum(it.kind is SessionKind.JOB for it in scheduled)
     return replace(pruned, active=pruned.active - jobs)
-
-
-async def _prune_other(
-    store: JournalStore, before: float, by: AuditEvent | None, now: float
-) -> Pruned:
-    """Delete runs of a journal that no process writes."""
-    if by is not None:
-        return await store.prune(before=before, audit=(now, by))
-    if await trio.to_thread.run_sync(store.writer) is not None:
-        raise JournalInUseError("a journal", "another process writes it")
-    return await trio.to_thread.run_sync(lambda: store.preview_prune(before=before))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from orchestrator.delegation import SessionId
-from orchestrator.ports.errors import JournalAwayError, JournalError
-from orchestrator.ports.journals import Journals, JournalStore, SessionSummary, fold_entries
+from orchestrator.ports.errors import JournalAwayError, JournalError, JournalInUseError
+from orchestrator.ports.journals import Journals, JournalStore, Pruned, SessionSummary, fold_entries
 from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.keys.key import DEFAULT, Key
@@ -58,6 +58,10 @@ class SessionListing:
         """Return the journals that this server does not hold."""
         names = await self._readers.read(self._journals.names)
         return [self._journals.store(name) for name in names if name not in held]
+
+    async def preview_prune(self, store: JournalStore, before: float) -> Pruned:
+        """Count the runs that pruning a journal deletes, unless another process writes it."""
+        return await self._readers.read(partial(_preview_prune, store, before))
 
     async def newest(self, key: Key, most: int | None = None) -> Sequence[Listed]:
         """Return the sessions that a key sees, newest first; an admin gets only `most`."""
@@ -134,3 +138,9 @@ class SessionListing:
         if record is None or record.deleted:
             return None
         return FoundSession(record, ledger)
+
+
+def _preview_prune(store: JournalStore, before: float) -> Pruned:
+    if store.writer() is not None:
+        raise JournalInUseError("a journal", "another process writes it")
+    return store.preview_prune(before=before)

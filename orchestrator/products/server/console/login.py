@@ -7,10 +7,12 @@ import trio
 from starlette.responses import Response
 
 from orchestrator.products.server.api_call import ApiCall, json_response
+from orchestrator.products.server.audit import peer_of
 from orchestrator.products.server.console import sign_in
+from orchestrator.products.server.console.oidc import OidcSignIn
 from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, Operation
-from orchestrator.products.server.transport.errors import HttpError
+from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.version import VERSION
 
 NO_CONTENT: Final = 204
@@ -29,6 +31,22 @@ class PageSecret(msgspec.Struct, kw_only=True):
     secret: str
 
 
+class OidcBegun(msgspec.Struct, kw_only=True):
+    """The address of the provider's page, and the ticket that the page keeps meanwhile."""
+
+    location: str
+    ticket: str
+
+
+class OidcAnswer(msgspec.Struct, kw_only=True):
+    """The ticket of a sign-in, and the answer that the provider has put into the address."""
+
+    ticket: str
+    state: str
+    code: str
+    iss: str = ""
+
+
 class Unlock(msgspec.Struct, kw_only=True):
     """The approval code of the server, or the token of the key that is signed in."""
 
@@ -39,6 +57,8 @@ class Me(msgspec.Struct, kw_only=True):
     """The person who is signed in, and the agents of the server."""
 
     key: str
+    shown: str
+    """The name that the page shows: of the person, or of the key."""
     owner: str
     scopes: list[Scope]
     locked: list[Scope]
@@ -68,8 +88,7 @@ async def log_in(call: ApiCall) -> Response:
     headers = call.request.headers
     sign_in.require_own_page("POST", headers)
     body = await call.body(Login)
-    client = call.request.client
-    peer = "" if client is None else client.host
+    peer = peer_of(call.request.scope)
     sign_ins = call.server.sign_ins
     if body.code:
         token = await sign_ins.use_link(body.code, peer)
@@ -77,9 +96,74 @@ async def log_in(call: ApiCall) -> Response:
         token = await sign_ins.use_token(body.token.strip(), peer)
     else:
         raise HttpError(400, "send a code or a token", code="nothing_shown")
+    return _signed_in(call, token, sign_in.COOKIE_SECONDS)
+
+
+@Operation(
+    "POST",
+    "/console/oidc",
+    None,
+    Answer("The sign-in has begun", OidcBegun),
+    errors=(403, 404, 503),
+    is_public=True,
+)
+async def begin_oidc(call: ApiCall) -> Response:
+    """Begin to sign in at the OpenID Connect provider."""
+    oidc = _oidc(call)
+    begun = await oidc.begin(_own_origin(call))
+    return json_response(OidcBegun(location=begun.location, ticket=begun.ticket))
+
+
+@Operation(
+    "POST",
+    "/console/oidc/finish",
+    None,
+    Answer("The cookie is set", PageSecret),
+    body=OidcAnswer,
+    errors=(401, 403, 404, 429, 503),
+    is_public=True,
+)
+async def finish_oidc(call: ApiCall) -> Response:
+    """Sign in with the answer of the OpenID Connect provider."""
+    oidc, origin = _oidc(call), _own_origin(call)
+    body = await call.body(OidcAnswer)
+    person = await oidc.finish(
+        origin, ticket=body.ticket, state=body.state, code=body.code, iss=body.iss
+    )
+    key = sign_in.key_of(person)
+    if (audit := call.server.audit) is not None:
+        audit.note_sign_in(key, person.shown, peer_of(call.request.scope))
+    if not key.scopes:
+        raise HttpError(
+            403,
+            f"{person.shown} is in no group that may use this console: ask its operator to map one"
+            " with --oidc-group",
+            code="no_group",
+        )
+    token = await call.server.sign_ins.use_person(key, person.shown)
+    return _signed_in(call, token, sign_in.PERSON_SECONDS)
+
+
+def _oidc(call: ApiCall) -> OidcSignIn:
+    if call.server.oidc is None:
+        raise not_found("this server has no OpenID Connect provider")
+    return call.server.oidc
+
+
+def _own_origin(call: ApiCall) -> str:
+    """Return the origin of the console's page, which has sent the request."""
+    headers = call.request.headers
+    sign_in.require_own_page("POST", headers)
+    if (origin := headers.get("origin")) is None:
+        raise HttpError(403, "a browser sends the header Origin", code="cross_site")
+    return origin
+
+
+def _signed_in(call: ApiCall, token: str, seconds: int) -> Response:
+    """Return the response with both halves of a new sign-in."""
     cookie, secret = sign_in.halves_of(token)
     response = json_response(PageSecret(secret=secret))
-    _set_cookie(call, response, cookie, sign_in.COOKIE_SECONDS)
+    _set_cookie(call, response, cookie, seconds)
     return response
 
 
@@ -94,14 +178,18 @@ async def log_in(call: ApiCall) -> Response:
 async def unlock(call: ApiCall) -> Response:
     """Let a sign-in approve and administer for twelve hours, as far as its key can."""
     body = await call.body(Unlock)
-    client = call.request.client
-    peer = "" if client is None else client.host
     token = sign_in.token_of(call.request.headers) or ""
-    await call.server.sign_ins.unlock(token, body.code, peer)
+    await call.server.sign_ins.unlock(token, body.code, peer_of(call.request.scope))
     return Response(status_code=NO_CONTENT)
 
 
-@Operation("POST", "/console/logout", Scope.READ, Answer("The cookie is gone", status=NO_CONTENT))
+@Operation(
+    "POST",
+    "/console/logout",
+    Scope.READ,
+    Answer("The cookie is gone", status=NO_CONTENT),
+    ends_sign_in=True,
+)
 async def log_out(call: ApiCall) -> Response:
     """Sign out."""
     await trio.lowlevel.checkpoint()
@@ -141,6 +229,7 @@ async def get_me(call: ApiCall) -> Response:
     return json_response(
         Me(
             key=key.name,
+            shown=key.name if signed_in is None else signed_in.shown,
             owner=key.owner,
             scopes=sorted(scopes),
             locked=sorted(locked),

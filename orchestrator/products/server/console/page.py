@@ -4,6 +4,7 @@ No text can become code in it: the policy allows only our own files, and no scri
 text (trusted types).
 """
 
+from html import escape
 from typing import Final
 
 import trio
@@ -60,8 +61,12 @@ MEDIA_TYPES: Final = {
 async def get_page(call: ApiCall) -> Response:
     """Return the page of the console."""
     await trio.lowlevel.checkpoint()
-    del call
-    return Response(PAGE, headers=HEADERS, media_type="text/html")
+    oidc = call.server.settings.oidc
+    page = PAGE
+    if oidc is not None:
+        named = f'<meta name="oidc" content="{escape(oidc.host)}">'
+        page = page.replace("<title>", f"{named}\n<title>")
+    return Response(page, headers=HEADERS, media_type="text/html")
 
 
 @Operation(

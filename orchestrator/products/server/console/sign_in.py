@@ -8,10 +8,15 @@ The token is stored as a hash like the tokens of keys, so that people stay signe
 restarts. It ends when its time is over, when its person signs out at any server of the folder, and
 with the token that was exchanged for it. Work under way for it then ends, too.
 
+A sign-in of a person by OpenID Connect has the scopes of their groups for twelve hours. It ends
+earlier if the provider or the mapping of groups changes, and a new sign-in gives its scopes to the
+person's other browsers, too.
+
 A sign-in by link is *locked*: it can neither approve nor administer until its person enters the
 approval code, which the server prints beside the link.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from hmac import compare_digest
@@ -23,10 +28,11 @@ import attrs
 import trio
 from starlette.datastructures import Headers
 
+from orchestrator.products.server.console.oidc import Person
 from orchestrator.products.server.keys import file as key_file
 from orchestrator.products.server.keys.key import CONSOLE, DEFAULT, ORDINARY, Key, Scope
 from orchestrator.products.server.keys.store import KeyStore
-from orchestrator.products.server.keys.tokens import NO_TOKEN, new_token, split_token
+from orchestrator.products.server.keys.tokens import NO_TOKEN, TokenHash, new_token, split_token
 from orchestrator.products.server.keys.wrong_keys import WrongKeys
 from orchestrator.products.server.transport.errors import HttpError
 
@@ -35,6 +41,10 @@ FILE: Final = "keys/console.json"
 LINK_SECONDS: Final = 3600
 COOKIE_SECONDS: Final = 7 * 24 * 3600
 UNLOCKED_SECONDS: Final = 12 * 3600
+PERSON_SECONDS: Final = 12 * 3600
+"""The seconds after which a person shows their groups again."""
+OIDC: Final = "oidc/"
+"""The start of the names of persons; no key in a file can have it."""
 COOKIE: Final = "orchestrator"
 """The start of the cookie's name; the port follows, because all ports share cookies."""
 HEADER: Final = "x-console-secret"
@@ -45,6 +55,8 @@ LOCKED: Final = frozenset({Scope.APPROVE, Scope.ADMIN})
 """The scopes of a sign-in that need the approval code."""
 CODE_LETTERS: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 CODE_LENGTH: Final = 10
+SUBJECT: Final = re.compile(r"[A-Za-z0-9._@+|=-]{1,64}")
+"""A subject that is used in names as it is; another one is hashed."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 PERSON: Final = frozenset({*ORDINARY, Scope.APPROVE, Scope.ADMIN})
 """The scopes of the person who started the server."""
@@ -64,14 +76,31 @@ class SignedIn:
     """The id of the cookie: `SignIns.ends_at` returns its end."""
     locked: frozenset[Scope]
     """The scopes that `SignIns.unlock` adds."""
+    shown: str
+    """The name of the person, or of the key."""
 
 
 class SignIns:
     """Makes one-time links and sign-ins, and finds the key of a sign-in."""
 
-    def __init__(self, keys: KeyStore, file: Path | None, *, is_view_only: bool = False) -> None:
-        """Let people sign in; `file` stores the hashes of cookies, or None forgets them."""
+    def __init__(
+        self,
+        keys: KeyStore,
+        file: Path | None,
+        *,
+        is_view_only: bool = False,
+        person_mark: str = "",
+    ) -> None:
+        """Let people sign in.
+
+        Args:
+            keys: the keys whose tokens sign in, and the clock.
+            file: stores the hashes of cookies; None forgets them.
+            is_view_only: no sign-in can change anything.
+            person_mark: the mark of sign-ins by OpenID Connect; "" accepts none.
+        """
         self._keys = keys
+        self._person_mark = person_mark
         self._file = file
         self._most = VIEWER if is_view_only else frozenset(Scope)
         self._links: dict[bytes, float] = {}
@@ -99,7 +128,8 @@ class SignIns:
                 "this link was already used, or is too old: restart the server to get another"
                 " one, or sign in with a token",
             )
-        return await self._new_sign_in(_PERSON_KEY, "", unlocked_until=0)
+        shown, token = new_token()
+        return await self._add(shown, token, _PERSON_KEY, COOKIE_SECONDS)
 
     async def use_token(self, token: str, peer: str) -> str:
         """Return the token of a sign-in for the token of a key."""
@@ -107,7 +137,25 @@ class SignIns:
         found = self._keys.find(token)
         if found is None:
             self._refuse(peer, "no key has this token")
-        return await self._new_sign_in(*found, unlocked_until=self._keys.now() + UNLOCKED_SECONDS)
+        key, token_id = found
+        shown, hashed = new_token()
+        hashed = attrs.evolve(
+            hashed,
+            shown=self._keys.mark_of(token_id, hashed.salt),
+            unlocked_until=self._keys.now() + UNLOCKED_SECONDS,
+        )
+        return await self._add(shown, hashed, key, COOKIE_SECONDS)
+
+    async def use_person(self, key: Key, shown_name: str) -> str:
+        """Return the token of a sign-in for a person; their other sign-ins get the same scopes."""
+        shown, token = new_token()
+        token = attrs.evolve(
+            token,
+            shown=self._person_mark,
+            person=shown_name,
+            unlocked_until=self._keys.now() + PERSON_SECONDS,
+        )
+        return await self._add(shown, token, key, PERSON_SECONDS)
 
     async def unlock(self, token: str, shown: str, peer: str) -> None:
         """Add the locked scopes to a sign-in; `shown` is the approval code or its key's token."""
@@ -145,7 +193,10 @@ class SignIns:
         if (token.until or 0) <= self._keys.now():
             return None
         found: tuple[Key, str] | None = (stored.key, "")
-        if stored.key.name != CONSOLE:
+        if stored.key.name.startswith(OIDC):
+            if not self._person_mark or token.shown != self._person_mark:
+                return None
+        elif stored.key.name != CONSOLE:
             # The cookie loses the scopes that the key has lost since then.
             found = self._keys.marked(token.shown, token.salt)
         if found is None:
@@ -155,7 +206,8 @@ class SignIns:
         is_locked = token.unlocked_until <= self._keys.now()
         locked = scopes & LOCKED if is_locked else frozenset[Scope]()
         key = attrs.evolve(key, scopes=scopes - locked)
-        return SignedIn(key=key, token_id=token_id, cookie_id=id_, locked=locked)
+        shown_name = token.person or key.name
+        return SignedIn(key=key, token_id=token_id, cookie_id=id_, locked=locked, shown=shown_name)
 
     def ends_at(self, cookie_id: str) -> float:
         """Return the time when a cookie ends; 0 if there is no such cookie."""
@@ -163,16 +215,17 @@ class SignIns:
         stored = self._cookies.get(cookie_id)
         return 0 if stored is None else stored.tokens[0].until or 0
 
-    async def _new_sign_in(self, key: Key, token_id: str, *, unlocked_until: float) -> str:
-        shown, token = new_token()
-        token = attrs.evolve(
-            token,
-            until=self._keys.now() + COOKIE_SECONDS,
-            shown=self._keys.mark_of(token_id, token.salt),
-            unlocked_until=unlocked_until,
-        )
-        stored = key_file.StoredKey(key, (token,))
-        await self._change(lambda cookies: cookies.update({token.id: stored}))
+    async def _add(self, shown: str, token: TokenHash, key: Key, seconds: float) -> str:
+        """Store a sign-in, and return its token."""
+        token = attrs.evolve(token, until=self._keys.now() + seconds)
+
+        def change(cookies: _Cookies) -> None:
+            for id_, it in cookies.items():
+                if it.key.name == key.name:
+                    cookies[id_] = attrs.evolve(it, key=key)
+            cookies[token.id] = key_file.StoredKey(key, (token,))
+
+        await self._change(change)
         return shown
 
     async def _change(self, change: Callable[[_Cookies], object]) -> None:
@@ -227,6 +280,15 @@ def _change_file(file: Path, change: Callable[[_Cookies], object], now: float) -
         for it in _without_old(cookies, now).values():
             same = keys.setdefault(it.key.name, key_file.StoredKey(it.key, ()))
             keys[it.key.name] = attrs.evolve(same, tokens=(*same.tokens, *it.tokens))
+
+
+def key_of(person: Person) -> Key:
+    """Return the key of a person, who owns their own sessions."""
+    subject = person.subject
+    if SUBJECT.fullmatch(subject) is None:
+        subject = sha256(subject.encode()).hexdigest()[:40]
+    name = f"{OIDC}{subject}"
+    return Key(name=name, owner=name, scopes=person.scopes)
 
 
 def _digest(code: str) -> bytes:

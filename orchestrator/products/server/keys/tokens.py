@@ -28,6 +28,8 @@ class TokenHash:
     """The time when it ends, if that is before its key does: another token replaces it."""
     shown: str = ""
     """For a cookie: the mark of its token; the cookie ends with that token."""
+    person: str = ""
+    """For a cookie of a person: the name that the console shows."""
     unlocked_until: float = 0
     """For a cookie: the time until which it has the scopes of `sign_in.LOCKED`."""
 

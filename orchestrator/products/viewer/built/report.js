@@ -1,4 +1,4 @@
-/*! sources sha256 8a284775f3f79838916272e5dc52ae3871dd50b093e12e7feb81320a5f245ae1 */
+/*! sources sha256 b1175078fdf627152a4a7b4868c12397c16f639dba86ca95b64adb058a41f794 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -2,6 +2,8 @@
 
 import { withSecret } from '../run/page_secret.js';
 
+const SIGN_IN = ['console/login', 'console/oidc', 'console/oidc/finish'];
+
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -48,7 +50,7 @@ export class Api {
     const isJson = (answer.headers.get('content-type') ?? '').startsWith('application/json');
     const value = isJson && text ? JSON.parse(text) : text;
     if (answer.ok) return value;
-    if (answer.status === 401 && path !== 'console/login') this.onSignedOut();
+    if (answer.status === 401 && !SIGN_IN.includes(path)) this.onSignedOut();
     const problem = value?.error ?? {};
     if (problem.code === 'missing_scope' && await this.unlock(problem.param)) return this.ask(method, path, body, headers, signal);
     throw new ApiError(answer.status, problem.code ?? '', problem.message ?? `The server answered ${answer.status}.`);

@@ -47,6 +47,7 @@ class Console {
       if (await this.login.signIn({ code })) return;
       // A link that was used here is of one who is signed in.
     }
+    if (await this.login.comeBack()) return;
     await this.start();
   }
 

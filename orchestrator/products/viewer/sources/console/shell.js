@@ -31,7 +31,7 @@ export class Shell {
         readOnly ? element('span', { class: 'badge' }, 'read-only') : null,
         this.lock,
         this.state,
-        element('button', { type: 'button', class: 'chip who', title: `Signed in as ${me.key}, owner ${me.owner}. Click to sign out.`, onclick: signOut }, printable(me.key)),
+        element('button', { type: 'button', class: 'chip who', title: `Signed in as ${me.key}, owner ${me.owner}. Click to sign out.`, onclick: signOut }, printable(me.shown)),
         element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑')),
       this.holder, this.toasts);
     this.connection('connecting');

@@ -1,0 +1,117 @@
+"""Secrets by reference: a variable says where its value is, instead of the value.
+
+`secret:file:PATH` reads a file, `secret:command:PROGRAM ARGUMENTS` runs a program without a shell,
+and `secret:vault:PATH#FIELD` asks the command line of HashiCorp Vault. An orchestrator reads the
+references of its environment once, when it opens. Only a person sets the environment: files of
+agents have no references. An error names the variable and its reference, never a value.
+"""
+
+import shlex
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from orchestrator.agents.errors import DefinitionError
+
+PREFIX: Final = "secret:"
+SECONDS: Final = 10
+"""The most seconds for a program to print a secret."""
+LARGEST: Final = 65_536
+"""The most bytes of a secret."""
+
+
+def has_references(environ: Mapping[str, str]) -> bool:
+    """Return whether a variable is a reference."""
+    return any(value.startswith(PREFIX) for value in environ.values())
+
+
+def resolve_references(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the variables that are references, by name; it blocks.
+
+    Raises:
+        DefinitionError: a reference cannot be read.
+    """
+    references = {name: it for name, it in environ.items() if it.startswith(PREFIX)}
+    others = {name: it for name, it in environ.items() if name not in references}
+    values: dict[str, str] = {}
+    for name, reference in references.items():
+        try:
+            values[name] = _read(reference.removeprefix(PREFIX), others)
+        except _UnreadableError as exc:
+            raise DefinitionError(f"{name} is {reference!r}, and {exc}") from None
+    return values
+
+
+class _UnreadableError(Exception):
+    """A reference cannot be read; the text says why, without any output of a program."""
+
+
+def _read(reference: str, environ: Mapping[str, str]) -> str:
+    kind, _, rest = reference.partition(":")
+    match kind:
+        case "file":
+            raw = _file(Path(rest).expanduser())
+        case "command":
+            raw = _output(_words(rest), environ)
+        case "vault":
+            path, _, field = rest.rpartition("#")
+            if not (path and field):
+                raise _UnreadableError("it names no field: write secret:vault:PATH#FIELD")
+            raw = _output(["vault", "kv", "get", f"-field={field}", path], environ)
+        case _:
+            raise _UnreadableError(f"{kind}: is none of file:, command:, vault:")
+    if len(raw) > LARGEST:
+        raise _UnreadableError(f"the value has more than {LARGEST:,} bytes")
+    try:
+        value = raw.decode().strip()
+    except UnicodeDecodeError:
+        raise _UnreadableError("the value is not text") from None
+    if not value:
+        raise _UnreadableError("the value is empty")
+    return value
+
+
+def _file(file: Path) -> bytes:
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise _UnreadableError("this is not a file")
+        with file.open("rb") as opened:
+            return opened.read(LARGEST + 1)
+    except OSError as exc:
+        raise _UnreadableError(f"the file cannot be read: {exc.strerror}") from None
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as exc:
+        raise _UnreadableError(f"the command cannot be split into words: {exc}") from None
+    if not words:
+        raise _UnreadableError("it names no program")
+    return words
+
+
+def _output(argv: list[str], environ: Mapping[str, str]) -> bytes:
+    try:
+        # In the root folder: an agent may have written the files of this one.
+        ended = subprocess.run(  # noqa: S603 (the person's own program)
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ,
+            cwd="/",
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _UnreadableError(f"{argv[0]} took more than {SECONDS} seconds") from None
+    except OSError as exc:
+        raise _UnreadableError(f"{argv[0]} cannot be run: {exc.strerror}") from None
+    if ended.returncode:
+        raise _UnreadableError(
+            f"{argv[0]} ended with {ended.returncode}: run it in a terminal to see why"
+        )
+    return ended.stdout
