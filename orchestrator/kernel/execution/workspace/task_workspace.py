@@ -68,6 +68,8 @@ class TaskWorkspaces:
         self._registry = registry
         self._background = background
         self._settings = settings
+        top = settings.workspace.resolve()
+        self._top = _Folder(top, top)
         self._files = FileRegistry()
         self._worktrees = Worktrees(
             settings.state / "worktrees",
@@ -305,9 +307,7 @@ class TaskWorkspaces:
         # The folder of the message that the task works for: the session may have received another
         # since.
         cwd = record.context.get("cwd", "")
-        top = self._settings.workspace.resolve()
-        folder = _Folder(top, top)
-        return self._inside(folder, Path(cwd), "the session") if cwd else folder
+        return self._inside(self._top, Path(cwd), "the session") if cwd else self._top
 
     def _folder_below(self, above: _Folder, record: TaskRecord) -> _Folder:
         if record.id in self._worktree_by_task:
@@ -327,10 +327,9 @@ class TaskWorkspaces:
         An agent may have made a link of a folder on the way, so this walks as file tools do.
         """
         if path.is_absolute():
-            given = self._settings.workspace
-            for top in (given, given.resolve()):
+            for top in (self._settings.workspace, self._top.path):
                 if path.is_relative_to(top):
-                    above = _Folder(given.resolve(), given.resolve())
+                    above = self._top
                     path = path.relative_to(top)
                     break
             else:
