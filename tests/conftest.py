@@ -18,6 +18,7 @@ from hypothesis import settings
 from tests.house_journal import house_database, house_journal, pytest_addoption
 from tests.levels import mark_slow
 from tests.postgres import postgres, postgres_server, pytest_terminal_summary
+from tests.time_bound import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 
 __all__ = [
     "house_database",
@@ -25,6 +26,9 @@ __all__ = [
     "postgres",
     "postgres_server",
     "pytest_addoption",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
     "pytest_terminal_summary",
 ]
 

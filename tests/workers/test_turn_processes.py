@@ -25,17 +25,16 @@ from tests.workers.test_worker_processes import (
     has_ended,
     list_workers,
     pid_of,
-    time_limit,
     wait_placed,
     workers,
     writing,
 )
 from tests.workers.turn_team import climber, restarter
 
-pytestmark = [pytest.mark.realtime, pytest.mark.usefixtures("time_limit")]
+pytestmark = pytest.mark.realtime
 
 TEAM = Path(turn_team.__file__)
-FIXTURES = (time_limit, workers)
+FIXTURES = (workers,)
 
 
 class Gate:

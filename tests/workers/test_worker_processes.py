@@ -20,11 +20,12 @@ import trio
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.delegation.events import CallPlaced
+from orchestrator.ports.execution import host_of
 from orchestrator.products.cluster.worker.leftovers import end_leftovers, hold_worker_tag
 from orchestrator.testing import assert_laws, facts
 from tests.workers.fault_team import boss
 
-pytestmark = [pytest.mark.realtime, pytest.mark.usefixtures("time_limit")]
+pytestmark = pytest.mark.realtime
 
 TEAM = Path(__file__).parent / "fault_team.py"
 ROOT = Path(__file__).parent.parent.parent
@@ -89,6 +90,8 @@ class WorkerProcesses:
         for process in self.processes:
             process.kill()
             process.communicate()
+        # The next worker on this machine would end the commands of these.
+        end_leftovers(self.folder / "workers", host_of(None, self.environ, spans_hosts=True).name)
 
 
 @pytest.fixture
@@ -100,20 +103,6 @@ def workers(
         monkeypatch.setenv(name, value)
     yield opened
     opened.end()
-
-
-@pytest.fixture
-def time_limit() -> Generator[None]:
-    """Fail with a traceback instead of standing still: a process may be gone for good."""
-
-    def fail(*_: object) -> None:
-        raise TimeoutError("the test stands still")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @asynccontextmanager
