@@ -259,8 +259,21 @@ async def test_every_status_has_its_kind(
     error = await failure(model)
 
     assert error.kind is kind
-    assert f"answered with HTTP {status}" in str(error)
+    assert f"(HTTP {status})" in str(error)
     assert error.retry_after is None
+
+
+async def test_a_rate_limit_is_a_sentence_with_the_time_of_a_retry(
+    server: FakeProvider, model: CloseableModel
+) -> None:
+    body = b'{"error": {"message": "Slow down.", "type": "x", "code": null}}'
+    server.replies = [Raw(body, 429, headers={"retry-after": "19.5"})]
+
+    error = await failure(model)
+
+    assert str(error) == (
+        f"{model.name} has reached its rate limit (HTTP 429), try again in 20 s: Slow down."
+    )
 
 
 DATE = "Wed, 21 Oct 2015 07:28:00 GMT"
@@ -304,7 +317,7 @@ async def test_a_long_error_is_shortened_to_its_beginning(
 
     error = await failure(model)
 
-    assert "HTTP 502: <html>" in str(error)
+    assert "is overloaded or out of order (HTTP 502): <html>" in str(error)
     assert len(str(error)) < 1000
 
 
@@ -359,7 +372,7 @@ async def test_no_error_holds_the_key(server: FakeProvider, maker: Make, key: st
     await model.aclose()
 
 
-@pytest.mark.parametrize("before", [0, 463])
+@pytest.mark.parametrize("before", [0, 455])
 async def test_a_key_quoted_by_a_server_is_redacted(
     server: FakeProvider, model: CloseableModel, before: int
 ) -> None:

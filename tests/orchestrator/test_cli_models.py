@@ -295,7 +295,7 @@ async def test_a_retry_is_printed_and_the_answer_starts_over(shell: Shell) -> No
 
     assert out == "the whole \nthe whole answer\n"
     first, second, summary = err.splitlines()
-    assert first.startswith("rate_limit: openai:x answered with HTTP 429")
+    assert first.startswith("rate_limit: openai:x has reached its rate limit (HTTP 429)")
     assert re.search(r"; asking again in \d+\.\d s$", first)
     assert second.startswith("connection: openai:x broke off")
     assert "(its text so far is void); asking again in" in second
@@ -310,7 +310,7 @@ async def test_the_next_model_is_asked_and_the_last_line_names_it(shell: Shell) 
 
     assert out == "I can.\n"
     switched, summary = err.splitlines()
-    assert switched.startswith("auth: openai:x answered with HTTP 401")
+    assert switched.startswith("auth: openai:x refused the API key (HTTP 401)")
     assert switched.endswith("; asking anthropic:y")
     assert summary.startswith("anthropic:y: ")
 

@@ -75,16 +75,46 @@ _BY_TYPE: Final = {
     "modelTimeoutException": Failure.TIMEOUT,
     "validationException": Failure.BAD_REQUEST,
 }
+_SENTENCES: Final = {
+    Failure.RATE_LIMIT: "has reached its rate limit",
+    Failure.OVERLOADED: "is overloaded or out of order",
+    Failure.TIMEOUT: "took too long to answer",
+    Failure.AUTH: "refused the API key",
+    Failure.QUOTA: "has no credit left in this account",
+    Failure.CONTEXT_TOO_LONG: "cannot read a request of this length",
+    Failure.BAD_REQUEST: "refused the request",
+    Failure.REFUSED: "refused to answer",
+}
 
 
 def status_error(status: int, headers: Mapping[str, str], answer: bytes) -> UnusableAnswerError:
     """Return the error for an answer with this status."""
     text = answer.decode(errors="replace").strip()
-    return UnusableAnswerError(
-        _kind(status, _codes_and_text(text)),
-        f"answered with HTTP {status}: {text}" if text else f"answered with HTTP {status}",
-        _retry_after(headers),
-    )
+    kind = _kind(status, _codes_and_text(text))
+    after = _retry_after(headers)
+    return UnusableAnswerError(kind, _sentence(kind, status, text, after), after)
+
+
+def _sentence(kind: Failure, status: int, text: str, after: float | None) -> str:
+    """Return a failure for people: its kind, when to try again, and the provider's own message."""
+    sentence = f"{_SENTENCES.get(kind, 'failed')} (HTTP {status})"
+    if after is not None and kind.is_transient:
+        sentence += f", try again in {math.ceil(after)} s"
+    said = _message_in(text)
+    return f"{sentence}: {said}" if said else sentence
+
+
+def _message_in(text: str) -> str:
+    """Return the message of an error in JSON; else the whole text."""
+    try:
+        error = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return text
+    inner = _inside(error, "error")
+    for said in (inner.get("message"), error.get("message"), error.get("error")):
+        if isinstance(said, str) and said.strip():
+            return said.strip()
+    return text
 
 
 def has_value(field: msgspec.Raw) -> bool:

@@ -95,26 +95,29 @@ class _FallbackModel:
         return await count_attempts(request, self._ask)
 
     async def _ask(self, request: ModelRequest, attempts: Attempts) -> AssistantMessage:
-        notes: list[str] = []
+        failures: list[tuple[str, ModelError]] = []
         *earlier, last = self._models
         for model, following in zip(earlier, self._models[1:], strict=True):
             tracker = PartialAnswerTracker(request)
             try:
                 return _with_model_name(await model.answer(tracker.request), model)
             except ModelError as exc:
-                if exc.kind not in self._on:
-                    _note(exc, notes)
+                failures.append((model.name, exc))
+                if exc.kind not in self._on and len(failures) == 1:
                     raise
+                if exc.kind not in self._on:
+                    raise _chain_error(failures) from exc
                 attempts.failed(exc, following.name)
-                notes.append(f"before that, {model.name} failed: {exc}")
                 failure = tracker.failure_text(exc)
                 request.tell(Switched(exc.kind, failure, following.name))
             request = await attempts.begin(request)
         try:
             return _with_model_name(await last.answer(request), last)
         except ModelError as exc:
-            _note(exc, notes)
-            raise
+            if not failures:
+                raise
+            failures.append((last.name, exc))
+            raise _chain_error(failures) from exc
 
 
 def _highest(prices: Sequence[Price], field: str) -> float | None:
@@ -130,6 +133,25 @@ def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage
     return answer if answer.model else replace(answer, model=model.name)
 
 
-def _note(error: ModelError, earlier: list[str]) -> None:
-    for note in earlier:
-        error.add_note(note)
+def _chain_error(failures: Sequence[tuple[str, ModelError]]) -> ModelError:
+    """Return the error of a chain: all failures, and the kind that a retry helps soonest."""
+    _, last = failures[-1]
+    _, best = min(failures, key=_wait_of)
+    listed = "; ".join(
+        str(exc) if str(exc).startswith(name) else f"{name}: {exc}" for name, exc in failures
+    )
+    return ModelError(
+        f"{len(failures)} models failed: {listed}",
+        kind=best.kind,
+        retry_after=best.retry_after,
+        partial=last.partial,
+        usage=last.usage,
+        is_transient=best.is_transient,
+        at_most=last.at_most,
+    )
+
+
+def _wait_of(failure: tuple[str, ModelError]) -> tuple[bool, float]:
+    """Return the sort key of a failure: first those that a retry may heal, the soonest first."""
+    _, exc = failure
+    return not exc.is_transient, exc.retry_after or 0.0
