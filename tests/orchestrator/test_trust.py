@@ -132,6 +132,12 @@ def test_the_default_server_file_of_a_stranger_is_refused(tmp_path: Path) -> Non
         ("approve: [{allow: '*'}]\n", "Bash", "lets helper call terminal, process without asking"),
         ("approve: [{deny: Read}]\n", "Write", "lets helper call write_file without asking"),
         ("workspace: /\n", "Write", "lets helper read and write /"),
+        ("schedules: true\napprove: [{allow: job}]\n", "", "lets helper call job without asking"),
+        (
+            "servers: {lint: {command: 'true'}}\napprove: [{allow: lint__run}, {confirm: '*'}]\n",
+            "",
+            "lets helper call lint__run without asking",
+        ),
     ],
 )
 def test_rules_and_folders_of_a_stranger_file_are_effects(
@@ -140,6 +146,26 @@ def test_rules_and_folders_of_a_stranger_file_are_effects(
     write_agent(tmp_path, rest, tools)
 
     assert run_command(["run", "agents", "hello"]) == USAGE
+    assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("file:/home/me/.bashrc", "writes answers of the job brief to /home/me/.bashrc"),
+        ("telegram:1", "sends answers of the job brief to telegram:1"),
+    ],
+)
+def test_targets_of_jobs_of_a_stranger_file_are_effects(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    (tmp_path / "team.yaml").write_text(
+        "model: openai:gpt-5-mini\n"
+        "agents: {helper: {instructions: Help.}}\n"
+        f"schedule: {{brief: {{when: '* * * * *', goal: Write., deliver: ['{target}']}}}}\n"
+    )
+
+    assert run_command(["schedule", "team.yaml"]) == USAGE
     assert said in capfd.readouterr().err
 
 

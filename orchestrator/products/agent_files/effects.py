@@ -21,7 +21,9 @@ from orchestrator.ports.execution import reachable_agents
 from orchestrator.products.agent_files.agent_graph import BuiltTeam
 from orchestrator.products.agent_files.job_entry import JobEntry
 
+FILE: Final = "file:"
 WEBHOOK: Final = "webhook:"
+JOB: Final = "job"
 
 
 @attrs.frozen
@@ -107,10 +109,17 @@ def _agent_lines(agent: Agent[Any]) -> Iterator[str]:
         return
     below = [*reachable_agents(agent)]
     tools = [it.name for one in below for it in one.tools if it.machine not in {None, "read"}]
-    tools += [f"{it.name}__*" for one in below for it in one.servers]
+    tools += [JOB for one in below if one.schedules]
+    tools += [name for one in below for it in one.servers for name in _of_server(it, agent)]
     unasked = dict.fromkeys(it for it in tools if not _is_asked(it, agent.approve))
     if unasked:
         yield f"lets {agent.name} call {', '.join(unasked)} without asking you"
+
+
+def _of_server(server: McpServer, agent: Agent[Any]) -> Iterator[str]:
+    """Yield all tools of a server as a pattern, and those that a rule names."""
+    yield f"{server.name}__*"
+    yield from (it.tool for it in agent.approve if it.tool.startswith(f"{server.name}__"))
 
 
 def _may_lead_out(folder: Path) -> bool:
@@ -132,5 +141,6 @@ def _is_asked(tool: str, rules: Iterable[ApprovalRule]) -> bool:
 def _job_lines(job: JobEntry) -> Iterator[str]:
     targets = job.options.get("deliver", ())
     for target in targets if isinstance(targets, tuple) else ():
-        if target.startswith(WEBHOOK):
-            yield f"sends answers of the job {job.name} to {target.removeprefix(WEBHOOK)}"
+        verb = "writes" if target.startswith(FILE) else "sends"
+        where = target.removeprefix(FILE).removeprefix(WEBHOOK)
+        yield f"{verb} answers of the job {job.name} to {where}"
