@@ -4,7 +4,6 @@ A backend works if a command really ran in it, and could not write outside.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.sandbox.backend import SandboxBackend, TaskSandbox
 from orchestrator.agents.sandbox.bubblewrap import NEWER_OPTIONS, Bubblewrap, stat_program
 from orchestrator.agents.sandbox.landlock import Landlock
+from orchestrator.agents.sandbox.program_path import own_program
 from orchestrator.agents.sandbox.sandbox import Sandbox
 from orchestrator.agents.sandbox.sandbox_exec import SandboxExec
 from orchestrator.agents.sandbox.unconfined import LAUNCHER, UNCONFINED
@@ -62,7 +62,7 @@ def detect(name: str = "auto") -> Detected:
 
 
 def _bubblewrap() -> SandboxBackend:
-    program = shutil.which("bwrap")
+    program = own_program("bwrap")
     if program is None:
         raise _DoesNotWorkError("there is no program bwrap; install bubblewrap")
     if stat_program() is None:
@@ -90,7 +90,7 @@ def _landlock() -> SandboxBackend:
 
 
 def _sandbox_exec() -> SandboxBackend:
-    program = shutil.which("sandbox-exec")
+    program = own_program("sandbox-exec")
     if sys.platform != "darwin" or program is None:
         raise _DoesNotWorkError("only macOS has it")
     return _tried(SandboxExec(program))

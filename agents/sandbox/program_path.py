@@ -9,6 +9,9 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+_SYSTEM: Final = frozenset({"/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"})
 
 
 def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
@@ -25,3 +28,19 @@ def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
     if not is_there:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return found
+
+
+def own_program(name: str) -> str | None:
+    """Return the path of a program that this process itself relies on; None if there is none.
+
+    A folder inside the folder of this process, which agents write, is passed over, unless it is one
+    of the system.
+    """
+    here = os.path.realpath(os.curdir)
+    folders = [
+        it
+        for it in os.environ.get("PATH", os.defpath).split(os.pathsep)
+        if it in _SYSTEM
+        or (Path(it).is_absolute() and not Path(os.path.realpath(it)).is_relative_to(here))
+    ]
+    return shutil.which(name, path=os.pathsep.join(folders) or os.devnull)

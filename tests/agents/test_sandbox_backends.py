@@ -569,6 +569,22 @@ def test_a_program_that_only_looks_like_bubblewrap_does_not_work(
         detect("bubblewrap")
 
 
+@pytest.mark.parametrize("entry", ["bin", "", "{here}/bin"])
+def test_a_program_in_the_folder_of_the_process_is_no_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """A path such as `node_modules/.bin` is one that agents write."""
+    found = backend_named("bubblewrap")
+    (tmp_path / "bin").mkdir()
+    for program in (tmp_path / "bin" / "bwrap", tmp_path / "bwrap"):
+        program.write_text('#!/bin/sh\nexec bwrap "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{entry.format(here=tmp_path)}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+    assert detect("bubblewrap").backend == found
+
+
 def test_an_unknown_sandbox_backend_is_refused() -> None:
     with pytest.raises(DefinitionError, match="bubblewrap"):
         SandboxChoice("docker")

@@ -8,6 +8,7 @@ import trio
 
 from orchestrator.agents.errors import Failure
 from orchestrator.agents.models.http.answer_errors import UnusableAnswerError
+from orchestrator.agents.sandbox.program_path import own_program
 
 GCLOUD: Final = ("gcloud", "auth", "print-access-token")
 TOKEN_SECONDS: Final = 300.0
@@ -55,7 +56,12 @@ class GcloudToken:
 
     async def _ask(self) -> str:
         try:
-            ended = await trio.run_process(self._command, capture_stdout=True, capture_stderr=True)
+            # An agent may have written a program of that name into a folder of the path.
+            program = own_program(self._command[0])
+            if program is None:
+                raise FileNotFoundError(self._command[0])
+            command = [program, *self._command[1:]]
+            ended = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
         except OSError as exc:
             raise UnusableAnswerError(
                 Failure.AUTH, f"cannot be asked: {self._command[0]} is not there: {exc}"
