@@ -83,15 +83,15 @@ class PostgresServer:
         self.port = free_port() if tcp else 5432
         self.tcp = tcp
         self._postgres = postgres
-        self._user = _user()
+        self.user = _user()
         self._settings = {**SETTINGS, "fsync": "on" if fsync else "off"}
         self._process: subprocess.Popen[str] | None = None
         self._log: list[str] = []
         self._reader: Thread | None = None
         self._numbers = count(1)
-        if self._user is not None:
-            shutil.chown(folder, self._user)
-        self._run(
+        if self.user is not None:
+            shutil.chown(folder, self.user)
+        self.run(
             *(initdb, "--no-sync", "--no-instructions", "--username", SUPERUSER),
             *("--encoding", "UTF8", "--locale", "C", "--auth", "trust"),
             *("--pgdata", self.data),
@@ -112,10 +112,11 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def _run(self, *command: object) -> None:
+    def run(self, *command: object) -> None:
+        """Run a program as the user of the server."""
         done = subprocess.run(
             [str(word) for word in command],
-            user=self._user,
+            user=self.user,
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -141,7 +142,7 @@ class PostgresServer:
         options = [word for it in words.items() for word in ("-c", "=".join(it))]
         process = subprocess.Popen(
             [str(self._postgres), "-D", str(self.data), *options],
-            user=self._user,
+            user=self.user,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import token_urlsafe
@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 CLIENT: Final = "console"
 SECRET: Final = "s3cret/with:signs"
@@ -60,8 +61,8 @@ class OidcProvider:
 
     def keys(self) -> Mapping[str, Any]:
         self.reads += 1
-        shown = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key()))
-        other = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA_KEY.public_key()))
+        shown = json.loads(ECAlgorithm.to_jwk(self.key.public_key()))
+        other = json.loads(RSAAlgorithm.to_jwk(RSA_KEY.public_key()))
         named = {"kid": self.key_id, "use": "sig"}
         return {"keys": [{**other, **named, "kid": "rsa"}, {**shown, **named}]}
 
@@ -140,8 +141,8 @@ class OidcProvider:
                 signer = (RSA_KEY, "RS256", "rsa")
             case _:
                 pass
-        key, algorithm, id_ = signer
-        return jwt.encode(dict(claims), key, algorithm, headers={"kid": id_})
+        key: Any = signer[0]
+        return jwt.encode(dict(claims), key, signer[1], headers={"kid": signer[2]})
 
 
 def _hmac_token(claims: Mapping[str, Any], secret: bytes) -> str:
@@ -156,7 +157,7 @@ def _hmac_token(claims: Mapping[str, Any], secret: bytes) -> str:
 
 
 @contextmanager
-def open_provider() -> Iterator[OidcProvider]:
+def open_provider() -> Generator[OidcProvider]:
     """Run a provider, as long as the block lasts."""
     provider = OidcProvider()
 

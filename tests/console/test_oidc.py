@@ -223,7 +223,8 @@ async def test_the_provider_sends_people_back_to_the_console_alone(provider: Oid
     async with browser_at(provider) as (served, http):
         path = "/console/oidc?redirect_uri=https://evil.example&next=https://evil.example"
         answer = await http.post(path, json={"redirect_uri": "https://evil.example"})
-        query = dict(parse_qsl(urlsplit(answer.json()["location"]).query))
+        location: str = answer.json()["location"]
+        query = dict(parse_qsl(urlsplit(location).query))
         assert query["redirect_uri"] == f"{served.url}/"
         assert "evil" not in answer.text
 
@@ -265,6 +266,9 @@ class Clock:
         return self.now
 
 
+CLOCK = Clock()
+
+
 async def person_at(
     oidc: OidcSignIn, later: OidcSignIn | None = None, seconds: float = 0
 ) -> Person:
@@ -273,10 +277,8 @@ async def person_at(
     async with httpx2.AsyncClient() as elsewhere:
         sent = await elsewhere.get(started.location)
     answer = dict(parse_qsl(urlsplit(sent.headers["location"]).query))
-    other = later or oidc
-    assert isinstance(other._clock, Clock)
-    other._clock.now += seconds
-    return await other.finish(ORIGIN, ticket=started.ticket, **answer)
+    CLOCK.now += seconds
+    return await (later or oidc).finish(ORIGIN, ticket=started.ticket, **answer)
 
 
 async def test_another_server_with_the_same_secret_finishes_a_sign_in(
@@ -284,7 +286,7 @@ async def test_another_server_with_the_same_secret_finishes_a_sign_in(
 ) -> None:
     settings = settings_at(provider)
     one, two, stranger = (
-        OidcSignIn(settings, secret=secret, clock=Clock()) for secret in (b"a", b"a", b"b")
+        OidcSignIn(settings, secret=secret, clock=CLOCK) for secret in (b"a", b"a", b"b")
     )
     assert (await person_at(one, two)).subject == "00u1"
     with pytest.raises(HttpError, match="too old"):
@@ -292,7 +294,7 @@ async def test_another_server_with_the_same_secret_finishes_a_sign_in(
 
 
 async def test_a_sign_in_ends_after_ten_minutes(provider: OidcProvider) -> None:
-    oidc = OidcSignIn(settings_at(provider), secret=b"a", clock=Clock())
+    oidc = OidcSignIn(settings_at(provider), secret=b"a", clock=CLOCK)
     await person_at(oidc, seconds=TICKET_SECONDS - 1)
     with pytest.raises(HttpError, match="too old"):
         await person_at(oidc, seconds=TICKET_SECONDS + 1)
@@ -301,7 +303,7 @@ async def test_a_sign_in_ends_after_ten_minutes(provider: OidcProvider) -> None:
 async def test_a_new_key_of_the_provider_is_read_and_an_unknown_one_not_again_and_again(
     provider: OidcProvider,
 ) -> None:
-    oidc = OidcSignIn(settings_at(provider), secret=b"a", clock=Clock())
+    oidc = OidcSignIn(settings_at(provider), secret=b"a", clock=CLOCK)
     await person_at(oidc)
     provider.rotate()
     with pytest.raises(HttpError, match="no key of the provider"):
@@ -319,7 +321,7 @@ async def test_a_new_key_of_the_provider_is_read_and_an_unknown_one_not_again_an
 async def test_an_absent_provider_is_named(provider: OidcProvider) -> None:
     settings = attrs.evolve(settings_at(provider), issuer="http://127.0.0.1:1")
     with pytest.raises(HttpError, match=r"127\.0\.0\.1 cannot be reached") as caught:
-        await OidcSignIn(settings, secret=b"a", clock=Clock()).begin(ORIGIN)
+        await OidcSignIn(settings, secret=b"a", clock=CLOCK).begin(ORIGIN)
     assert caught.value.status == 503
 
 

@@ -70,8 +70,8 @@ def _require_sign_in(claims: Mapping[str, Any], client_id: str, nonce: str) -> N
     """Refuse a genuine token of another sign-in, or for another client."""
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise InvalidTokenError("it belongs to another sign-in")
-    audience: object = claims["aud"]
-    is_shared = isinstance(audience, list) and len(audience) > 1
+    audience: str | list[str] = claims["aud"]
+    is_shared = not isinstance(audience, str) and len(audience) > 1
     if claims.get("azp", None if is_shared else client_id) != client_id:
         raise InvalidTokenError("it is for another client")
     if not 0 < len(claims["sub"]) <= LONGEST_SUBJECT:

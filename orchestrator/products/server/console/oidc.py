@@ -182,8 +182,8 @@ class OidcSignIn:
         return self._person(claims)
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        named: object = claims.get(self.settings.claim)
-        names = named if isinstance(named, list) else [named]
+        named: Any = claims.get(self.settings.claim)
+        names: tuple[object, ...] = tuple(named) if isinstance(named, list) else (named,)
         groups = [scopes for name, scopes in self.settings.groups.items() if name in names]
         subject: str = claims["sub"]
         shown = next(
