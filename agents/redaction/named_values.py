@@ -32,7 +32,7 @@ SECRET_NAME_WORDS: Final = (
     *("authorization", "key", "token"),
 )
 """In lower case. A text without any of them has no secret name."""
-_NAME_BEGINNINGS: Final = ("pass", "pwd=", "secret", "credential", "authorization", "key", "token")
+NAME_BEGINNINGS: Final = ("pass", "pwd=", "secret", "credential", "authorization", "key", "token")
 _KINDS_OF_KEY: Final = (
     *("api", "secret", "private", "access", "account", "auth", "encryption"),
     *("signing", "master", "service"),
@@ -215,7 +215,7 @@ def lowered(text: str) -> str:
 def name_positions(low: str, first: int = 0) -> list[int]:
     """Return the offsets, from the first on, at which a name may begin in a lower case text."""
     found: list[int] = []
-    for name in _NAME_BEGINNINGS:
+    for name in NAME_BEGINNINGS:
         position = low.find(name, first)
         while position >= 0:
             found.append(position)

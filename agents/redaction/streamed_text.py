@@ -18,6 +18,7 @@ from orchestrator.agents.redaction.key_shapes import KEY_PREFIXES
 from orchestrator.agents.redaction.named_values import (
     ANY_CASE,
     MAX_UNDECIDED,
+    NAME_BEGINNINGS,
     REDACTED,
     SECRET_NAME,
     lowered,
@@ -141,6 +142,8 @@ _KINDS: Final = (
     _LOGIN_IN_URL,
     _PRIVATE_KEY,
 )
+_SIGNS: Final = (*NAME_BEGINNINGS, *(mark for kind in _KINDS for mark in kind.marks))
+"""In lower case. A text without any of them has no unfinished value that is known by its name."""
 # The lines of a private key have a gap between them, and other values a quote behind them.
 _ENDS_REDACTED: Final = re.compile(rf"{re.escape(REDACTED)}.{{0,120}}\Z", re.DOTALL)
 
@@ -152,7 +155,7 @@ def without_unfinished_secret(text: str, redactor: Redactor) -> str:
     """
     # Nothing further back is undecided in a stream either.
     start = max(0, len(text) - MAX_HELD_BACK - CONTEXT)
-    end = start + StreamRedactor(redactor).decided_end(text[start:])
+    end = start + StreamRedactor(redactor).end_of_decided(text[start:])
     # Except for two that are held, or dropped, however long they get: a password of an address,
     word = max(text.rfind(sign) for sign in _NOT_IN_URLS) + 1
     end = min(end, word + _start_of_login(text[word:]))
@@ -176,6 +179,8 @@ class StreamRedactor:
         self._is_stopped = False
         self._gave_up = False
         """Whether a value was undecided for too long: its end may make it a secret."""
+        self._has_sign = False
+        """Whether the last characters have a sign of a secret."""
 
     @property
     def held_back(self) -> int:
@@ -198,6 +203,7 @@ class StreamRedactor:
             return ""
         begin = len(self._emitted)
         known = self._emitted + self._held_back + text
+        self._has_sign = self._has_sign_in(known, begin)
         end = max(begin, self.decided_end(known, begin))
         held = len(known) - end
         if held > MAX_HELD_BACK:
@@ -214,6 +220,11 @@ class StreamRedactor:
         self._emitted = known[max(0, end - CONTEXT) : end]
         return emitted
 
+    def end_of_decided(self, text: str) -> int:
+        """Return the end of the longest start of a whole text that is fully decided."""
+        self._has_sign = True
+        return self.decided_end(text)
+
     def decided_end(self, text: str, begin: int = 0) -> int:
         """Return the end of the longest start of a text that is fully decided.
 
@@ -229,9 +240,21 @@ class StreamRedactor:
             end = start
         return 0
 
+    def _has_sign_in(self, text: str, begin: int) -> bool:
+        """Return whether a text has a sign of a secret, or the name of one."""
+        # Without a sign before, a sign can only end in the new part: most words have none.
+        new = text if self._has_sign else text[max(0, begin - self._redactor.longest_mark) :]
+        low = lowered(new)
+        for sign in _SIGNS:
+            if sign in low:
+                return True
+        return self._redactor.may_hold_secret(new.encode(errors="replace"))
+
     def _redacted(self, text: str) -> str:
         """Return the new part of a text, without its secrets."""
         begin = len(self._emitted)
+        if not self._has_sign:
+            return text[begin:]
         # Only the new end is searched: the text before it has no unfinished secret.
         first_name = 0 if self._gave_up else max(0, begin - NAME_DISTANCE)
         if not self._redactor.finds_secret_after(text, begin, first_name):
@@ -264,7 +287,7 @@ class StreamRedactor:
         length = len(text)
         end = length - self._redactor.partial_secret_length(text)
         is_secret: bool | None = None
-        for start, limit in _undecided_values(text, begin):
+        for start, limit in _undecided_values(text, begin, has_sign=self._has_sign):
             if start >= end:
                 continue
             if length - start > limit:
@@ -278,7 +301,7 @@ class StreamRedactor:
         return end
 
 
-def _undecided_values(text: str, begin: int) -> Iterator[tuple[int, int]]:
+def _undecided_values(text: str, begin: int, *, has_sign: bool) -> Iterator[tuple[int, int]]:
     """Yield where values begin that reach to the end, and how long each may be undecided."""
     length = len(text)
     may_begin_key = text[-1:] in _PARTIAL_ENDS
@@ -291,6 +314,8 @@ def _undecided_values(text: str, begin: int) -> Iterator[tuple[int, int]]:
         yield key.start(), MAX_HELD_BACK
     if (start := _lines_of_private_key(text)) < length:
         yield start, MAX_HELD_BACK
+    if not has_sign:
+        return
     low = lowered(text)
     for kind in _KINDS:
         for mark in kind.marks:

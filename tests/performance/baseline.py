@@ -56,6 +56,8 @@ _SHARE: Final = {
     "a turn in a file": 0.03,
     "a chat completion": 0.01,
     "an empty route": 0.01,
+    "the first word": 0.02,
+    "the first word of an empty route": 0.02,
     "a streamed word": 0.02,
     "a streamed word of an empty route": 0.01,
     "a waiting child": 0.02,

@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from logging import getLogger
 from typing import Final
 
@@ -30,8 +30,8 @@ TOKEN: Final = "a-token-of-the-gate"
 PATH: Final = "/v1/chat/completions"
 WORD: Final = "word "
 
-Serve = Callable[[int], AbstractAsyncContextManager[int]]
-"""Serves a number of words, and yields the port."""
+Serve = Callable[[int, trio.Event | None], AbstractAsyncContextManager[int]]
+"""Serves a number of words, waits for an event after them, and yields the port."""
 
 
 class Talker:
@@ -39,13 +39,16 @@ class Talker:
 
     name = "talker"
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, goes_on: trio.Event | None = None) -> None:
         self._words = words
+        self._goes_on = goes_on
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         for _ in range(self._words):
             request.tell(TextDelta(WORD))
             await think()
+        if self._goes_on is not None:
+            await self._goes_on.wait()
         return AssistantMessage(WORD * self._words, (), USED, self.name)
 
 
@@ -55,9 +58,9 @@ async def think() -> None:
 
 
 @asynccontextmanager
-async def served(words: int) -> AsyncGenerator[int]:
+async def served(words: int, goes_on: trio.Event | None = None) -> AsyncGenerator[int]:
     """Serve an agent, and yield the port."""
-    agents = {"talker": Agent("talker", model=Talker(words))}
+    agents = {"talker": Agent("talker", model=Talker(words, goes_on))}
     async with (
         opened() as orchestrator,
         open_server(orchestrator, agents, Settings(token=TOKEN), Listening(port=0)) as server,
@@ -66,7 +69,7 @@ async def served(words: int) -> AsyncGenerator[int]:
 
 
 @asynccontextmanager
-async def served_empty(words: int) -> AsyncGenerator[int]:
+async def served_empty(words: int, goes_on: trio.Event | None = None) -> AsyncGenerator[int]:
     """Serve an empty route on the same transport, and yield the port."""
 
     async def answer(request: Request) -> Response:
@@ -76,6 +79,8 @@ async def served_empty(words: int) -> AsyncGenerator[int]:
             for _ in range(words):
                 yield b"data: %b\n\n" % (b"x" * 232)
                 await think()
+            if goes_on is not None:
+                await goes_on.wait()
 
         if body["stream"]:
             return StreamingResponse(events(), media_type="text/event-stream")
@@ -91,30 +96,66 @@ async def served_empty(words: int) -> AsyncGenerator[int]:
             over.set()
 
 
-def _ask(connection: HTTPConnection, *, stream: bool) -> None:
+def _ask(connection: HTTPConnection, *, stream: bool) -> HTTPResponse:
+    """Send a request, and return the response when its head has come."""
     message = {"role": "user", "content": "hi"}
     body = msgspec.json.encode({"model": "talker", "messages": [message], "stream": stream})
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
     connection.request("POST", PATH, body, headers)
     response = connection.getresponse()
     assert response.status == 200, response.read()
-    response.read()
+    return response
+
+
+def _ask_for_first_word(connection: HTTPConnection) -> HTTPResponse:
+    response = _ask(connection, stream=True)
+    response.readline()
+    return response
+
+
+def _ask_and_read(connection: HTTPConnection, *, stream: bool) -> None:
+    _ask(connection, stream=stream).read()
 
 
 async def count_requests(serve: Serve, *, words: int, stream: bool, times: int) -> Calls:
     """Count the calls of the server for each of several requests on one connection."""
     measured: list[Calls] = []
-    async with serve(words) as port:
-        connection = HTTPConnection("127.0.0.1", port)
-        connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ask = partial(_ask, connection, stream=stream)
+    async with serve(words, None) as port:
+        connection = _connection(port)
+        ask = partial(_ask_and_read, connection, stream=stream)
         for _ in range(3):
             await trio.to_thread.run_sync(ask)
         for _ in range(times):
             with counting(measured):
                 await trio.to_thread.run_sync(ask)
         connection.close()
+    return fewest(measured)
+
+
+def _connection(port: int) -> HTTPConnection:
+    connection = HTTPConnection("127.0.0.1", port)
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+async def count_first_word(serve: Serve) -> Calls:
+    """Count the calls of the server from a request to the first word of its answer."""
+    measured: list[Calls] = []
+    for _ in range(3):
+        goes_on = trio.Event()
+        async with serve(1, goes_on) as port:
+            connections = [_connection(port) for _ in range(6)]
+            responses: list[HTTPResponse] = []
+            for connection in connections:
+                with counting(measured):
+                    response = await trio.to_thread.run_sync(_ask_for_first_word, connection)
+                responses.append(response)
+            goes_on.set()
+            for response in responses:
+                await trio.to_thread.run_sync(response.read)
+            for connection in connections:
+                connection.close()
     return fewest(measured)
 
 
@@ -131,6 +172,8 @@ async def count_word(serve: Serve) -> Calls:
 WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
     "a chat completion": lambda: count_completion(served),
     "an empty route": lambda: count_completion(served_empty),
+    "the first word": lambda: count_first_word(served),
+    "the first word of an empty route": lambda: count_first_word(served_empty),
     "a streamed word": lambda: count_word(served),
     "a streamed word of an empty route": lambda: count_word(served_empty),
 }

@@ -10,7 +10,8 @@ import trio.lowlevel
 
 from orchestrator import Orchestrator, open_orchestrator, tool
 from orchestrator.agents import Agent, AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage
-from orchestrator.delegation import Rules
+from orchestrator.delegation import Rules, SessionId
+from orchestrator.delegation.events import MetadataChanged
 from tests.performance.counting import Calls, counting, fewest
 
 ANY_NUMBER: Final = Rules(children_per_call=1_000_000, depth=250, live_tasks=None, detached=None)
@@ -139,12 +140,25 @@ async def count_turn(journal: Path | str) -> Calls:
     return fewest(measured)
 
 
+async def count_fact() -> Calls:
+    """Count the calls of one posted fact: it is encoded, searched for secrets, folded and kept."""
+    measured: list[Calls] = []
+    async with opened() as orchestrator, orchestrator.open_session(alone()) as session:
+        await session.ask("go")
+        fact = MetadataChanged(SessionId(session.id), {"project": "atlas"})
+        for _ in range(3):
+            with counting(measured):
+                orchestrator.facts.post(fact)
+    return fewest(measured)
+
+
 async def count_turn_in_file() -> Calls:
     with TemporaryDirectory() as folder:
         return await count_turn(Path(folder, "journal.db"))
 
 
 WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
+    "one fact": count_fact,
     "a child of a fan-out": count_child,
     "one joined delegation": lambda: count_one(fan_out(1)),
     "a level of a chain": count_level,

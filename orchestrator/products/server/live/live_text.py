@@ -6,8 +6,8 @@ all subscribers, when the first one subscribes.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from io import StringIO
-from typing import Final, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 import trio
@@ -54,8 +54,9 @@ class _LiveText:
         self.reset()
 
     def reset(self) -> None:
-        self._stream_redactor = StreamRedactor(self._redactor)
-        self._released = StringIO()
+        self._stream_redactor: StreamRedactor | None = None
+        """Made when the first reader asks for text: most answers have none."""
+        self._released: list[str] = []
         self._unredacted: list[str] = []
 
     def add(self, text: str) -> None:
@@ -63,15 +64,22 @@ class _LiveText:
 
     def take_new(self) -> str:
         """Return text that may be shown and was not returned before."""
-        text, self._unredacted = "".join(self._unredacted), []
-        released = self._stream_redactor.add(text)
-        self._released.write(released)
+        pieces = self._unredacted
+        if not pieces:
+            return ""
+        self._unredacted = []
+        if self._stream_redactor is None:
+            self._stream_redactor = StreamRedactor(self._redactor)
+        released = self._stream_redactor.add(pieces[0] if len(pieces) == 1 else "".join(pieces))
+        self._released.append(released)
         return released
 
     def all_text(self) -> str:
         """Return all text that may be shown."""
         self.take_new()
-        return self._released.getvalue()
+        # Joined once: a long answer has many pieces, and may have many readers.
+        self._released = ["".join(self._released)]
+        return self._released[0]
 
 
 class _LiveAnswer(_LiveText):
@@ -108,17 +116,29 @@ class _LiveAnswer(_LiveText):
         return "" if self._reasoning is None else self._reasoning.all_text()
 
 
-@contextmanager
-def _listed(lists: dict[K, list[T]], key: K, value: T) -> Generator[None]:
-    """Have a value in the list of a key, as long as the block lasts; an empty list is removed."""
-    values = lists.setdefault(key, [])
-    values.append(value)
-    try:
-        yield
-    finally:
-        values.remove(value)
+class Listed(Generic[K, T]):
+    """Has a value in the list of a key, as long as the block lasts; an empty list is removed."""
+
+    __slots__ = ("_key", "_lists", "_value")
+
+    def __init__(self, lists: dict[K, list[T]], key: K, value: T) -> None:
+        self._lists = lists
+        self._key = key
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._lists.setdefault(self._key, []).append(self._value)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        values = self._lists[self._key]
+        values.remove(self._value)
         if not values:
-            del lists[key]
+            del self._lists[self._key]
 
 
 class LiveText:
@@ -140,11 +160,11 @@ class LiveText:
         """Return the agent's reasoning before the answer that it is writing."""
         return self._answers[root].all_reasoning() if root in self._answers else ""
 
-    @contextmanager
-    def subscribe_reasoning(self, root: TaskId, receive: Callable[[str], None]) -> Generator[None]:
+    def subscribe_reasoning(
+        self, root: TaskId, receive: Callable[[str], None]
+    ) -> Listed[TaskId, Callable[[str], None]]:
         """Call `receive` with the reasoning of a task's agent, as long as the block lasts."""
-        with _listed(self._reasoning_subscribers, root, receive):
-            yield
+        return Listed(self._reasoning_subscribers, root, receive)
 
     @contextmanager
     def collect(self) -> Generator[None]:
@@ -155,17 +175,15 @@ class LiveText:
         ):
             yield
 
-    @contextmanager
-    def subscribe(self, root: TaskId, receive: ReceiveText) -> Generator[None]:
+    def subscribe(self, root: TaskId, receive: ReceiveText) -> Listed[TaskId, ReceiveText]:
         """Call `receive` with the text of a task's agent, as long as the block lasts."""
-        with _listed(self._subscribers, root, receive):
-            yield
+        return Listed(self._subscribers, root, receive)
 
     @contextmanager
     def open_channel(self, session: SessionId) -> Generator[trio.MemoryReceiveChannel[TextUpdate]]:
         """Receive the text of all tasks of a session, as long as the block lasts."""
         send, receive = trio.open_memory_channel[TextUpdate](MAX_BUFFERED_UPDATES)
-        with _listed(self._channels, session, send), send, receive:
+        with Listed(self._channels, session, send), send, receive:
             yield receive
 
     def _receive_fact(self, entry: Entry, encoded: Encoded) -> None:

@@ -5,8 +5,8 @@ waits for a slow reader. A stream ends with its key: when the key expires, or at
 heartbeat or request of any client after the key was revoked.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -43,6 +43,8 @@ JOURNAL_MOVES: Final = (
 SERVER_ENDED_RUN: Final = "the server is shutting down, and the run ends with it"
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 NO_HEADERS: Final[Mapping[str, str]] = {}
+FAILURES: Final = (errors.HttpError, OrchestratorError, DelegationError)
+"""The errors that end a stream with an event."""
 
 
 LINE_ENDS: Final = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\x85\u2028\u2029"}
@@ -51,9 +53,8 @@ LINE_ENDS: Final = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\
 
 def _one_line(chunk: bytes) -> bytes:
     """Escape the characters that some readers take for line ends: all data is JSON."""
-    if not chunk.isascii():
-        for mark, escaped in LINE_ENDS.items():
-            chunk = chunk.replace(mark, escaped)
+    for mark, escaped in LINE_ENDS.items():
+        chunk = chunk.replace(mark, escaped)
     return chunk
 
 
@@ -67,6 +68,8 @@ class EventWriter:
         self._access = access
         self._start: Message = {"type": "http.response.start", "status": status, "headers": headers}
         self._beginning = trio.Lock()
+        self._held = b""
+        """The events that are sent with the next one."""
         self.has_begun = False
         self.is_sending = False
         self.quiet_since = trio.current_time()
@@ -89,7 +92,12 @@ class EventWriter:
         """End the response with its last event, which is sent even if the key has ended."""
         with trio.fail_after(WRITE_SECONDS):
             await self._begin()
-            await self._send(_body(last, more=False))
+            held, self._held = self._held, b""
+            await self._send(_body(held + last, more=False))
+
+    def hold(self, chunk: bytes) -> None:
+        """Keep events until the next write, which follows without a wait, and send them with it."""
+        self._held += _one_line(chunk)
 
     async def send_event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
@@ -106,7 +114,11 @@ class EventWriter:
         self.is_sending = True
         if not self.has_begun:
             await self._begin()
-        await self._send(_body(_one_line(chunk)))
+        if not chunk.isascii():
+            chunk = _one_line(chunk)
+        if self._held:
+            chunk, self._held = self._held + chunk, b""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
         self.is_sending = False
 
     async def watch(self, shutdown: trio.Event, reading: trio.CancelScope) -> None:
@@ -191,58 +203,59 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
-        access: Access = state["access"]
         # `watch` disconnects a client that stops reading.
         with suppress(trio.TooSlowError), raising_one_error():
             # Owns the work for this client, which ends with the block.
-            async with (
-                trio.open_nursery() as nursery,
-                cancelled_on_disconnect(scope, receive, nursery.cancel_scope),
-            ):
-                produce_scope = trio.CancelScope()
-                if self._owned_work is not None:
-                    nursery.start_soon(self._run_owned_work, self._owned_work, produce_scope)
-                writer = EventWriter(send, self.status_code, self.raw_headers, access)
-                if not self._begins_at_first_event:
-                    await writer.begin()
-                error: errors.HttpError | None = None
-                if scope["method"] != "HEAD":
-                    shutdown: trio.Event = state["shutdown"]
-                    nursery.start_soon(
-                        _watch, writer, shutdown, nursery.cancel_scope, produce_scope
-                    )
-                    with access.cancels(produce_scope):
-                        error = await self._produce_all(
-                            writer, produce_scope, shutdown, state.get("journal")
-                        )
-                    if not access.is_valid():
-                        error = errors.key_ended()
-                if error is not None and not writer.has_begun:
-                    await error.response()(scope, receive, send)
+            async with trio.open_nursery() as nursery:
+                disconnect: Disconnect | None = state.get(DISCONNECT)
+                if disconnect is None:
+                    async with cancelled_on_disconnect(scope, receive, nursery.cancel_scope):
+                        await self._stream(scope, receive, send, nursery)
                 else:
-                    last = b""
-                    if error is not None:
-                        data = self._encode_error(error)
-                        last = encode_event(data, name=self._error_name)
-                    await writer.end(last)
+                    with disconnect.cancels(nursery.cancel_scope):
+                        await self._stream(scope, receive, send, nursery)
                 nursery.cancel_scope.cancel(reason="the stream is complete")
         # Not earlier: until the nursery is entered, no task ends the owned work.
         await trio.lowlevel.checkpoint()
 
-    async def _produce_all(
-        self,
-        writer: EventWriter,
-        produce_scope: trio.CancelScope,
-        shutdown: trio.Event,
-        journal: "ServedJournal | None",
-    ) -> errors.HttpError | None:
-        """Send all events, and return the error that ends the stream early, if any."""
-        is_complete = False
-        with produce_scope, self._capture_failure():
-            await self._produce(writer)
-            is_complete = True
-        if is_complete:
-            return None
+    async def _stream(
+        self, scope: Scope, receive: Receive, send: Send, nursery: trio.Nursery
+    ) -> None:
+        """Send all events and the end of the stream."""
+        state = scope["state"]
+        access: Access = state["access"]
+        produce_scope = trio.CancelScope()
+        if self._owned_work is not None:
+            nursery.start_soon(self._run_owned_work, self._owned_work, produce_scope)
+        writer = EventWriter(send, self.status_code, self.raw_headers, access)
+        if not self._begins_at_first_event:
+            await writer.begin()
+        error: errors.HttpError | None = None
+        if scope["method"] != "HEAD":
+            shutdown: trio.Event = state["shutdown"]
+            nursery.start_soon(_watch, writer, shutdown, nursery.cancel_scope, produce_scope)
+            is_complete = False
+            with access.cancels(produce_scope), produce_scope:
+                try:
+                    await self._produce(writer)
+                    is_complete = True
+                except FAILURES as exc:
+                    self._failure = exc
+            if not is_complete:
+                error = self._early_end(shutdown, state.get("journal"))
+            if not access.is_valid():
+                error = errors.key_ended()
+        if error is not None and not writer.has_begun:
+            await error.response()(scope, receive, send)
+        else:
+            last = b""
+            if error is not None:
+                data = self._encode_error(error)
+                last = encode_event(data, name=self._error_name)
+            await writer.end(last)
+
+    def _early_end(self, shutdown: trio.Event, journal: "ServedJournal | None") -> errors.HttpError:
+        """Return the error that ends the stream before all events were sent."""
         if isinstance(self._failure, errors.HttpError):
             return self._failure
         if self._failure is not None:
@@ -253,18 +266,13 @@ class EventStream(Response):
         return errors.server_stopping(SERVER_ENDS if self._owned_work is None else SERVER_ENDED_RUN)
 
     async def _run_owned_work(self, owned_work: OwnedWork, produce_scope: trio.CancelScope) -> None:
-        with self._capture_failure():
+        try:
             await owned_work()
+        except FAILURES as exc:
+            self._failure = exc
         if self._failure is not None:
             produce_scope.cancel(reason="the work failed, and no more events will come")
         await trio.lowlevel.checkpoint()
-
-    @contextmanager
-    def _capture_failure(self) -> Generator[None]:
-        try:
-            yield
-        except (errors.HttpError, OrchestratorError, DelegationError) as exc:
-            self._failure = exc
 
 
 async def _watch(

@@ -19,7 +19,12 @@ from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.delegation import SessionRecord
 from orchestrator.ports.sessions import InboundRequest
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
+from orchestrator.products.server.live.agent_stream import (
+    AgentText,
+    FullText,
+    PartialText,
+    open_agent_stream,
+)
 from orchestrator.products.server.live.progress import NextUpdate, Update, open_updates
 from orchestrator.products.server.openai.chat import bodies, response
 from orchestrator.products.server.openai.choices import (
@@ -48,6 +53,7 @@ SEPARATOR: Final = "\n\n"
 PLACE: Final = "\x00 the text \x00"
 """Stands for the text in an event that is encoded once: no name or id has these characters."""
 NO_TEXT_YET: Final = PartialText(0, 0, "")
+FIRST: Final = bodies.Delta(role="assistant", content="")
 
 
 Encode: TypeAlias = Callable[[bodies.Chunk], bytes | None]
@@ -125,6 +131,12 @@ class _Chunks:
 
     async def send(self, choice: bodies.ChunkChoice) -> None:
         await self._write(self._make([choice], None))
+
+    def hold(self, choice: bodies.ChunkChoice) -> None:
+        """Send a chunk together with the next one, which follows without a wait."""
+        data = self._encode(self._make([choice], None))
+        if data is not None:
+            self._writer.hold(encode_event(data))
 
     async def send_text(self, number: int, text: str) -> None:
         """Send the next text of a choice. Only the text differs from one event to the next."""
@@ -216,36 +228,48 @@ class _ChoiceChunks:
 
     async def send_all(self) -> None:
         """Send the agent's text and its end, or raise an error if there is no answer."""
-        async with open_updates(
-            self._journal, self._session, has_progress=self._include_reasoning
-        ) as next_update:
-            update = await first_update(next_update)
-            while update is not None:
-                if not self._has_begun:
-                    await self._begin()
-                if isinstance(update, list):
-                    # All pieces so far in one chunk, so that progress stays close to the text.
-                    await self._send_chunk(
-                        bodies.Delta(reasoning_content="".join(it.text for it in update))
-                    )
-                else:
-                    await self._send_text(update)
-                update = await next_update()
+        if self._include_reasoning:
+            async with open_updates(self._journal, self._session, has_progress=True) as next_update:
+                await self._send_updates(next_update)
+        else:
+            with open_agent_stream(self._journal, self._session) as texts:
+                await self._send_updates(texts.next)
         if (error := session_error(self._session)) is not None:
             raise error
         if not self._has_begun:
             await self._begin()
         await self._send_end()
 
+    async def _send_updates(self, next_update: NextUpdate) -> None:
+        update = await first_update(next_update)
+        while update is not None:
+            if isinstance(update, list):
+                # All pieces so far in one chunk, so that progress stays close to the text.
+                thought = "".join(it.text for it in update)
+                self._hold_first()
+                await self._send_chunk(bodies.Delta(reasoning_content=thought))
+            else:
+                await self._send_text(update)
+            update = await next_update()
+
+    def _hold_first(self) -> None:
+        """Send the first chunk together with the next one."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._chunks.hold(bodies.ChunkChoice(delta=FIRST, index=self._number))
+
     async def _begin(self) -> None:
-        """Send the first chunk."""
+        """Send the first chunk alone."""
         self._has_begun = True
-        await self._send_chunk(bodies.Delta(role="assistant", content=""))
+        await self._send_chunk(FIRST)
 
     async def _send_text(self, update: AgentText) -> None:
         separator = SEPARATOR if self._sent.begins_another(update) else ""
         if text := self._sent.add(update):
+            self._hold_first()
             await self._chunks.send_text(self._number, f"{separator}{text}")
+        elif not self._has_begun:
+            await self._begin()
         else:
             await trio.lowlevel.checkpoint()
         if isinstance(update, FullText) and update.message.logprobs:
