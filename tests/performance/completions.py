@@ -31,7 +31,7 @@ PATH: Final = "/v1/chat/completions"
 WORD: Final = "word "
 
 Serve = Callable[[int, trio.Event | None], AbstractAsyncContextManager[int]]
-"""Serves a number of words, waits for an event after them, and yields the port."""
+"""Serves a number of words, with an event or a pause after each, and yields the port."""
 
 
 class Talker:
@@ -46,9 +46,7 @@ class Talker:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         for _ in range(self._words):
             request.tell(TextDelta(WORD))
-            await think()
-        if self._goes_on is not None:
-            await self._goes_on.wait()
+            await (think() if self._goes_on is None else self._goes_on.wait())
         return AssistantMessage(WORD * self._words, (), USED, self.name)
 
 
@@ -78,9 +76,7 @@ async def served_empty(words: int, goes_on: trio.Event | None = None) -> AsyncGe
         async def events() -> AsyncGenerator[bytes]:
             for _ in range(words):
                 yield b"data: %b\n\n" % (b"x" * 232)
-                await think()
-            if goes_on is not None:
-                await goes_on.wait()
+                await (think() if goes_on is None else goes_on.wait())
 
         if body["stream"]:
             return StreamingResponse(events(), media_type="text/event-stream")
