@@ -134,24 +134,21 @@ def _with_model_name(answer: AssistantMessage, model: Model) -> AssistantMessage
 
 
 def _chain_error(failures: Sequence[tuple[str, ModelError]]) -> ModelError:
-    """Return the error of a chain: all failures, and the kind that a retry helps soonest."""
+    """Return the error of a chain: all failures, and when a retry may heal one of them.
+
+    It has the kind of the last call, because the charge for that call depends on the kind.
+    """
     _, last = failures[-1]
-    _, best = min(failures, key=_wait_of)
+    waits = [exc.retry_after for _, exc in failures if exc.retry_after is not None]
     listed = "; ".join(
         str(exc) if str(exc).startswith(name) else f"{name}: {exc}" for name, exc in failures
     )
     return ModelError(
         f"{len(failures)} models failed: {listed}",
-        kind=best.kind,
-        retry_after=best.retry_after,
+        kind=last.kind,
+        retry_after=min(waits, default=None),
         partial=last.partial,
         usage=last.usage,
-        is_transient=best.is_transient,
+        is_transient=any(exc.is_transient for _, exc in failures),
         at_most=last.at_most,
     )
-
-
-def _wait_of(failure: tuple[str, ModelError]) -> tuple[bool, float]:
-    """Return the sort key of a failure: first those that a retry may heal, the soonest first."""
-    _, exc = failure
-    return not exc.is_transient, exc.retry_after or 0.0

@@ -43,6 +43,7 @@ NOTHING_WAITS: Final = "No call waits for an approval here."
 _COMMAND: Final = re.compile(r"([a-z]+)(?:@\S+)?(?:\s+(.*))?\Z", re.DOTALL)
 
 Later: TypeAlias = Callable[[], Awaitable[str]]
+"""Finishes a command and returns its answer; "" if the reply of a turn says it already."""
 
 
 @attrs.frozen(kw_only=True)
@@ -149,9 +150,11 @@ class Commands:
         if session is None or session.has_nothing_pending:
             return "Nothing runs here."
 
+        is_in_turn = session.turn is not None
+
         async def stop() -> str:
             await self._orchestrator.cancel(session.id, tree=True)
-            return "Stopped."
+            return "" if is_in_turn else "Stopped."
 
         return stop
 

@@ -312,7 +312,8 @@ class Gateway:
         async def finish() -> None:
             await trio.lowlevel.checkpoint()
             with suppress(ClosedError):
-                self._say(message, await answer())
+                if text := await answer():
+                    self._say(message, text)
 
         self._nursery.start_soon(finish)
 

@@ -12,7 +12,8 @@ from typing import Final
 import attrs
 import trio
 
-from orchestrator.delegation import Reply, SessionRecord
+from orchestrator.agents import AssistantMessage
+from orchestrator.delegation import Ending, Reply, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed, ReplyPartDelivered, change_state
 from orchestrator.ports.errors import error_text
 from orchestrator.ports.journals import Facts
@@ -30,6 +31,17 @@ MOST_RECORDED: Final = 8
 LONGEST_PAUSE: Final = 60.0
 MOST_MOVES: Final = 3
 MOST_NOTE_ATTEMPTS: Final = 4
+
+
+def _text_of(session: SessionRecord, reply: Reply) -> str:
+    """Return a reply for people: of a stopped turn its words so far, marked."""
+    if reply.outcome.ending is not Ending.CANCELLED:
+        return reply.text.strip() or NOTHING
+    last = session.root.transcript[-1] if session.root.transcript else None
+    is_its = session.turn is None and session.turns == reply.turn
+    if is_its and isinstance(last, AssistantMessage) and last.incomplete and last.text.strip():
+        return f"{last.text.strip()}\n\n({reply.text})"
+    return reply.text
 
 
 class Replies:
@@ -71,10 +83,7 @@ class Replies:
             # A job of this session began the turn, not a person.
             address = parse_chat_address(session.state(ChatState).address)
         await self.send_parts(
-            reply,
-            address,
-            reply.text.strip() or NOTHING,
-            anchor=reply.context.get("message_id", ""),
+            reply, address, _text_of(session, reply), anchor=reply.context.get("message_id", "")
         )
 
     async def send_parts(
