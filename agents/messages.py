@@ -42,6 +42,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     any, the tokens are estimates from the texts, and `micro_usd` is a lower bound."""
     cache_written_tokens: int = 0
     """The part of the input that the provider has written to its cache, where it says so."""
+    saved_micro_usd: int | msgspec.UnsetType = msgspec.UNSET
+    """The millionths of a dollar that the provider's cache has saved, if it was used; below zero,
+    writing to it has cost more than reading from it has saved."""
 
     @property
     def usd(self) -> float:
@@ -76,6 +79,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             and (type(self.reasoning_tokens) is int and self.reasoning_tokens >= 0)
             and (type(self.estimated) is int and self.estimated >= 0)
             and (type(self.cache_written_tokens) is int and self.cache_written_tokens >= 0)
+            and (self.saved_micro_usd is msgspec.UNSET or type(self.saved_micro_usd) is int)
         )
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -89,6 +93,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated + other.estimated,
             self.cache_written_tokens + other.cache_written_tokens,
+            (self.saved_micro_usd or 0) + (other.saved_micro_usd or 0) or msgspec.UNSET,
         )
 
 

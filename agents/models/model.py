@@ -262,6 +262,13 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             cached_tokens=usage.cached_tokens,
             cache_written_tokens=usage.cache_written_tokens,
         )
+        if usage.cached_tokens or usage.cache_written_tokens:
+            uncached = self.cost_of(
+                input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
+            )
+            return replace(
+                usage, micro_usd=cost, unpriced=0, saved_micro_usd=uncached - cost or msgspec.UNSET
+            )
         if cost == usage.micro_usd and not usage.unpriced:
             return usage
         return replace(usage, micro_usd=cost, unpriced=0)

@@ -7,10 +7,12 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.agents import (
@@ -68,6 +70,7 @@ async def test_a_known_model_is_priced_by_the_table() -> None:
         micro_usd=60 * 3 + 40 // 2 + 10 * 10,
         unpriced=0,
         cached_tokens=40,
+        saved_micro_usd=40 * 3 - 40 // 2,
     )
 
 
@@ -312,7 +315,8 @@ async def test_the_usage_of_a_failed_call_is_priced(name: str, cost: int) -> Non
         await with_prices(Failing(), TABLE).answer(REQUEST)
 
     used = caught.value.usage
-    assert used == replace(USED, micro_usd=cost, unpriced=int(not cost))
+    saved = 40 * 3 - 40 // 2 if cost else UNSET
+    assert used == replace(USED, micro_usd=cost, unpriced=int(not cost), saved_micro_usd=saved)
 
 
 async def test_a_failed_call_without_usage_costs_no_money() -> None:
@@ -320,3 +324,16 @@ async def test_a_failed_call_without_usage_costs_no_money() -> None:
         await with_prices(ScriptedModel([ModelError("down")]), TABLE).answer(REQUEST)
 
     assert caught.value.usage is None
+
+
+def test_the_saving_of_a_cache_is_the_price_without_it_less_the_cost() -> None:
+    price = Price(input=4, output=10, cached=1, cache_write=5)
+    read = price.applied_to(Usage(1, 100, 1, unpriced=1, cached_tokens=80))
+    wrote = price.applied_to(Usage(1, 100, 1, unpriced=1, cache_written_tokens=80))
+    neither = price.applied_to(Usage(1, 100, 1, unpriced=1))
+
+    assert (read.saved_micro_usd, wrote.saved_micro_usd) == (240, -80)
+    assert (read + wrote).saved_micro_usd == 160
+    assert neither.saved_micro_usd is (neither + neither).saved_micro_usd is UNSET
+    assert b"saved" not in msgspec.json.encode(neither)
+    assert read.is_whole

@@ -32,4 +32,4 @@ async def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
             node = tree[TaskId(id_)]
             assert (status, parent, agent) == (node.status, node.parent, node.agent)
             assert (began, until, error) == (node.started, node.ended, node.error)
-            assert usage == [*astuple(node.usage)]
+            assert usage == [amount or 0 for amount in astuple(node.usage)]

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolCall, ToolMessage, Usage
@@ -91,7 +92,11 @@ COMMANDS = 4
 # As often as not it succeeds, so that those who need it get their turn.
 endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
 outcomes = st.builds(Outcome, endings, st.text(max_size=3))
-usages = st.builds(Usage, **{name: st.integers(0, 9) for name in Usage.__struct_fields__})
+usages = st.builds(
+    Usage,
+    **{name: st.integers(0, 9) for name in Usage.__struct_fields__ if name != "saved_micro_usd"},
+    saved_micro_usd=st.just(UNSET) | st.integers(-9, 9).filter(bool),
+)
 charges = st.builds(
     Usage, calls=st.integers(1, 9), input_tokens=st.integers(0, 9), micro_usd=st.integers(0, 9)
 )

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import asdict
 
+from orchestrator.agents import Usage
 from orchestrator.delegation import Encoded, Ledger, SessionRecord, Status, TaskId, Tree, decode
 from orchestrator.delegation.events import Entry, ProcessFact, WorkFact
 from orchestrator.delegation.tree.collapse import collapse_tree
@@ -68,6 +69,11 @@ columns => delegation.peakOf(delegation.workChanges(delegation.modelOf(columns))
 """
 
 
+def amounts(usage: Usage) -> dict[str, int]:
+    """Return a usage as the page counts it: a saving that is not there is 0."""
+    return {name: amount or 0 for name, amount in asdict(usage).items()}
+
+
 def test_the_viewer_folds_all_facts_of_work_and_of_processes() -> None:
     sources = Path(viewer.__file__).parent / "sources"
     ledger = (sources / "run" / "ledger.js").read_text()
@@ -99,7 +105,7 @@ def tasks_of(session: SessionRecord) -> list[dict[str, Any]]:
         {
             "id": task,
             **{
-                name: asdict(value) if name in {"usage", "total"} else value
+                name: amounts(value) if name in {"usage", "total"} else value
                 for name, value in tree[task].attributes().items()
             },
             "needs": tree.needs(task),
@@ -259,8 +265,8 @@ def test_the_columns_carry_the_tree(some: Written, opened: Opened) -> None:
         for name in ("parent", "agent", "label", "path", "mode", "reason", "error"):
             assert task[name] == getattr(node, name)
         assert task["status"] == node.status
-        assert task["usage"] == asdict(node.usage)
-        assert task["total"] == asdict(node.total)
+        assert task["usage"] == amounts(node.usage)
+        assert task["total"] == amounts(node.total)
         for name in ("requested", "started", "ended"):
             assert task[name] == pytest.approx(getattr(node, name), abs=0.0015)
 

@@ -13,7 +13,7 @@ from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.products.history.report import Transcripts, build_report, transcripts
-from orchestrator.products.history.report.summary import failure_groups, model_costs
+from orchestrator.products.history.report.summary import cached_share, failure_groups, model_costs
 from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of
@@ -89,6 +89,19 @@ def test_costs_by_agent_and_model_add_up(some: Written) -> None:
     assert len({(it.agent, it.model) for it in costs}) == len(costs) > 5
     assert "<h2>Cost by agent and model</h2>" in html
     assert f'<td class="">{costs[0].model}</td>' in html
+
+
+@pytest.mark.parametrize(
+    ("usage", "shown"),
+    [
+        (Usage(1, 100, 1), ""),
+        (Usage(1, 100, 1, cached_tokens=80), "80 %"),
+        (Usage(1, 100, 1, cached_tokens=80, saved_micro_usd=240_000), "80 %, saved $0.2400"),
+        (Usage(1, 100, 1, cache_written_tokens=80, saved_micro_usd=-5_000_000), "0 %, lost $5.00"),
+    ],
+)
+def test_the_costs_name_the_cached_share_and_the_money_saved(usage: Usage, shown: str) -> None:
+    assert cached_share(usage) == shown
 
 
 def test_numbers_do_not_make_another_error(many: Written) -> None:

@@ -39,7 +39,7 @@ def flat(node: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in node.items():
         if isinstance(value, Usage):
-            found |= {f"{name}_{part}": getattr(value, part) for part in USED}
+            found |= {f"{name}_{part}": getattr(value, part) or 0 for part in USED}
         elif value is not None:
             found[name] = value
     return found

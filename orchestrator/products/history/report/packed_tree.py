@@ -69,7 +69,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
         for name, amounts in usage.items():
-            amounts.append(getattr(node.usage, name))
+            amounts.append(getattr(node.usage, name) or 0)
         if needed := tree.needs(task):
             needs[str(number)] = [numbers[need] for need in needed]
     return {

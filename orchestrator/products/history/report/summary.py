@@ -156,6 +156,8 @@ def _cost_note(total: Usage) -> str:
     if total.estimated:
         calls = _counted(total.estimated, "model call")
         notes.append(f"{calls} broken off and estimated")
+    if total.saved_micro_usd:
+        notes.append(f"caches have {_saved(total.saved_micro_usd)}")
     return "; ".join(notes)
 
 
@@ -200,7 +202,7 @@ def _costs(history: RunHistory) -> Iterator[str]:
     by_cost = bool(whole.micro_usd)
     yield "<h2>Cost by agent and model</h2>"
     yield _table(
-        ["agent", "model", "tasks", "calls", "tokens", "cost", "share"],
+        ["agent", "model", "tasks", "calls", "tokens", "cached", "cost", "share"],
         (
             [
                 f"<b>{_text(it.agent)}</b>",
@@ -208,12 +210,13 @@ def _costs(history: RunHistory) -> Iterator[str]:
                 f"{it.tasks:,}",
                 f"{it.usage.calls:,}",
                 it.usage.tokens_text,
+                _text(cached_share(it.usage)),
                 _text(dollars(it.usage)),
                 _share(it.usage, whole, by_cost=by_cost),
             ]
             for it in costs[:COSTS_SHOWN]
         ),
-        classes=["", "", "n", "n", "n", "n", "n"],
+        classes=["", "", "n", "n", "n", "n", "n", "n"],
     )
     yield _left_out(len(costs) - COSTS_SHOWN, "pair", "not shown here")
 
@@ -287,6 +290,19 @@ def _name(history: RunHistory, task: TaskId) -> str:
         f'<a href="#task={quote(task)}" data-task="{escape(task)}">{name}</a>'
         f'<span class="path">{path}</span>'
     )
+
+
+def cached_share(usage: Usage) -> str:
+    """Return the share of the input that came from a cache, and the money that it saved."""
+    if not (usage.cached_tokens or usage.cache_written_tokens):
+        return ""
+    share = f"{100 * usage.cached_tokens / max(1, usage.input_tokens):.0f} %"
+    return f"{share}, {_saved(usage.saved_micro_usd)}" if usage.saved_micro_usd else share
+
+
+def _saved(micro_usd: int) -> str:
+    amount = abs(micro_usd) / 1_000_000
+    return f"{'saved' if micro_usd > 0 else 'lost'} ${amount:,.{2 if amount >= 1 else 4}f}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, classes: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import attrs
 import msgspec
-from msgspec.structs import asdict
 
 from orchestrator.agents import AssistantMessage, Message, Part, ToolCall, ToolMessage, UserMessage
 from orchestrator.delegation import Ending, Status, TaskId
@@ -163,7 +162,7 @@ def _message(message: Message) -> dict[str, Any]:
                 model=message.model,
                 incomplete=message.incomplete,
                 reasoning=thoughts[:MESSAGE_CHARACTERS],
-                usage=asdict(message.usage) if message.usage.calls else None,
+                usage=msgspec.to_builtins(message.usage) if message.usage.calls else None,
                 calls=[
                     {"id": it.id, "name": it.name, "arguments": _arguments(it)}
                     for it in message.calls

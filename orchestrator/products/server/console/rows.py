@@ -32,6 +32,7 @@ def changing_part(node: TaskNode) -> list[Any]:
             usage.reasoning_tokens,
             usage.estimated,
             usage.cache_written_tokens,
+            usage.saved_micro_usd or 0,
         ],
     ]
 

@@ -1,4 +1,4 @@
-/*! sources sha256 b1175078fdf627152a4a7b4868c12397c16f639dba86ca95b64adb058a41f794 */
+/*! sources sha256 deb80585819ae8c899f6d919131a0a0d0843eafdfc9d2906e7ee7825ab8622f4 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -2,8 +2,8 @@
 
 import { hierarchy, partition } from 'd3-hierarchy';
 import { FONT, element, fitted, palette, drawingContext } from './dom.js';
-import { count, exactMoney, money, oneLine, tokens } from './format.js';
-import { COST, INPUT, OUTPUT } from './model.js';
+import { cached, count, exactMoney, money, oneLine, tokens } from './format.js';
+import { CACHED, COST, INPUT, OUTPUT, SAVED } from './model.js';
 
 const LINE = 44; // at most: a deep run has lower boxes
 
@@ -51,7 +51,7 @@ export class Cost {
     const boxes = new Array(model.size);
     const made = (agent, parent) => ({
       agent, parent, children: [], byAgent: new Map(), tasks: 0, cost: 0, unknown: 0, tokens: 0,
-      all: 0, failed: 0,
+      input: 0, cached: 0, saved: 0, all: 0, failed: 0,
     });
     let root = null;
     this.boxes = 0;
@@ -71,6 +71,9 @@ export class Cost {
       box.cost += model.ofOwn(number, COST);
       box.unknown += model.unknownOwn(number);
       box.tokens += model.ofOwn(number, INPUT) + model.ofOwn(number, OUTPUT);
+      box.input += model.ofOwn(number, INPUT);
+      box.cached += model.ofOwn(number, CACHED);
+      box.saved += model.ofOwn(number, SAVED);
     }
     return root;
   }
@@ -109,7 +112,8 @@ export class Cost {
     };
     visit(box);
     return `${oneLine(box.agent, 40)} ×${count(box.tasks)} · ${price(cost, unknown)} · ${tokens(read)} tokens${
-      tasks > box.tasks ? ` · ${count(tasks)} agents with all below` : ''}`;
+      tasks > box.tasks ? ` · ${count(tasks)} agents with all below` : ''}${
+      box.cached || box.saved ? ` · from a cache: ${cached(box.cached, box.input, box.saved)}` : ''}`;
   }
 
   draw() {

@@ -1,8 +1,8 @@
 // The details of a task or a group: its own numbers, those of its subtree, and its transcript.
 
 import { element, fill, patch } from './dom.js';
-import { count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
-import { CACHED, CALLS, COST, ESTIMATED, INPUT, OUTPUT, REASONING, UNPRICED } from './model.js';
+import { cached, count, counted, duration, exactMoney, oneLine, printable, tokens } from './format.js';
+import { CACHED, CALLS, COST, ESTIMATED, INPUT, OUTPUT, REASONING, SAVED, UNPRICED } from './model.js';
 import { MessageList } from './messages.js';
 import { GROUPS, describe } from './status.js';
 
@@ -106,7 +106,10 @@ export class Details {
       ['cost', exactMoney(own(COST), model.unknownOwn(number)), exactMoney(all(COST), model.unknownTotal(number))],
       ['model calls', count(own(CALLS)), count(all(CALLS))],
     ];
-    if (all(CACHED)) rows.push(['read from a cache', tokens(own(CACHED)), tokens(all(CACHED))]);
+    if (all(CACHED) || all(SAVED)) {
+      rows.push(['read from a cache', cached(own(CACHED), own(INPUT), own(SAVED)),
+        cached(all(CACHED), all(INPUT), all(SAVED))]);
+    }
     if (all(REASONING)) rows.push(['reasoning', tokens(own(REASONING)), tokens(all(REASONING))]);
     if (all(UNPRICED)) rows.push(['without a price', count(own(UNPRICED)), count(all(UNPRICED))]);
     if (all(ESTIMATED)) rows.push(['broken off, estimated', count(own(ESTIMATED)), count(all(ESTIMATED))]);

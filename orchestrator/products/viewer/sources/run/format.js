@@ -44,6 +44,13 @@ export function exactMoney(cost, unknown) {
   return `${unknown ? '≥ ' : ''}$${NAMES.format(Number(whole))}.${short}`;
 }
 
+// The part of the input that came from a cache, and the money that it saved.
+export function cached(read, input, saved) {
+  const share = `${tokens(read)} (${Math.round((100 * read) / Math.max(1, input))} %)`;
+  if (!saved) return share;
+  return `${share}, ${saved > 0 ? 'saved' : 'lost'} ${exactMoney(Math.abs(saved), 0)}`;
+}
+
 export function duration(seconds) {
   if (seconds === null || Number.isNaN(seconds)) return '';
   if (seconds < 0.0005) return '0s';

@@ -5,9 +5,9 @@ import { GROUP_NAMES, groupOf } from './status.js';
 
 export const USAGE = [
   'calls', 'input_tokens', 'output_tokens', 'micro_usd', 'unpriced', 'cached_tokens', 'reasoning_tokens',
-  'estimated', 'cache_written_tokens',
+  'estimated', 'cache_written_tokens', 'saved_micro_usd',
 ];
-export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED] = USAGE.keys();
+export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED, , SAVED] = USAGE.keys();
 const WIDTH = USAGE.length;
 
 export class Model {
