@@ -183,7 +183,7 @@ docs: $(VENV)/.dev ## build the documentation as a site that needs no network: b
 
 .PHONY: bench
 bench: $(VENV)/.dev ## what a delegation costs, against raw trio
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks$(if $(TRACE),.scheduling $(TRACE))
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.run ## what a delegation costs in other frameworks, from PyPI, relative to ours

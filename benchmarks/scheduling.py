@@ -3,15 +3,20 @@
 The real orchestrator, in virtual time: many runs at once, one provider that takes eight calls. Only
 the policy of the limiter differs: all figures are ratios of one run to the same run under `fifo`.
 
-python -m benchmarks.scheduling
+python -m benchmarks.scheduling [TRACE]
 """
 
+import gzip
+import itertools
 import random
 import statistics
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 from trio.testing import MockClock
 
@@ -25,6 +30,7 @@ from orchestrator import (
     Usage,
     agent,
     delegate,
+    detach,
     map_each,
     open_orchestrator,
 )
@@ -59,6 +65,8 @@ class Program:
     kind: str
     steps: Sequence[Sequence[float]]
     at: float = 0.0
+    prompts: Sequence[int] = ()
+    """The characters of the goal of each step; by default all goals are short."""
 
     @property
     def seconds(self) -> float:
@@ -74,7 +82,9 @@ class Program:
         @agent(name=self.kind)
         async def program(goal: str) -> str:
             """Run the steps."""
-            for stage, step in stages:
+            for number, (stage, step) in enumerate(stages):
+                if self.prompts:
+                    goal = "x" * self.prompts[number]
                 if len(step) == 1:
                     await delegate(stage, goal)
                 else:
@@ -199,12 +209,125 @@ def compare(
     return gain(kinds, fifo, other)
 
 
+LEAVES: Final = 40
+LEVELS: Final = 12
+TREE_IN_FLIGHT: Final = 4
+
+
+async def _run_tree(policy: str, seeds: Sequence[int]) -> float:
+    """Return the seconds of the last of several runs of one uneven tree."""
+    limiter = Limiter(in_flight=TREE_IN_FLIGHT, policy=policy)
+    async with open_orchestrator(MemoryJournal(), rules=RULES) as orchestrator:
+        for seed in seeds:
+            begun = trio.current_time()
+            await orchestrator.run(_uneven_tree(seed, limiter), "go")
+        return trio.current_time() - begun
+
+
+def _uneven_tree(seed: int, limiter: Limiter) -> Pipeline[str, str]:
+    """Return a root with many short children, and one child that makes a chain of calls."""
+    rng = random.Random(seed)  # noqa: S311 (the same tree each time)
+    seconds = [rng.lognormvariate(0, 0.3) * 4 for _ in range(LEAVES + LEVELS)]
+    leaf = Agent("leaf", model=with_rate_limit(DrawnModel(seconds[:LEAVES]), limiter))
+    step = Agent("step", model=with_rate_limit(DrawnModel(seconds[LEAVES:]), limiter))
+
+    @agent
+    async def chain(goal: str) -> str:
+        """Make one call after the other."""
+        for _ in range(LEVELS):
+            await delegate(step, goal)
+        return "done"
+
+    @agent
+    async def root(goal: str) -> str:
+        """Have all children work at once."""
+        leaves = [await detach(leaf, goal) for _ in range(LEAVES)]
+        await delegate(chain, goal)
+        for it in leaves:
+            await it.wait()
+        return "done"
+
+    return root
+
+
+def compare_tree(seed: int) -> float:
+    """Return how many times faster an uneven tree is than under `fifo`, after one run before it."""
+    before, after = (
+        trio.run(_run_tree, policy, (1_000, seed), clock=MockClock(autojump_threshold=0))
+        for policy in ("fifo", "shortest")
+    )
+    return before / after
+
+
+PREFILL: Final = 1e-4
+"""The seconds of one token of a prompt in a trace."""
+DECODE: Final = 0.02
+"""The seconds of one token of an answer in a trace."""
+TRACE_CALLS: Final = 2_000
+
+
+class TraceLine(msgspec.Struct):
+    """A request in Mooncake's format: each hash names a prefix of the prompt, by blocks."""
+
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+
+
+def read_trace(file: Path, first: int = 0, *, load: float = 0.9) -> list[Program]:
+    """Return the conversations of a trace as runs, each a chain of calls.
+
+    A request whose prompt begins with the prompt of an earlier one continues that conversation. The
+    first block is the same in many conversations, and connects none. Times are stretched to a load.
+    """
+    opened = gzip.open if file.suffix == ".gz" else open
+    found = list[tuple[float, list[TraceLine]]]()
+    ends = dict[int, list[TraceLine]]()
+    with opened(file, "rt") as lines:
+        for line in itertools.islice(lines, first, first + TRACE_CALLS):
+            request = msgspec.json.decode(line, type=TraceLine)
+            blocks = request.hash_ids[1:]
+            requests = next((ends[it] for it in reversed(blocks) if it in ends), None)
+            if requests is None:
+                requests = []
+                found.append((request.timestamp, requests))
+            requests.append(request)
+            ends.update(dict.fromkeys(blocks[-2:], requests))
+    programs = [
+        Program(
+            "trace",
+            [[PREFILL * it.input_length + DECODE * it.output_length] for it in requests],
+            at,
+            # Shorter than in reality: only ratios matter.
+            [it.input_length // 16 for it in requests],
+        )
+        for at, requests in found
+    ]
+    work = sum(it.seconds for it in programs)
+    begun = programs[0].at
+    stretch = work / IN_FLIGHT / load / (programs[-1].at - begun)
+    return [attrs.evolve(it, at=(it.at - begun) * stretch) for it in programs]
+
+
+def compare_trace(file: Path) -> float:
+    """Return how many times faster the mean conversation of a trace is than under `fifo`."""
+    programs, history = read_trace(file), read_trace(file, TRACE_CALLS)
+    before, after = measured("fifo", programs), measured("shortest", programs, history)
+    return statistics.mean(before) / statistics.mean(after)
+
+
 def main() -> None:
+    if len(sys.argv) > 1:
+        print(f"{sys.argv[1]}: {compare_trace(Path(sys.argv[1])):.2f}x")
+        return
     for load in (0.7, 0.9, 1.1):
         for policy in ("fair", "shortest"):
             print(f"load {load}, {policy}: {compare(policy, load)}")
     without = compare("shortest", 0.9, has_history=False)
     print(f"load 0.9, shortest without history: {without}")
+    trees = [compare_tree(seed) for seed in SEEDS]
+    print(f"uneven tree: {statistics.mean(trees):.2f}x, the worst {min(trees):.2f}x")
 
 
 if __name__ == "__main__":

@@ -56,12 +56,13 @@ class _Heap(Generic[T]):
 class _Waiter:
     """A call that waits."""
 
-    __slots__ = ("call", "number", "run", "wake", "wakes_at")
+    __slots__ = ("call", "number", "run", "since", "wake", "wakes_at")
 
     def __init__(self, call: Call, number: int, run: "_WaitingRun") -> None:
         self.call = call
         self.number = number
         self.run = run
+        self.since = trio.current_time()
         self.wake = trio.Event()
         self.wakes_at = math.inf
         """When it looks again whether it may begin."""
@@ -75,8 +76,8 @@ class _Owner:
     def __init__(self, name: str, service: float) -> None:
         self.name = name
         self.runs: _Heap[_WaitingRun] = _Heap()
-        self.overdue: _Heap[_Waiter] = _Heap()
-        """The waiting calls, by the time from which they are overdue."""
+        self.overdue: _Heap[_WaitingRun] = _Heap()
+        """The same runs, by the time from which their oldest call is overdue."""
         self.sent = 0
         self.service = service
         """The predicted seconds of its calls that were sent, from where it began."""
@@ -183,8 +184,6 @@ class CallQueue:
         waiter = self._waiters[call] = _Waiter(call, self._number, waiting)
         waiting.calls.put(waiter, self._call_key(waiter))
         waiting.oldest.put(waiter, waiter.number)
-        if (patience := self.policy.patience(run)) < math.inf:
-            waiting.owner.overdue.put(waiter, trio.current_time() + patience)
         self._place(waiting)
         return waiter
 
@@ -204,12 +203,12 @@ class CallQueue:
         del self._waiters[waiter.call]
         waiting.calls.remove(waiter)
         waiting.oldest.remove(waiter)
-        owner.overdue.remove(waiter)
         if len(waiting.calls):
             self._place(waiting)
             return
         del self._runs[waiting.run]
         owner.runs.remove(waiting)
+        owner.overdue.remove(waiting)
         if not len(owner.runs):
             self._by_service.remove(owner)
             self._forget_owners(owner)
@@ -225,11 +224,11 @@ class CallQueue:
 
     def _place(self, waiting: _WaitingRun) -> None:
         waiting.owner.runs.put(waiting, self._run_key(waiting))
+        if (patience := self.policy.patience(waiting.run)) < math.inf:
+            waiting.owner.overdue.put(waiting, _oldest(waiting).since + patience)
 
     def _run_key(self, waiting: _WaitingRun) -> tuple[bool, float, int]:
-        oldest = waiting.oldest.first()
-        assert oldest is not None, "a run is placed while it waits"
-        number = oldest[2].number
+        number = _oldest(waiting).number
         order = self.policy.order(waiting.run, number)
         return (waiting.run.background and self.policy.shares_owners, order, number)
 
@@ -244,10 +243,10 @@ class CallQueue:
         if (found := self._by_service.first()) is None:
             return None
         owner = found[2]
-        if owner.sent % 2 and (overdue := owner.overdue.first()) is not None:
-            due, _, waiter = overdue
-            if due <= trio.current_time():
-                return waiter
+        if owner.sent % 2:
+            overdue = owner.overdue.first()
+            if overdue is not None and overdue[0] <= trio.current_time():
+                return _oldest(overdue[2])
         run = owner.runs.first()
         assert run is not None, "an owner with waiting calls has a run"
         call = run[2].calls.first()
@@ -260,3 +259,9 @@ class CallQueue:
         self._service = owner.service
         owner.service += waiter.run.run.call_seconds
         self._by_service.put(owner, owner.service)
+
+
+def _oldest(waiting: _WaitingRun) -> _Waiter:
+    oldest = waiting.oldest.first()
+    assert oldest is not None, "a waiting run has a call"
+    return oldest[2]

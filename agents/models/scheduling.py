@@ -9,8 +9,10 @@ from orchestrator.agents.nearest_name import did_you_mean
 
 CALL_SECONDS: Final = 2.5
 """The seconds of a call whose kind is unknown. Only ratios of predictions matter."""
-PATIENCE_CALLS: Final = 2.5
-PATIENCE_SHARE: Final = 0.25
+PATIENCE_CALLS: Final = 6.0
+"""A call is overdue after the time of this many calls, and"""
+PATIENCE_SHARE: Final = 0.2
+"""this share of the predicted work of its run."""
 STEPS: Final = 4
 """Paths count as equally long within a fourth of a doubling: predictions are not more exact."""
 
@@ -111,12 +113,12 @@ class Call:
 class Caller(Protocol):
     """Describes the model calls of a task to a queue; without one each call is a run of its own."""
 
-    def queued_call(self) -> Call:
-        """Return the next call of the task, which counts as open."""
+    def queued_call(self, size: int) -> Call:
+        """Return the next call of the task, which counts as open; `size` is its characters."""
         ...
 
-    def ended_call(self, seconds: float) -> None:
-        """Learn the seconds of a call at its provider."""
+    def ended_call(self, size: int, seconds: float) -> None:
+        """Learn the seconds of a call of this size at its provider."""
         ...
 
 

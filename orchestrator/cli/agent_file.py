@@ -33,6 +33,8 @@ class _Found:
     """The name of the agent that the file declares as its lead."""
     jobs: tuple[Job, ...] = ()
     """The jobs that start them by the clock."""
+    policy: str | None = None
+    """The order of model calls that wait for a provider, if the file names one."""
 
 
 @attrs.frozen
@@ -43,6 +45,8 @@ class LoadedTeam:
     """Its agents, by their own names."""
     jobs: tuple[Job, ...]
     """The jobs that start them by the clock."""
+    policy: str | None = None
+    """The order of model calls that wait for a provider, if the file names one."""
 
 
 def load_agent(target: str, *, model: str | None = None, trust: bool = False) -> Agent[Any]:
@@ -93,7 +97,7 @@ def load_team(target: str, *, trust: bool = False) -> LoadedTeam:
     if name:
         agent = _named(name, found.agents, file)
         jobs = tuple(it for it in found.jobs if it.agent is agent)
-        return LoadedTeam({agent.name: agent}, jobs)
+        return LoadedTeam({agent.name: agent}, jobs, found.policy)
     agents: dict[str, Agent[Any]] = {}
     for agent in found.agents.values():
         if agents.setdefault(agent.name, agent) is not agent:
@@ -102,7 +106,7 @@ def load_team(target: str, *, trust: bool = False) -> LoadedTeam:
             )
     if not agents:
         raise CommandError(f"{file} defines no Agent at its top level")
-    return LoadedTeam(agents, found.jobs)
+    return LoadedTeam(agents, found.jobs, found.policy)
 
 
 def file_name(target: str) -> str:
@@ -191,7 +195,8 @@ def _defined_in(file: Path, model: str | None, *, acts: bool, trust: bool) -> _F
         print(f"warning: {printable(warning)}", file=sys.stderr)
     if acts:
         require_trust(file, effects_of_team(team), trust=trust)
-    return _Found(dict(team.agents), team.lead, built_jobs(team.jobs, team.agents))
+    jobs = built_jobs(team.jobs, team.agents)
+    return _Found(dict(team.agents), team.lead, jobs, team.policy)
 
 
 def _run(file: Path) -> _Found:

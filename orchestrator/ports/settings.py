@@ -5,4 +5,4 @@
 
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.loaded_file import MODULE, loads_agents
-from orchestrator.kernel.settings import SANDBOX_VARIABLE, Machine, Workers
+from orchestrator.kernel.settings import SANDBOX_VARIABLE, Machine, Models, Workers

@@ -9,6 +9,7 @@ from orchestrator.agents.messages import AssistantMessage
 from orchestrator.agents.models.model import ModelRequest
 from orchestrator.agents.models.prompt_prefix import prefix_name, shared_context
 from orchestrator.agents.models.scheduling import Call, RunWork
+from orchestrator.agents.models.token_estimate import message_length
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 
@@ -19,7 +20,11 @@ class QueuedModel(ModelWrapper):
         if (call := request.call) is not None:
             return await self.answer_call(request, call)
         caller = request.caller
-        call = Call(RunWork(begun=trio.current_time())) if caller is None else caller.queued_call()
+        call = (
+            Call(RunWork(begun=trio.current_time()))
+            if caller is None
+            else caller.queued_call(_size(request))
+        )
         if shared := shared_context(request):
             call.prefix = prefix_name(shared)
         try:
@@ -34,4 +39,8 @@ class QueuedModel(ModelWrapper):
         """Count a call as ended, unless it is counted."""
         seconds = call.end(trio.current_time())
         if seconds is not None and request.caller is not None:
-            request.caller.ended_call(seconds)
+            request.caller.ended_call(_size(request), seconds)
+
+
+def _size(request: ModelRequest) -> int:
+    return len(request.instructions) + request.transcript.total(message_length)

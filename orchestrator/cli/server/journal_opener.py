@@ -18,7 +18,7 @@ from orchestrator.ports.control import open_control
 from orchestrator.ports.files import FIRST_JOURNAL, state_files
 from orchestrator.ports.journals import AuditEvent, HeldJournal, Journals, local_actor
 from orchestrator.ports.sessions import Orchestrator
-from orchestrator.ports.settings import Machine, Workers
+from orchestrator.ports.settings import Machine, Models, Workers
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.server.audit_export import AuditExport
 
@@ -33,6 +33,8 @@ class JournalOpener:
     hidden: Sequence[Path] = ()
     workspace: Path | None
     sandbox: SandboxChoice
+    policy: str = "shortest"
+    """The order of model calls that wait for a provider."""
     retention: Retention = attrs.Factory(Retention)
     export: AuditExport | None = None
     """Gets a copy of the audit of all journals."""
@@ -54,6 +56,7 @@ class JournalOpener:
                         workspace=self.workspace,
                         sandbox=self.sandbox,
                     ),
+                    models=Models(policy=self.policy),
                     workers=Workers(queue=None if self.exchange is None else self.exchange.open),
                 )
             )

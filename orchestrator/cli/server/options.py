@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import attrs
 from cyclopts import Parameter
@@ -170,6 +170,9 @@ class ServeOptions:
     default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for several.
     """
     language_model: LanguageModelOption = ()
+    policy: Literal["shortest", "fair", "fifo"] | None = None
+    """The order of model calls that wait for a provider: the run with the least predicted work
+    first (the default), the run with the fewest calls under way, or first come, first served."""
     cluster: ClusterOptions = ClusterOptions()
     console: ConsoleOptions = ConsoleOptions()
     oidc: OidcOptions = OidcOptions()

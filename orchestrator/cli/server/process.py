@@ -251,6 +251,7 @@ class ServerProcess:
             hidden=[*filter(None, [self.listening.key or self.listening.certificate])],
             workspace=self.options.workspace,
             sandbox=choice,
+            policy=self.options.policy or self.team.policy or "shortest",
             retention=self.retention,
             exchange=None
             if self.database is None

@@ -96,11 +96,11 @@ class _ModelCall(msgspec.Struct, eq=False):
         """The booked reason of a call that was paid for and not made."""
         return ModelFailure.BROKEN_OFF
 
-    def queued_call(self) -> "Call":
-        return self._reservations.known_workload().queued_call(self._task)
+    def queued_call(self, size: int) -> "Call":
+        return self._reservations.known_workload().queued_call(self._task, size)
 
-    def ended_call(self, seconds: float) -> None:
-        self._reservations.known_workload().ended_call(self._task, seconds)
+    def ended_call(self, size: int, seconds: float) -> None:
+        self._reservations.known_workload().ended_call(self._task, size, seconds)
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:

@@ -73,46 +73,81 @@ class Predictions:
 
     def __init__(self) -> None:
         self.calls: Final = _Table()
-        """The seconds of a call, by the agent of the task."""
+        """The seconds of a call, by the agent of the task, and by the size of the prompt."""
         self.unseen: Final = _Table()
         """The seconds of a run beyond its open calls, by `RunKey`."""
         self.left: Final = _Table()
         """The seconds of the longest chain of calls below a task, by its agent and step."""
         self.tail: Final = _Table()
-        """The same of a parent after a child, by the agents of both."""
+        """The same of a parent from the moment at which it went on after a child, by the agents of
+        both; zero where it only waited for other children."""
 
-    def call_seconds(self, agent: str) -> float:
-        return self.calls.mean(agent) or self.calls.mean("") or CALL_SECONDS
+    def call_seconds(self, agent: str, size: int = 0) -> float:
+        for key in ((agent, step_of(size)), agent, ""):
+            if mean := self.calls.mean(key):
+                return mean
+        return CALL_SECONDS
 
-    def add_call(self, agent: str, seconds: float) -> None:
-        self.calls.add(agent, seconds)
-        self.calls.add("", seconds)
+    def add_call(self, agent: str, size: int, seconds: float) -> None:
+        for key in ((agent, step_of(size)), agent, ""):
+            self.calls.add(key, seconds)
 
 
-def step_of(calls: int) -> int:
-    """Return the step of a number of calls: small numbers differ, large ones by a half."""
-    return calls if calls < 4 else int(2 * math.log2(calls))
+def step_of(number: int) -> int:
+    """Return the step of a number: small numbers differ, large ones by about a third."""
+    return number if number < 4 else int(2 * math.log2(number))
 
 
 class _TaskWork:
     """The chain of calls that leads to a task."""
 
-    __slots__ = ("agent", "below", "calls", "front", "marks", "parent")
+    __slots__ = ("agent", "below", "calls", "followed", "front", "idle", "marks", "parent")
 
     def __init__(self, agent: str, parent: "_TaskWork | None") -> None:
         self.agent = agent
         self.parent = parent
-        self.front: float = 0.0 if parent is None else parent.end
+        self.idle: dict[_TaskWork, None] = {}
+        """Its children without an open call, since it last began something."""
+        self.followed: float | None = None
+        """The chain of its parent when that went on after it."""
+        self.front = 0.0
         """The seconds of the longest chain of calls that ends with its latest one."""
         self.below = 0.0
         """The same of the calls of its descendants."""
         self.calls = 0
         self.marks: dict[int, float] = {}
         """The chain at the first call of each step."""
+        if parent is not None:
+            parent.begin()
+            self.front = parent.end
 
     @property
     def end(self) -> float:
         return max(self.front, self.below)
+
+    def begin(self) -> None:
+        """Note that it makes a call or has a new child: this follows its idle children."""
+        for child in self.idle:
+            child.followed = self.end
+        self.idle.clear()
+
+    def begin_call(self) -> None:
+        self.begin()
+        self.front = self.end
+        task = self
+        while (parent := task.parent) is not None:
+            parent.idle.pop(task, None)
+            task.followed = None
+            task = parent
+
+    def end_call(self, seconds: float) -> None:
+        self.front += seconds
+        self.calls += 1
+        task = self
+        while (parent := task.parent) is not None:
+            parent.idle[task] = None
+            parent.below = max(parent.below, self.front)
+            task = parent
 
 
 class _Run:
@@ -142,16 +177,16 @@ class Workload:
         self.predictions: Final = Predictions()
         self.runs: Final[dict[SessionId, _Run]] = {}
 
-    def queued_call(self, record: TaskRecord) -> Call:
+    def queued_call(self, record: TaskRecord, size: int) -> Call:
         """Return the next call of a task, with the prediction for its run."""
         run = self.runs.get(record.session)
         if run is None:
             run = self.runs[record.session] = self._new_run(record.session)
         session = self._book.records.sessions[record.session]
         task, work, predictions = run.task(record), run.work, self.predictions
-        task.front = task.end
+        task.begin_call()
         step = step_of(task.calls)
-        seconds = work.call_seconds = predictions.call_seconds(record.agent)
+        seconds = work.call_seconds = predictions.call_seconds(record.agent, size)
         work.to_come = session.slots.queued + session.tree.to_come
         key = (run.agent, record.agent, step)
         work.unseen = predictions.unseen.mean(key)
@@ -161,20 +196,13 @@ class Workload:
         run.marks[key] = work.consumed + (work.open + work.to_come) * seconds
         return call
 
-    def ended_call(self, record: TaskRecord, seconds: float) -> None:
+    def ended_call(self, record: TaskRecord, size: int, seconds: float) -> None:
         """Learn the seconds of a call at its provider."""
         if (run := self.runs.get(record.session)) is None:
             return
-        task = run.task(record)
-        task.calls += 1
-        if not seconds:
-            return
-        task.front += seconds
-        self.predictions.add_call(record.agent, seconds)
-        above = task.parent
-        while above is not None and above.below < task.front:
-            above.below = task.front
-            above = above.parent
+        run.task(record).end_call(seconds)
+        if seconds:
+            self.predictions.add_call(record.agent, size, seconds)
 
     def end_run(self, session: SessionId, outcome: Outcome | None) -> None:
         """Forget a run whose turn has ended, and learn from it if it succeeded."""
@@ -188,7 +216,8 @@ class Workload:
             for step, front in task.marks.items():
                 predictions.left.add((task.agent, step), task.end - front)
             if (parent := task.parent) is not None:
-                predictions.tail.add((parent.agent, task.agent), parent.end - task.end)
+                after = 0.0 if task.followed is None else parent.end - task.followed
+                predictions.tail.add((parent.agent, task.agent), after)
 
     def _new_run(self, id_: SessionId) -> _Run:
         session = self._book.records.sessions[id_]

@@ -68,6 +68,8 @@ class BuiltTeam:
     """The keys in the files that have no meaning here."""
     jobs: tuple[JobEntry, ...] = ()
     """The jobs that start the agents by the clock."""
+    policy: str | None = None
+    """The order of model calls that wait for a provider."""
 
 
 def build_team(
@@ -97,7 +99,21 @@ def build_team(
     if team.lead is not None and lead not in agents:
         team.lead.refuse(f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}")
     jobs = read_schedule(team.schedule, agents, lead)
-    return BuiltTeam(agents=agents, lead=lead, warnings=warnings, jobs=jobs)
+    return BuiltTeam(
+        agents=agents, lead=lead, warnings=warnings, jobs=jobs, policy=_policy_name(team.policy)
+    )
+
+
+def _policy_name(policy: Located | None) -> str | None:
+    if policy is None:
+        return None
+    # Imported late: most teams name no policy.
+    from orchestrator.agents.models.scheduling import POLICIES
+
+    name = policy.as_text("the policy")
+    if name not in POLICIES:
+        policy.refuse(f"there is no policy {name!r}; {did_you_mean(name, POLICIES)}")
+    return name
 
 
 class _Builder:

@@ -13,7 +13,7 @@ from orchestrator.products.agent_files.markdown import has_front_matter, read_ag
 from orchestrator.products.agent_files.source_text import read_text
 from orchestrator.products.agent_files.yaml_text import read_yaml
 
-KEYS: Final = ("agents", "lead", "model", "schedule")
+KEYS: Final = ("agents", "lead", "model", "policy", "schedule")
 EXAMPLE: Final = "agents: {editor: {instructions: ...}}"
 MOST_FILES: Final = 1_000
 
@@ -27,6 +27,8 @@ class TeamEntries:
     """The name of the agent that is run, if the file says so."""
     model: Located | None = None
     """The model of agents that name none."""
+    policy: Located | None = None
+    """The order of model calls that wait for a provider."""
     schedule: Located | None = None
     """The jobs that begin its agents by the clock."""
     files: tuple[Path, ...]
@@ -73,6 +75,7 @@ def _read_team_file(file: Path) -> TeamEntries:
         entries=tuple(entry for team in teams for entry in team.entries),
         lead=keys.get("lead"),
         model=keys.get("model"),
+        policy=keys.get("policy"),
         schedule=keys.get("schedule"),
         files=(file, *(it for team in teams for it in team.files)),
         folder=next((team.folder for team in teams if team.folder), None),
