@@ -209,15 +209,15 @@ def compare(
     return gain(kinds, fifo, other)
 
 
-LEAVES: Final = 40
+LEAVES: Final = 80
 LEVELS: Final = 12
-TREE_IN_FLIGHT: Final = 4
 
 
 async def _run_tree(policy: str, seeds: Sequence[int]) -> float:
     """Return the seconds of the last of several runs of one uneven tree."""
-    limiter = Limiter(in_flight=TREE_IN_FLIGHT, policy=policy)
+    limiter = Limiter(in_flight=IN_FLIGHT, policy=policy)
     async with open_orchestrator(MemoryJournal(), rules=RULES) as orchestrator:
+        begun = 0.0
         for seed in seeds:
             begun = trio.current_time()
             await orchestrator.run(_uneven_tree(seed, limiter), "go")

@@ -11,10 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from orchestrator.agents.models.scheduling import Call, Policy, RunWork, path_step
+from orchestrator.agents.models.scheduling import OVERDUE_EVERY, Call, Policy, RunWork, path_step
 
 FEW: Final = 64
 """A heap with fewer entries is not searched for removed ones."""
+GAP_WEIGHT: Final = 0.1
+"""How much the latest gap between two calls counts."""
 T = TypeVar("T")
 
 
@@ -56,13 +58,15 @@ class _Heap(Generic[T]):
 class _Waiter:
     """A call that waits."""
 
-    __slots__ = ("call", "number", "run", "since", "wake", "wakes_at")
+    __slots__ = ("call", "expected", "number", "run", "since", "wake", "wakes_at")
 
-    def __init__(self, call: Call, number: int, run: "_WaitingRun") -> None:
+    def __init__(self, call: Call, number: int, run: "_WaitingRun", expected: float) -> None:
         self.call = call
         self.number = number
         self.run = run
         self.since = trio.current_time()
+        self.expected = expected
+        """The seconds that it would wait first come, first served."""
         self.wake = trio.Event()
         self.wakes_at = math.inf
         """When it looks again whether it may begin."""
@@ -110,6 +114,9 @@ class CallQueue:
         self._runs: dict[RunWork, _WaitingRun] = {}
         self._waiters: dict[Call, _Waiter] = {}
         self._number = 0
+        self._gap = 0.0
+        """The mean seconds between two calls that were sent while others waited."""
+        self._last_sent = math.inf
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -181,7 +188,9 @@ class CallQueue:
         run = call.run
         if (waiting := self._runs.get(run)) is None:
             waiting = self._runs[run] = _WaitingRun(run, self._owner_of(run))
-        waiter = self._waiters[call] = _Waiter(call, self._number, waiting)
+        waiter = self._waiters[call] = _Waiter(
+            call, self._number, waiting, len(self._waiters) * self._gap
+        )
         waiting.calls.put(waiter, self._call_key(waiter))
         waiting.oldest.put(waiter, waiter.number)
         self._place(waiting)
@@ -224,8 +233,9 @@ class CallQueue:
 
     def _place(self, waiting: _WaitingRun) -> None:
         waiting.owner.runs.put(waiting, self._run_key(waiting))
-        if (patience := self.policy.patience(waiting.run)) < math.inf:
-            waiting.owner.overdue.put(waiting, _oldest(waiting).since + patience)
+        oldest = _oldest(waiting)
+        if (patience := self.policy.patience(waiting.run, oldest.expected)) < math.inf:
+            waiting.owner.overdue.put(waiting, oldest.since + patience)
 
     def _run_key(self, waiting: _WaitingRun) -> tuple[bool, float, int]:
         number = _oldest(waiting).number
@@ -243,19 +253,22 @@ class CallQueue:
         if (found := self._by_service.first()) is None:
             return None
         owner = found[2]
-        if owner.sent % 2:
+        run = owner.runs.first()
+        if owner.sent % OVERDUE_EVERY == OVERDUE_EVERY - 1:
             overdue = owner.overdue.first()
             if overdue is not None and overdue[0] <= trio.current_time():
-                return _oldest(overdue[2])
-        run = owner.runs.first()
+                run = overdue
         assert run is not None, "an owner with waiting calls has a run"
         call = run[2].calls.first()
         assert call is not None, "a waiting run has a call"
         return call[2]
 
     def _count_sent(self, waiter: _Waiter) -> None:
-        owner = waiter.run.owner
+        owner, now = waiter.run.owner, trio.current_time()
         owner.sent += 1
+        if now >= self._last_sent:
+            self._gap += (now - self._last_sent - self._gap) * GAP_WEIGHT
+        self._last_sent = now if len(self._waiters) > 1 else math.inf
         self._service = owner.service
         owner.service += waiter.run.run.call_seconds
         self._by_service.put(owner, owner.service)

@@ -9,10 +9,13 @@ from orchestrator.agents.nearest_name import did_you_mean
 
 CALL_SECONDS: Final = 2.5
 """The seconds of a call whose kind is unknown. Only ratios of predictions matter."""
-PATIENCE_CALLS: Final = 6.0
-"""A call is overdue after the time of this many calls, and"""
-PATIENCE_SHARE: Final = 0.2
+PATIENCE_WAIT: Final = 2.0
+"""A call is overdue after this many times the wait that it would have had first come, first served,
+and"""
+PATIENCE_WORK: Final = 0.2
 """this share of the predicted work of its run."""
+OVERDUE_EVERY: Final = 4
+"""Every call of this number that an owner sends is overdue, if any is."""
 STEPS: Final = 4
 """Paths count as equally long within a fourth of a doubling: predictions are not more exact."""
 
@@ -147,10 +150,11 @@ class Policy(Protocol):
         """
         ...
 
-    def patience(self, run: RunWork) -> float:
+    def patience(self, run: RunWork, expected: float) -> float:
         """Return the seconds after which a waiting call of a run is overdue.
 
-        Every second call that is sent is the one overdue for the longest time, if there is any.
+        `expected` is the wait that it would have first come, first served. Every fourth call that
+        is sent is of the run that is overdue for the longest time, if there is one.
         """
         ...
 
@@ -164,8 +168,8 @@ class _Fifo:
         del run
         return oldest
 
-    def patience(self, run: RunWork) -> float:
-        del run
+    def patience(self, run: RunWork, expected: float) -> float:
+        del run, expected
         return math.inf
 
 
@@ -180,8 +184,8 @@ class _Fair:
         del oldest
         return run.in_flight
 
-    def patience(self, run: RunWork) -> float:
-        del run
+    def patience(self, run: RunWork, expected: float) -> float:
+        del run, expected
         return math.inf
 
 
@@ -196,8 +200,8 @@ class _Shortest:
         del oldest
         return run.remaining
 
-    def patience(self, run: RunWork) -> float:
-        return PATIENCE_CALLS * run.call_seconds + PATIENCE_SHARE * run.remaining
+    def patience(self, run: RunWork, expected: float) -> float:
+        return PATIENCE_WAIT * expected + PATIENCE_WORK * run.remaining
 
 
 FIFO: Final[Policy] = _Fifo()

@@ -277,11 +277,12 @@ async def test_calls_with_equal_prefixes_stand_next_to_each_other_in_the_queue()
     class OneRun:
         run = RunWork("run")
 
-        def queued_call(self) -> Call:
+        def queued_call(self, size: int) -> Call:
+            del size
             return Call(self.run)
 
-        def ended_call(self, seconds: float) -> None:
-            del seconds
+        def ended_call(self, size: int, seconds: float) -> None:
+            del size, seconds
 
     caller = OneRun()
     model = with_rate_limit(Provider(), Limiter(in_flight=1))

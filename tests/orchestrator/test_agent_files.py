@@ -410,6 +410,11 @@ def test_a_mistake_in_an_agent_file_is_reported_with_its_line(
         ("", 1, "a team has keys, and this is empty: write 'agents: "),
         ("lead: a\n", 1, "a team has agents: write"),
         ("agents:\n  a:\nleed: a\n", 3, "a team has no key 'leed'; did you mean 'lead'?"),
+        (
+            "model: openai:gpt-5\nagents:\n  a:\n    instructions: x\npolicy: fiffo\n",
+            5,
+            "there is no policy 'fiffo'; did you mean 'fifo'?",
+        ),
         ("agents:\n  a:\n", 2, "agent 'a' has keys, and this is empty: write 'instr"),
         (
             "model: a:b\nagents:\n  a:\n    instruction: Be.\n",
