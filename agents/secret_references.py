@@ -6,6 +6,7 @@ references of its environment once, when it opens. Only a person sets the enviro
 agents have no references. An error names the variable and its reference, never a value.
 """
 
+import os
 import shlex
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.sandbox.program_path import own_program
 
 PREFIX: Final = "secret:"
 SECONDS: Final = 10
@@ -94,10 +96,13 @@ def _words(command: str) -> list[str]:
 
 
 def _output(argv: list[str], environ: Mapping[str, str]) -> bytes:
+    # An agent may have written the files of this folder, so it is not used, nor searched.
+    program = argv[0] if os.sep in argv[0] else own_program(argv[0], environ)
+    if program is None:
+        raise _UnreadableError(f"{argv[0]} is not on the path")
     try:
-        # In the root folder: an agent may have written the files of this one.
         ended = subprocess.run(  # noqa: S603 (the person's own program)
-            argv,
+            [program, *argv[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

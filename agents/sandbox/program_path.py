@@ -30,16 +30,17 @@ def program_path(name: str, *, environ: Mapping[str, str], cwd: Path) -> str:
     return found
 
 
-def own_program(name: str) -> str | None:
+def own_program(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """Return the path of a program that this process itself relies on; None if there is none.
 
     A folder inside the folder of this process, which agents write, is passed over, unless it is one
     of the system.
     """
+    environ = os.environ if environ is None else environ
     here = os.path.realpath(os.curdir)
     folders = [
         it
-        for it in os.environ.get("PATH", os.defpath).split(os.pathsep)
+        for it in environ.get("PATH", os.defpath).split(os.pathsep)
         if it in _SYSTEM
         or (Path(it).is_absolute() and not Path(os.path.realpath(it)).is_relative_to(here))
     ]

@@ -63,7 +63,8 @@ def test_files_commands_and_vault_give_the_values_of_variables(
         ("secret:file:/dev/zero", "not a file"),
         ("secret:command:fails", "fails ended with 3"),
         ("secret:command:empty", "empty"),
-        ("secret:command:no-such-program", "cannot be run"),
+        ("secret:command:no-such-program", "not on the path"),
+        ("secret:command:/no/such/program", "cannot be run"),
         ("secret:command:", "no program"),
         ("secret:command:'", "words"),
         ("secret:vault:kv/openai", "no field"),
@@ -80,6 +81,14 @@ def test_an_error_names_the_variable_and_the_reference_but_no_value(
     assert problem in str(caught.value)
     assert reference in str(caught.value)
     assert VALUE not in str(caught.value)
+
+
+def test_a_program_in_the_folder_of_the_process_is_not_run(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(programs.parent)
+    with pytest.raises(DefinitionError, match="pass is not on the path"):
+        resolve_references({"PATH": str(programs), "KEY": "secret:command:pass show 'a b'"})
 
 
 def test_a_secret_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def test_a_server_keeps_ended_runs_for_90_days_unless_told_otherwise() -> None:
     assert RetentionOptions(keep=FOREVER).retention() == Retention()
 
 
-async def test_the_default_retention_deletes_nothing_in_the_first_hour() -> None:
+async def test_the_default_retention_waits_an_hour_before_it_deletes_runs() -> None:
     async with open_orchestrator(":memory:") as orchestrator:
         times: list[float] = []
         pruned = trio.Event()

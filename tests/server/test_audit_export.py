@@ -134,7 +134,7 @@ def frame(read_one: Callable[[int], bytes], read: Callable[[int], bytes]) -> byt
     return read(int(length))
 
 
-async def test_an_outage_blocks_nothing_and_the_dropped_events_are_counted(
+async def test_an_outage_delays_no_event_and_dropped_ones_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_export, "MOST_WAITING", 5)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
@@ -40,6 +41,19 @@ async def test_serve_lists_every_agent_of_the_file(tmp_path: Path) -> None:
     assert "agents: one, two\n" in server.output
     assert server.output.count("ended runs are deleted after 90 days") == 1
     assert server.errors == ""
+
+
+async def test_serve_reads_its_token_by_reference(tmp_path: Path) -> None:
+    token, file = "the-token-of-a-vault-0123", tmp_path / "token"
+    file.write_text(token)
+    environ = {"ORCHESTRATOR_API_KEY": f"secret:file:{file}"}
+    async with server_process(tmp_path, TWO, environ=environ) as server:
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(base_url=server.url, headers=headers) as http:
+            assert (await http.get("/v1/models")).status_code == 200
+        assert await server.terminate() == 0
+
+    assert token not in server.output + server.errors
 
 
 async def test_serve_refuses_a_folder_that_others_can_write(tmp_path: Path) -> None:

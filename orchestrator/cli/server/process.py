@@ -357,6 +357,8 @@ class ServerProcess:
         printed_lines.print_address(
             server.addresses[0], self.team, self.token, self.listening, journal
         )
+        if self.settings.oidc is not None:
+            print(f"single sign-on: {self.settings.oidc.issuer}, back to the console's address + /")
         if not server.state.settings.is_view_only:
             code = server.state.sign_ins.approval_code
             print(f"approval code: {code} (the console asks for it before you approve or prune)")

@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from secrets import token_urlsafe
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
@@ -182,8 +182,8 @@ class OidcSignIn:
         return self._person(claims)
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        named: Any = claims.get(self.settings.claim)
-        names: tuple[object, ...] = tuple(named) if isinstance(named, list) else (named,)
+        named: object = claims.get(self.settings.claim)
+        names = cast("list[object]", named) if isinstance(named, list) else [named]
         groups = [scopes for name, scopes in self.settings.groups.items() if name in names]
         subject: str = claims["sub"]
         shown = next(
