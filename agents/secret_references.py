@@ -2,15 +2,18 @@
 
 `secret:file:PATH` reads a file, `secret:command:PROGRAM ARGUMENTS` runs a program without a shell,
 and `secret:vault:PATH#FIELD` asks the command line of HashiCorp Vault. An orchestrator reads the
-references of its environment once, when it opens. Only a person sets the environment: files of
-agents have no references. An error names the variable and its reference, never a value.
+references of its environment when it opens; the output of a program is used for five minutes. Only
+a person sets the environment: files of agents have no references. An error names the variable and
+its reference, never a value.
 """
 
 import os
 import shlex
 import stat
 import subprocess
+import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,9 @@ SECONDS: Final = 10
 """The most seconds for a program to print a secret."""
 LARGEST: Final = 65_536
 """The most bytes of a secret."""
+CACHED_SECONDS: Final = 300
+MOST_CACHED: Final = 50
+"""The number of outputs that are kept for the orchestrators that this process opens next."""
 
 
 def has_references(environ: Mapping[str, str]) -> bool:
@@ -96,6 +102,15 @@ def _words(command: str) -> list[str]:
 
 
 def _output(argv: list[str], environ: Mapping[str, str]) -> bytes:
+    period = int(time.monotonic() // CACHED_SECONDS)
+    return _cached_output(tuple(argv), frozenset(environ.items()), period)
+
+
+@lru_cache(maxsize=MOST_CACHED)
+def _cached_output(
+    argv: tuple[str, ...], variables: frozenset[tuple[str, str]], _period: int
+) -> bytes:
+    environ = dict(variables)
     # An agent may have written the files of this folder, so it is not used, nor searched.
     program = argv[0] if os.sep in argv[0] else own_program(argv[0], environ)
     if program is None:

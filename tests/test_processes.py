@@ -79,7 +79,7 @@ LISTED: Final = {
     ): "gcloud of the person, which needs their login; its arguments are fixed",
     (
         "agents/secret_references.py",
-        "_output",
+        "_cached_output",
         "subprocess.run",
     ): "the program that a person names in a variable to print a secret: it needs their login; no"
     " shell, in the root folder",

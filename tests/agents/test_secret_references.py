@@ -2,13 +2,19 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import DefinitionError
-from orchestrator.agents.secret_references import LARGEST, has_references, resolve_references
+from orchestrator.agents.secret_references import (
+    CACHED_SECONDS,
+    LARGEST,
+    has_references,
+    resolve_references,
+)
 from orchestrator.ports.settings import Machine
 
 VALUE = "s3cr3t-value-0123456789"
@@ -53,6 +59,22 @@ def test_files_commands_and_vault_give_the_values_of_variables(
     assert resolve_references(environ) == dict.fromkeys("ABC", VALUE)
     assert has_references(environ)
     assert not has_references({"D": "plain"})
+
+
+def test_a_program_runs_once_for_many_orchestrators(programs: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (programs / "counts").write_text(f"#!/bin/sh\necho x >> {log}; echo {VALUE}\n")
+    (programs / "counts").chmod(stat.S_IRWXU)
+    environ = environ_with(programs, KEY="secret:command:counts")
+    with pytest.MonkeyPatch.context() as patched:
+        now = 1000.0
+        patched.setattr(time, "monotonic", lambda: now)
+        for _ in range(3):
+            assert resolve_references(environ) == {"KEY": VALUE}
+        assert log.read_text() == "x\n"
+        now += CACHED_SECONDS
+        assert resolve_references(environ) == {"KEY": VALUE}
+        assert log.read_text() == "x\nx\n"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ async def begin_oidc(call: ApiCall) -> Response:
     None,
     Answer("The cookie is set", PageSecret),
     body=OidcAnswer,
-    errors=(401, 403, 404, 429, 503),
+    errors=(401, 403, 404, 503),
     is_public=True,
 )
 async def finish_oidc(call: ApiCall) -> Response:
