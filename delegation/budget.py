@@ -126,12 +126,8 @@ def _problem(  # noqa: PLR0911 (a case a kind)
         case BudgetKind.TOKENS:
             if _fits(budget.tokens, used.tokens + reserved.tokens + quote.tokens):
                 return None
-            if not used.tokens:
-                return f"cannot pay for its first call, which may use {quote.tokens} tokens"
-            return (
-                f"is used up: {counted(used.tokens, 'token')}, and the next call may use"
-                f" {quote.tokens}"
-            )
+            spent = counted(used.tokens, "token") if used.tokens else ""
+            return _shortage(spent, f"use {counted(quote.tokens, 'token')}")
         case BudgetKind.USD:
             if budget.usd is not None and quote.unpriced:
                 return (
@@ -142,17 +138,20 @@ def _problem(  # noqa: PLR0911 (a case a kind)
                 )
             if _fits(_cost(budget), used.micro_usd + reserved.micro_usd + quote.micro_usd):
                 return None
-            if not used.micro_usd:
-                return f"cannot pay for its first call, which may cost {dollars(quote.micro_usd)}"
-            return (
-                f"is used up: {dollars(used.micro_usd)}, and the next call may cost"
-                f" {dollars(quote.micro_usd)}"
-            )
+            spent = dollars(used.micro_usd) if used.micro_usd else ""
+            return _shortage(spent, f"cost {dollars(quote.micro_usd)}")
         case BudgetKind.SECONDS | BudgetKind.DEPTH | BudgetKind.TASKS:
             # A deadline ends the task; `policy.py` counts levels and tasks.
             return None
         case _:
             assert_never(kind)
+
+
+def _shortage(spent: str, needed: str) -> str:
+    """Return that the next call does not fit; `spent` is empty before the first one."""
+    if not spent:
+        return f"cannot pay for its first call, which may {needed}"
+    return f"is used up: {spent}, and the next call may {needed}"
 
 
 def _cost(budget: Budget) -> int | None:

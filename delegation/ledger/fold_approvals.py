@@ -1,13 +1,14 @@
 """The fold of approvals: questions about calls, and the verdicts on them."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from orchestrator.agents import CallId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked, Entry
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.records import NO_QUESTIONS, TaskRecord
 from orchestrator.delegation.ledger.task_state import RUNNING
 from orchestrator.delegation.ledger.transitions import (
@@ -111,3 +112,9 @@ def drop_questions(ledger: "Ledger", task: TaskRecord) -> None:
     for question in task.questions.values():
         ledger.open_questions.pop(question.id, None)
     task.questions = NO_QUESTIONS
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (
+    fold_row(ApprovalAsked, approval_asked),
+    fold_row(ApprovalAnswered, approval_answered),
+)

@@ -1,12 +1,13 @@
 """The fold of jobs: set, paused, removed, and what became of their times."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from orchestrator.delegation.errors import ImpossibleEventError
 from orchestrator.delegation.events import Entry, JobOccurred, JobPaused, JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobRecord
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.records import SessionRecord
 from orchestrator.delegation.ledger.transitions import require
 
@@ -69,3 +70,11 @@ def _known_job(
     if session is None or event.job not in session.jobs:
         raise ImpossibleEventError(event, "there is no such job")
     return session, session.jobs[event.job]
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (
+    fold_row(JobSet, job_set),
+    fold_row(JobPaused, job_paused),
+    fold_row(JobRemoved, job_removed),
+    fold_row(JobOccurred, job_occurred),
+)

@@ -1,10 +1,11 @@
 """The fold of calls and turns that are lent to workers: where each waits, or runs."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import CallId
 from orchestrator.delegation.events import CallPlaced, Entry, TaskStarted, TurnResumed
 from orchestrator.delegation.ledger.fold_approvals import drop_questions
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.records import NOTHING_PLACED, TaskRecord
 from orchestrator.delegation.ledger.transitions import require, running_task
 
@@ -45,3 +46,6 @@ def begin_anew(
     require(not task.children.unsettled, event, "tasks below it have not ended", task)
     drop_questions(ledger, task)
     task.rewind(start)
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (fold_row(CallPlaced, call_placed),)

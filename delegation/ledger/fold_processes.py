@@ -1,6 +1,6 @@
 """The fold of commands: those in the background, and what any of them asks of the network."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from orchestrator.delegation.events.processes import (
     ProcessRecord,
     describe_unreachable,
 )
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.records import Envelope, SessionRecord, TaskRecord
 from orchestrator.delegation.ledger.transitions import refresh_session, require, running_task
 from orchestrator.delegation.task import DeliveryCapability
@@ -130,3 +131,13 @@ def drop_processes(session: SessionRecord, task: TaskRecord) -> None:
             for id_, process in session.processes.items()
             if process.task != task.id or process.is_unreachable
         }
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (
+    fold_row(ProcessStarted, process_started),
+    fold_row(ProcessMatched, process_matched),
+    fold_row(ProcessEnded, process_ended),
+    fold_row(ProcessUnreachable, process_unreachable),
+    fold_row(WorkspaceOpened, workspace_opened),
+    fold_row(NetworkRequested, network_requested),
+)

@@ -1,7 +1,7 @@
 """The fold of a session's facts: its doors, its mail, its turns and their replies."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -41,6 +41,7 @@ from orchestrator.delegation.ledger.fold_approvals import (
 from orchestrator.delegation.ledger.fold_jobs import refresh_scheduled
 from orchestrator.delegation.ledger.fold_places import begin_anew
 from orchestrator.delegation.ledger.fold_processes import drop_processes
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.fold_tasks import (
     as_message,
     queue_for_slot,
@@ -411,3 +412,23 @@ def _unsettled_below(task: TaskRecord) -> Iterator[TaskRecord]:
     for child in task.children.unsettled.values():
         yield child
         yield from _unsettled_below(child)
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (
+    fold_row(MessageReceived, message_received),
+    fold_row(TurnStarted, turn_started),
+    fold_row(TurnResumed, turn_resumed),
+    fold_row(TurnEnded, turn_ended),
+    fold_row(TurnInterrupted, turn_interrupted),
+    fold_row(ReplyDelivered, reply_delivered),
+    fold_row(SessionOpened, session_opened),
+    fold_row(DoorOpened, door_opened),
+    fold_row(DoorClosed, door_closed),
+    fold_row(KindChanged, kind_changed),
+    fold_row(MetadataChanged, metadata_changed),
+    fold_row(StateChanged, state_changed),
+    fold_row(SessionClosed, session_closed),
+    fold_row(DeliveryFailed, delivery_failed),
+    fold_row(ReplyPartDelivered, reply_part_delivered),
+    fold_row(JournalOpened, journal_opened),
+)

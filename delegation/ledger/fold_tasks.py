@@ -30,6 +30,7 @@ from orchestrator.delegation.ledger.fold_accounts import book, charge_open_call,
 from orchestrator.delegation.ledger.fold_approvals import drop_question, drop_questions
 from orchestrator.delegation.ledger.fold_places import begin_anew, drop_placed
 from orchestrator.delegation.ledger.fold_processes import drop_processes
+from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
 from orchestrator.delegation.ledger.records import (
     NO_CHILDREN,
     NO_INCIDENTS,
@@ -458,3 +459,19 @@ def _resolve_dependency(
         assert task.request is not None, "a root depends on no task"
         _give_messages(ledger, task, task.request)
         queue_for_slot(ledger, session, task)
+
+
+FOLDS: Final[tuple[FoldRow, ...]] = (
+    fold_row(ModelAnswered, model_answered),
+    fold_row(ToolAnswered, tool_answered),
+    fold_row(TaskRequested, task_requested),
+    fold_row(TaskStarted, task_started),
+    fold_row(TaskSettled, task_settled),
+    fold_row(ModelCalled, model_called),
+    fold_row(ModelFailed, model_failed),
+    fold_row(CancelRequested, cancel_requested),
+    fold_row(Steered, steered),
+    fold_row(SteeringSeen, steering_seen),
+    fold_row(QuietChanged, quiet_changed),
+    fold_row(StartsPaused, starts_paused),
+)

@@ -225,7 +225,7 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
             A_CALL,
             "tokens",
             "the budget 'small' (tokens=5) of /editor is used up: 3 tokens, and the next call"
-            " may use 3",
+            " may use 3 tokens",
             id="tokens",
         ),
         pytest.param(

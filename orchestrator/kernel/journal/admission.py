@@ -20,11 +20,11 @@ from orchestrator.delegation import (
     in_dependency_order,
 )
 from orchestrator.delegation.events import Event, TaskRequested
-from orchestrator.delegation.task import JOINED
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.journal.wakeups import Wakeups
 
 STOPPING: Final = "the orchestrator is stopping"
+JOINED: Final = Mode.JOINED
 START_AT_ONCE: Final = 50
 """How many tasks begin before all others get a turn of the event loop: some 10 ms."""
 
