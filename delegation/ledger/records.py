@@ -508,8 +508,6 @@ class SessionRecord:
         A turn has one reply, which goes to one address. Mail from other addresses begins later
         turns.
         """
-        if len(self.mail) < 2:
-            return tuple(self.mail)
         first = self.envelopes[next(iter(self.mail))].address
         return tuple(seq for seq in self.mail if self.envelopes[seq].address == first)
 

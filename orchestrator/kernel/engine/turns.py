@@ -59,7 +59,7 @@ class Turns:
                 session.id,
                 session.turns + 1,
                 capability,
-                session.next_mail,
+                session.next_mail if len(session.mail) > 1 else tuple(session.mail),
                 readable_characters(agent, session.root.transcript),
             )
         )
