@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
@@ -34,6 +34,8 @@ def simulate(
     live_tasks: int = 1_000,
     provider_rate: int | None = None,
     provider_tokens: int | None = None,
+    provider_calls: int | None = None,
+    policy: Literal["shortest", "fair", "fifo"] = "shortest",
     limits: BudgetOption = None,
     seeds: int = 100,
     json: JsonOption = False,
@@ -56,6 +58,8 @@ def simulate(
         live_tasks: The most tasks that run at once.
         provider_rate: Requests per minute that a provider accepts.
         provider_tokens: Tokens per minute that a provider accepts.
+        provider_calls: Calls that a provider answers at once.
+        policy: The order of calls that wait for a provider.
         seeds: The number of runs.
         plot: A file for the plots, as SVG.
     """
@@ -71,7 +75,10 @@ def simulate(
         failure_rate=failure_rate,
         rules=Rules(live_tasks=live_tasks),
         provider=simulation.ProviderRate(
-            requests_per_minute=provider_rate, tokens_per_minute=provider_tokens
+            requests_per_minute=provider_rate,
+            tokens_per_minute=provider_tokens,
+            in_flight=provider_calls,
+            policy=policy,
         ),
         budget=None if limits is None else Budget(**attrs.asdict(limits)),
         seeds=seeds,

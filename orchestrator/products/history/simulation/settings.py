@@ -61,6 +61,8 @@ class ProviderRate:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     in_flight: int | None = None
+    policy: str = "shortest"
+    """The order of waiting calls: `"shortest"`, `"fair"` or `"fifo"`."""
 
 
 @attrs.frozen(kw_only=True)
