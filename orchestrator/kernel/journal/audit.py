@@ -63,6 +63,10 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         target = well_formed(self.target)
         if redactor.may_hold_secret(target.encode()):
             target = redactor.redact(target)
+        event = self if target == self.target else replace(self, target=target)
+        texts = f"{event.actor}{event.owner}{event.action}{target}{event.outcome}{event.peer}"
+        if texts.isascii() and len(texts) <= LONGEST_TEXT:
+            return event
         return replace(
             self,
             actor=_bounded(self.actor),

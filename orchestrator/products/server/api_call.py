@@ -61,15 +61,14 @@ class ApiCall:
         """Headers of any answer to the request."""
         self.message: RpcMessage | None = None
         """The message in the body, if the body is JSON-RPC."""
-        self._journal: ServedJournal | None = None
+        self._home: ServedJournal | None = None
         self._tracked: TrackedRequest | None = None
 
-    @property
+    @cached_property
     def journal(self) -> "ServedJournal":
         """The journal of the request's subject; for a list, the server's first journal."""
-        if self._journal is None:
-            self._journal = self.server.journals.first
-        return self._journal
+        self._home = self.server.journals.first
+        return self._home
 
     def set_message(self, message: RpcMessage) -> None:
         """Set the JSON-RPC message of the body."""
@@ -91,8 +90,8 @@ class ApiCall:
     @property
     def is_stopping(self) -> bool:
         """Whether no run can begin in the journal of the request."""
-        journal = self._journal
-        return self.server.is_stopping if journal is None else journal.is_stopping
+        home = self._home
+        return self.server.is_stopping if home is None else home.is_stopping
 
     @property
     def is_forwarded(self) -> bool:
@@ -101,7 +100,7 @@ class ApiCall:
 
     def set_journal(self, journal: "ServedJournal", tracked: "TrackedRequest") -> None:
         """Set the journal of the request's subject, which tracks the request."""
-        self._journal = journal
+        self.journal = self._home = journal
         self._tracked = tracked
         self._audit.set_journal(journal.audit)
         state = self.request.scope["state"]
@@ -113,7 +112,7 @@ class ApiCall:
         if self._tracked is not None:
             self._tracked.waits_for_run = True
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """The key that makes the request."""
         return self.access.key

@@ -1,7 +1,7 @@
 """The ASGI application of one route: it checks a request, handles it, and counts it."""
 
 from abc import abstractmethod
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -26,7 +26,7 @@ from orchestrator.products.server.served_journal import ServedJournal, TrackedRe
 from orchestrator.products.server.transport import errors
 from orchestrator.products.server.transport.local_peer import require_person
 from orchestrator.products.server.transport.request_body import read_body
-from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream
 
 if TYPE_CHECKING:
     from orchestrator.products.server.state import ServerState
@@ -152,16 +152,14 @@ class _Answer:
     ) -> None:
         """Send the whole response, unless it is refused before it begins."""
         scope = self._request.scope
-        if type(response) is Response:
-            # It lets an error pass, so it needs no scope.
-            with suppress(_WithheldError):
-                await response(scope, receive, self.send_checked)
-                self.is_complete = True
-            return  # noqa: ASYNC910 (the response was sent)
-        self.withheld = trio.CancelScope()
+        if type(response) is Response or type(response) is EventStream:
+            # They let an error pass, so they need no scope.
+            ended: AbstractContextManager[object] = suppress(_WithheldError)
+        else:
+            ended = self.withheld = trio.CancelScope()
         self._metrics.streams += is_stream
         try:
-            with self.withheld:
+            with ended:
                 await response(scope, receive, self.send_checked)
                 self.is_complete = True
         finally:
@@ -248,9 +246,11 @@ def _refusal(call: ApiCall | None, error: errors.HttpError) -> Response:
 async def _handle_at_home(call: ApiCall, tracked: TrackedRequest) -> Response:
     """Handle a request in its journal, or at the next holder if the journal moves before."""
     while True:
-        home = await call.server.home_of(call)
+        server = call.server
+        find = server.home_of
+        home = server.journals.first_or_none if find is None else await find(call)
         if isinstance(home, Response):
-            return home
+            return home  # noqa: ASYNC910 (another server has answered)
         if home is not None:
             tracked.begin(home)
             call.set_journal(home, tracked)
@@ -261,7 +261,7 @@ async def _handle_at_home(call: ApiCall, tracked: TrackedRequest) -> Response:
             if home is None or not home.is_moving or call.server.placement is None:
                 raise
             if call.is_forwarded:
-                return errors.journal_moved(MOVED).response()
+                return errors.journal_moved(MOVED).response()  # noqa: ASYNC910 (it is refused)
         else:
             if call.answer_headers:
                 response.headers.update(call.answer_headers)

@@ -8,7 +8,7 @@ restarts and for any width of a tree.
 import datetime as dt
 import math
 from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Budget
@@ -94,15 +94,13 @@ class Quotas:
                 name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)
             }
 
-    @contextmanager
     def begin_run(
         self, key: Key, read: ReadApi, session: SessionRecord | None = None, runs: int = 1
-    ) -> Generator[None]:
+    ) -> AbstractContextManager[None]:
         """Charge the runs that begin in the block, without a checkpoint, or raise at a limit."""
         if session is None or key.name not in _keys_at_work(session):
             self._require_place(key, runs)
-        with use_grants(self._grants(key, read.records, session)):
-            yield
+        return use_grants(self._grants(key, read.records, session))
 
     def _require_place(self, key: Key, runs: int) -> None:
         most = key.limits.runs_at_once

@@ -43,7 +43,7 @@ class RequestIds:
     def _key(self) -> Key:
         return cast("Key", self._request.scope["state"]["access"].key)
 
-    @property
+    @cached_property
     def has_key(self) -> bool:
         """Whether the request has an Idempotency-Key."""
         return "idempotency-key" in self._headers
@@ -80,12 +80,12 @@ class RequestIds:
 
     def session_from_key(self, attempt: int = 0) -> SessionId | None:
         """Return the id of the session that the Idempotency-Key stands for."""
-        id_ = self.from_key("r_")
-        if id_ is None:
+        if not self.has_key:
             return None
         placement = self._placement
         if placement is None:
             return SessionId(self._from_key("r_", attempt=attempt) or "")
+        id_ = self.from_key("r_") or ""
         home = placement.home_of_key(self._key)
         if self.companion is not None:
             home = placement.home_of(self.companion)

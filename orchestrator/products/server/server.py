@@ -14,7 +14,6 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.sessions import NO_PUSHES, Orchestrator, Push, RequestDoor
 from orchestrator.products.mcp.ports import tools_of
 from orchestrator.products.schedule.ports import Scheduler
-from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.app import application
 from orchestrator.products.server.audit import HttpAudit
 from orchestrator.products.server.keys.key import DEFAULT
@@ -160,10 +159,6 @@ def new_state(
         if (journal := journals.first_or_none) is not None:
             journal.audit.note_key(action, name)
 
-    async def first_journal(_: ApiCall) -> ServedJournal | None:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        return journals.first_or_none  # noqa: ASYNC910 (its caller has checkpointed)
-
     return ServerState(
         agents=agents,
         tools=tools_of(agents, settings.task_modes),
@@ -179,7 +174,6 @@ def new_state(
         ),
         quotas=Quotas(lambda: [it.read.records for it in journals], clock),
         sandbox=sandbox,
-        home_of=first_journal,
     )
 
 

@@ -108,8 +108,9 @@ class ServerState:
     keys: KeyStore
     quotas: Quotas
     sandbox: SandboxChoice
-    home_of: "Callable[[ApiCall], Awaitable[ServedJournal | Response | None]]"
-    """Finds the journal of a request, or the answer of the server that writes it."""
+    home_of: "Callable[[ApiCall], Awaitable[ServedJournal | Response | None]] | None" = None
+    """Finds the journal of a request, or the answer of the server that writes it; by default the
+    first journal."""
     listing: "SessionListing | None" = None
     """Lists the sessions of all journals; None if this server has the only journal."""
     peers: "Peers | None" = None

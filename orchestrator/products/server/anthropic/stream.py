@@ -11,15 +11,14 @@ from starlette.responses import Response
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.anthropic import bodies, response
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.live.agent_stream import AgentText, PartialText
-from orchestrator.products.server.live.progress import open_updates
-from orchestrator.products.server.openai.chat.stream import SentText, first_update
+from orchestrator.products.server.live.agent_stream import AgentText, PartialText, open_agent_stream
+from orchestrator.products.server.openai.chat.stream import SentText
 from orchestrator.products.server.openai.choices import wait_for_turns
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.public_ids import MESSAGE
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.sse import EventStream, EventWriter
+from orchestrator.products.server.transport.sse import EventStream, EventWriter, encode_event
 
 
 def message_stream(call: ApiCall, session: SessionRecord) -> Response:
@@ -36,16 +35,12 @@ def message_stream(call: ApiCall, session: SessionRecord) -> Response:
 async def _send_all(journal: ServedJournal, session: SessionRecord, writer: EventWriter) -> None:
     """Send the agent's texts, calls and end, or raise an error if there is no answer."""
     events = _Events(writer, session)
-    async with open_updates(journal, session, has_progress=False) as next_update:
-        update = await first_update(next_update)
-        while update is not None:
-            assert not isinstance(update, list), "there is no progress"
-            await events.begin()
+    with open_agent_stream(journal, session) as texts:
+        events.begin()
+        while (update := await texts.next()) is not None:
             await events.send_text(update)
-            update = await next_update()
     if (error := session_error(session)) is not None:
         raise error
-    await events.begin()
     await events.end()
 
 
@@ -56,17 +51,13 @@ class _Events:
         self._writer = writer
         self._session = session
         self._sent = SentText(session)
-        self._has_begun = False
         self._index = -1
         """The number of the last block."""
         self._open: bodies.AnswerBlock | None = None
         """That block, until it ends."""
 
-    async def begin(self) -> None:
-        """Send the first event, once."""
-        if self._has_begun:
-            return  # noqa: ASYNC910 (sending and waiting for updates checkpoint)
-        self._has_begun = True
+    def begin(self) -> None:
+        """Send the first event with the next one, or when a heartbeat is due."""
         message = bodies.AnswerMessage(
             id=MESSAGE.of(self._session),
             model=self._session.root.agent,
@@ -74,7 +65,7 @@ class _Events:
             stop_reason=None,
             usage=bodies.MessageUsage(),
         )
-        await self._send(bodies.MessageStart(message))
+        self._writer.hold(_encoded(bodies.MessageStart(message)))
 
     async def send_text(self, update: AgentText) -> None:
         is_thought = (
@@ -125,6 +116,10 @@ class _Events:
         await self._send(bodies.BlockStop(self._index))
 
     async def _send(self, event: bodies.Event) -> None:
-        name = type(event).__struct_config__.tag
-        assert isinstance(name, str), "each event has its name as tag"
-        await self._writer.send_event(msgspec.json.encode(event), name=name)
+        await self._writer.write(_encoded(event))
+
+
+def _encoded(event: bodies.Event) -> bytes:
+    name = type(event).__struct_config__.tag
+    assert isinstance(name, str), "each event has its name as tag"
+    return encode_event(msgspec.json.encode(event), name=name)

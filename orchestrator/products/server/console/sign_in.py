@@ -17,7 +17,7 @@ approval code, which the server prints beside the link.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
@@ -295,13 +295,13 @@ def _digest(code: str) -> bytes:
     return sha256(code.encode(errors="replace")).digest()
 
 
-def cookie_name(headers: Headers) -> str:
+def cookie_name(headers: Mapping[str, str]) -> str:
     """Return the name of the cookie at the address of a request."""
     _, _, port = headers.get("host", "").rpartition(":")
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
-def token_of(headers: Headers) -> str | None:
+def token_of(headers: Mapping[str, str]) -> str | None:
     """Return the token of a sign-in from its cookie and page secret, if both are there."""
     secret = headers.get(HEADER)
     if secret is None:

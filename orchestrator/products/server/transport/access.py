@@ -4,7 +4,7 @@ The host is checked first: a foreign web page must not reach the server under it
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from secrets import token_hex
@@ -64,12 +64,13 @@ class AccessCheck:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = RequestHeaders(scope)
-        id_ = _request_id(headers.get("x-request-id", ""))
+        first = headers.first
+        id_ = _request_id(first.get("x-request-id", ""))
         state = scope.setdefault("state", {})
         state["request_id"] = id_
         state["shutdown"] = self.shutdown
         state["headers"] = headers
-        is_anthropic = VERSION in headers or scope["path"].startswith(MESSAGES)
+        is_anthropic = VERSION in first or scope["path"].startswith(MESSAGES)
         if is_anthropic:
             state["is_anthropic"] = True
 
@@ -94,14 +95,14 @@ class AccessCheck:
             if (access := state.get("access")) is not None:
                 self.keys.end_access(access)
 
-    def _admit(self, scope: Scope, headers: Headers, request: str) -> None:
+    def _admit(self, scope: Scope, headers: "RequestHeaders", request: str) -> None:
         """Set the access of a request, or refuse the request."""
-        if forwarded_header.HEADER in headers:
+        if forwarded_header.HEADER in headers.first:
             self._note_forwarded(scope, headers[forwarded_header.HEADER], request)
         access = scope["state"]["access"] = self._check(scope, headers)
         if access is not None and not scope["state"].get("is_forwarded"):
             self.take_request(access.key)
-        self._check_body(scope["method"], headers)
+        self._check_body(scope["method"], headers.first)
 
     def _note_forwarded(self, scope: Scope, header: str, request: str) -> None:
         """Take the client's address from another server of ours, and from no other sender."""
@@ -133,12 +134,13 @@ class AccessCheck:
                 counted.release()
             scope["client"] = (peer, 0)
 
-    def _check(self, scope: Scope, headers: Headers) -> Access | None:
+    def _check(self, scope: Scope, headers: "RequestHeaders") -> Access | None:
         """Return the access of a request; a request to a public path has none."""
         # Routes match the decoded path: %2Fv1 would pass, and become part of the host in a URL.
         if not (scope.get("raw_path") or scope["path"].encode()).startswith(b"/"):
             raise HttpError(400, "the target of a request must begin with /", code="invalid_target")
-        host = headers.get("host", "")
+        first = headers.first
+        host = first.get("host", "")
         if self.hosts is not None and _name_of(host) not in self.hosts:
             raise HttpError(
                 421,
@@ -148,16 +150,16 @@ class AccessCheck:
             )
         if self.is_public(scope["path"]):
             return None
-        token = token_of(headers)
-        if token is not None and _api_key_in(headers) is None:
+        token = token_of(first)
+        if token is not None and _api_key_in(first) is None:
             found = self.sign_ins.find(token)
             if found is not None:
                 require_own_page(scope["method"], headers)
                 latest = partial(self.sign_ins.ends_at, found.cookie_id)
                 return self.keys.begin_access(found.key, found.token_id, latest=latest)
-        return self._begin_access(scope, headers)
+        return self._begin_access(scope, first)
 
-    def _begin_access(self, scope: Scope, headers: Headers) -> Access:
+    def _begin_access(self, scope: Scope, headers: Mapping[str, str]) -> Access:
         token = _api_key_in(headers)
         found = self.keys.find(token or "")
         if found is not None:
@@ -194,7 +196,7 @@ class AccessCheck:
                 headers={"retry-after": str(int(seconds)), "connection": "close"},
             )
 
-    def _check_body(self, method: str, headers: Headers) -> None:
+    def _check_body(self, method: str, headers: Mapping[str, str]) -> None:
         length = headers.get("content-length", "0")
         is_sent = length != "0" or "transfer-encoding" in headers
         encoding = headers.get("content-encoding", "identity").strip().lower()
@@ -218,7 +220,7 @@ class AccessCheck:
             raise too_large(self.body_limit)
 
 
-def _api_key_in(headers: Headers) -> str | None:
+def _api_key_in(headers: Mapping[str, str]) -> str | None:
     """Return the token that a request sends; None if it sends none."""
     sent = headers.get("authorization")
     if sent is None:
@@ -259,7 +261,8 @@ class RequestHeaders(Headers):
         # All names and values are decoded in one call: clients of OpenAI send twenty headers.
         texts = b"\n".join(chain.from_iterable(self._list)).decode("latin-1").split("\n")
         # A dict keeps the last value of a name: reversed, that is the first header.
-        self._first = dict(zip(texts[-2::-2], texts[::-2], strict=False))
+        self.first = dict(zip(texts[-2::-2], texts[::-2], strict=False))
+        """The first value of each name, which is in lower case."""
 
     @overload
     def get(self, key: str, /) -> str | None: ...
@@ -268,10 +271,10 @@ class RequestHeaders(Headers):
     @overload
     def get(self, key: str, /, default: Any) -> Any: ...
     def get(self, key: str, /, default: Any = None) -> Any:
-        return self._first.get(key.lower(), default)
+        return self.first.get(key.lower(), default)
 
     def __getitem__(self, key: str) -> str:
-        return self._first[key.lower()]
+        return self.first[key.lower()]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.lower() in self._first
+        return isinstance(key, str) and key.lower() in self.first

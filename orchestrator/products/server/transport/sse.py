@@ -96,8 +96,8 @@ class EventWriter:
             await self._send(_body(held + last, more=False))
 
     def hold(self, chunk: bytes) -> None:
-        """Keep events until the next write, which follows without a wait, and send them with it."""
-        self._held += _one_line(chunk)
+        """Send events with the next write, or when a heartbeat is due."""
+        self._held += chunk if chunk.isascii() else _one_line(chunk)
 
     async def send_event(
         self, data: bytes, *, name: str = "", id_: str | int | None = None
@@ -132,11 +132,11 @@ class EventWriter:
                 await shutdown.wait()
             if shutdown.is_set() or self.quiet_since != since:
                 continue
-            if not self.has_begun and not self.is_sending:
+            if not (self.has_begun or self.is_sending or self._held):
                 self.quiet_since = trio.current_time()
             elif not self.is_sending:
                 with trio.fail_after(WRITE_SECONDS):
-                    await self.write(HEARTBEAT)
+                    await self.write(b"" if self._held else HEARTBEAT)
             elif trio.current_time() >= since + WRITE_SECONDS:
                 reading.cancel(reason="the client reads nothing")
         await trio.lowlevel.checkpoint()
@@ -189,8 +189,8 @@ class EventStream(Response):
             encode_error: encodes the error that ends a stream as its last event.
             error_name: the name of that event.
             begins_at_first_event: send status and headers with the first event, not at once. Until
-                then an error is the response itself, with its own status. `produce` must send an
-                event within `HEARTBEAT_SECONDS`.
+                then an error is the response itself, with its own status. `produce` holds an
+                event at its start, which begins the response when a heartbeat is due.
         """
         super().__init__(headers={**HEADERS, **headers})
         del self.headers["content-length"]

@@ -25,7 +25,7 @@ from orchestrator.products.server.live.agent_stream import (
     PartialText,
     open_agent_stream,
 )
-from orchestrator.products.server.live.progress import NextUpdate, Update, open_updates
+from orchestrator.products.server.live.progress import NextUpdate, open_updates
 from orchestrator.products.server.openai.chat import bodies, response
 from orchestrator.products.server.openai.choices import (
     begin_choices,
@@ -40,19 +40,13 @@ from orchestrator.products.server.openai.public_ids import COMPLETION
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.session_status import answers_in_json, refusal_of
 from orchestrator.products.server.transport.errors import HttpError
-from orchestrator.products.server.transport.sse import (
-    HEARTBEAT_SECONDS,
-    EventStream,
-    EventWriter,
-    encode_event,
-)
+from orchestrator.products.server.transport.sse import EventStream, EventWriter, encode_event
 
 DONE: Final = b"[DONE]"
 SEPARATOR: Final = "\n\n"
 """The text between two messages of an agent."""
 PLACE: Final = "\x00 the text \x00"
 """Stands for the text in an event that is encoded once: no name or id has these characters."""
-NO_TEXT_YET: Final = PartialText(0, 0, "")
 FIRST: Final = bodies.Delta(role="assistant", content="")
 
 
@@ -133,7 +127,7 @@ class _Chunks:
         await self._write(self._make([choice], None))
 
     def hold(self, choice: bodies.ChunkChoice) -> None:
-        """Send a chunk together with the next one, which follows without a wait."""
+        """Send a chunk together with the next one, or when a heartbeat is due."""
         data = self._encode(self._make([choice], None))
         if data is not None:
             self._writer.hold(encode_event(data))
@@ -222,8 +216,6 @@ class _ChoiceChunks:
         self._number = number
         self._chunks = chunks
         self._include_reasoning = include_reasoning
-        self._has_begun = False
-        """Whether the first chunk, with the role, was sent."""
         self._sent = SentText(session)
 
     async def send_all(self) -> None:
@@ -236,40 +228,23 @@ class _ChoiceChunks:
                 await self._send_updates(texts.next)
         if (error := session_error(self._session)) is not None:
             raise error
-        if not self._has_begun:
-            await self._begin()
         await self._send_end()
 
     async def _send_updates(self, next_update: NextUpdate) -> None:
-        update = await first_update(next_update)
-        while update is not None:
+        # Sent with the first text, or when a heartbeat is due.
+        self._chunks.hold(bodies.ChunkChoice(delta=FIRST, index=self._number))
+        while (update := await next_update()) is not None:
             if isinstance(update, list):
                 # All pieces so far in one chunk, so that progress stays close to the text.
                 thought = "".join(it.text for it in update)
-                self._hold_first()
                 await self._send_chunk(bodies.Delta(reasoning_content=thought))
             else:
                 await self._send_text(update)
-            update = await next_update()
-
-    def _hold_first(self) -> None:
-        """Send the first chunk together with the next one."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._chunks.hold(bodies.ChunkChoice(delta=FIRST, index=self._number))
-
-    async def _begin(self) -> None:
-        """Send the first chunk alone."""
-        self._has_begun = True
-        await self._send_chunk(FIRST)
 
     async def _send_text(self, update: AgentText) -> None:
         separator = SEPARATOR if self._sent.begins_another(update) else ""
         if text := self._sent.add(update):
-            self._hold_first()
             await self._chunks.send_text(self._number, f"{separator}{text}")
-        elif not self._has_begun:
-            await self._begin()
         else:
             await trio.lowlevel.checkpoint()
         if isinstance(update, FullText) and update.message.logprobs:
@@ -314,10 +289,3 @@ def _repaired() -> HttpError:
         " the run has the repaired answer; a request without 'stream' would return it",
         code="output_repaired",
     )
-
-
-async def first_update(next_update: NextUpdate) -> Update | None:
-    """Return the first update, or an empty text when the response has to begin."""
-    with trio.move_on_after(HEARTBEAT_SECONDS):
-        return await next_update()
-    return NO_TEXT_YET
