@@ -126,7 +126,7 @@ async def _answer(  # noqa: C901, PLR0912 (a feature that the agent does not use
     plan = agent.plan
     instructions = plan.instructions
     if instructions is None:
-        instructions = await _made_instructions(agent, steps.context, host, made_instructions)
+        instructions = await _made_instructions(agent, steps, host, made_instructions)
     if extra_instructions:
         parts = (instructions, extra_instructions)
         instructions = "\n\n".join(filter(None, parts))
@@ -236,14 +236,20 @@ def _context(
 
 
 async def _made_instructions(
-    agent: Agent[Any], context: TaskContext[Any] | None, host: TurnHost, known: str | None
+    agent: Agent[Any], steps: TurnSteps, host: TurnHost, known: str | None
 ) -> str:
     """Return the instructions that a function makes for a task, once in a turn."""
     if known is not None:
         await trio.lowlevel.checkpoint()
         return agent.in_language(known)
-    assert context is not None, "a function is given the task"
-    made = well_formed(await agent.make_instructions(context))
+    assert steps.context is not None, "a function is given the task"
+    made = well_formed(await agent.make_instructions(steps.context))
+    last, agent.plan.made = agent.plan.made, made
+    if last is not None and last != made:
+        # Imported late: few instructions change.
+        from orchestrator.agents.made_instructions import warn_of_change
+
+        warn_of_change(agent.name, last, made, steps.history)
     await host.before_instructed(made)
     return agent.in_language(made)
 

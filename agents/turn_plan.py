@@ -25,6 +25,7 @@ class TurnPlan:
         "instructions",
         "later_settings",
         "limits_usage",
+        "made",
         "may_ask_person",
         "needs_machine",
         "output",
@@ -35,6 +36,8 @@ class TurnPlan:
         text = agent.instructions
         self.instructions: Final = agent.in_language(text) if isinstance(text, str) else None
         """The instructions; None if a function makes them for each task."""
+        self.made: str | None = None
+        """The instructions that the function made last."""
         self.later_settings: Final = agent.settings.after_first_answer()
         """The settings of every model call after the first one of a turn."""
         self.output: Final = output_schema(agent.output)

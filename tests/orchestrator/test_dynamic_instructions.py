@@ -1,5 +1,6 @@
 """A function makes the instructions of a turn once; a turn that goes on goes on with them."""
 
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -177,3 +178,44 @@ async def test_secrets_in_them_are_not_in_the_journal() -> None:
 
     assert "sk-abcdefgh" in heard[0]
     assert "sk-abcdefgh" not in str(journal.entries)
+
+
+RULES = "Follow the rules of the house.\n" * 200
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        pytest.param("It is {}.\n" + RULES, "line 1, column 7", id="a time before the rules"),
+        pytest.param(RULES + "It is {}.", "line 201, column 7", id="a time after the rules"),
+        pytest.param("It is {}.", "", id="short instructions"),
+        pytest.param(RULES, "", id="the same instructions"),
+    ],
+)
+async def test_long_instructions_that_change_between_tasks_warn(text: str, warned: str) -> None:
+    """No prompt cache can serve a request that is new from its start on."""
+    times = iter(("12:00", "21:00", "22:00"))
+    agent = Agent(
+        "clerk", instructions=lambda _: text.format(next(times)), model=ScriptedModel.always("done")
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        await orchestrator.run(agent, "one")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            await orchestrator.run(agent, "two")
+
+    assert [warned in str(it.message) for it in caught] == [True] * bool(warned)
+
+
+async def test_instructions_that_change_before_a_long_shared_context_warn() -> None:
+    times = iter(("12:00", "21:00"))
+    tasks = {"tasks": [{"goal": "a"}, {"goal": "b"}], "context": RULES, "background": False}
+    clerk = Agent(
+        "clerk", instructions=lambda _: f"It is {next(times)}.", model=ScriptedModel.always("done")
+    )
+    lead = Agent(
+        "lead", model=ScriptedModel([ToolCall("delegate_task", tasks), "done"]), delegates=[clerk]
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        with pytest.warns(UserWarning, match="'clerk': the instructions that its function made"):
+            await orchestrator.run(lead, "both")

@@ -99,7 +99,8 @@ def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listi
             listed[found.name] = found
     more = len(problems) - MOST_PROBLEMS
     shown = problems[:MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
-    return Listing(tuple(listed.values()), tuple(shown))
+    # By name: prompt caches serve only requests whose tools have the same order.
+    return Listing(tuple(listed[name] for name in sorted(listed)), tuple(shown))
 
 
 def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
