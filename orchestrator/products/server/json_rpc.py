@@ -66,7 +66,8 @@ class RpcMessage(msgspec.Struct):
     @property
     def fields(self) -> dict[str, Any]:
         """Its parameters by their names."""
-        return cast("dict[str, Any]", self.params) if isinstance(self.params, dict) else {}
+        params: object = self.params
+        return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
 
     @property
     def run(self) -> str | None:

@@ -11,7 +11,7 @@ and an answer to a form reaches it, at any server of a cluster.
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from secrets import token_hex
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 import trio
@@ -214,9 +214,10 @@ class McpEndpoint:
         """Hand the answer to a form to the call that has asked, here or at another server."""
         waiting, peers = self._forms.get(_request_id(call, message.id)), call.server.peers
         if waiting is not None:
-            answer = msgspec.json.decode(message.raw).get("result")
+            answer: object = msgspec.json.decode(message.raw).get("result")
+            fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
             with suppress(trio.WouldBlock):  # the first answer counts
-                waiting.send_nowait(answer if isinstance(answer, dict) else {})
+                waiting.send_nowait(fields)
         elif peers is not None:
             await peers.ask(call)
         await trio.lowlevel.checkpoint()
