@@ -34,11 +34,12 @@ from orchestrator.kernel.journal.journals import HeldJournal
 from orchestrator.products.schedule.job import session_of
 from orchestrator.products.server.app import application
 from orchestrator.products.server.cluster.cluster_server import ClusterSettings, open_cluster_server
+from orchestrator.products.server.console.sign_in import HEADER
 from orchestrator.products.server.keys.changes import add_key, revoke_key
 from orchestrator.products.server.keys.key import ORDINARY, KeyLimits, Scope
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.server import open_server_state
-from orchestrator.products.server.state import Settings
+from orchestrator.products.server.state import ServerState, Settings
 from orchestrator.products.server.transport.listener import Listening
 from orchestrator.schedule import Job
 from tests.kit import facts, worker
@@ -69,6 +70,7 @@ class Served:
 
     orchestrator: Orchestrator
     http: httpx2.AsyncClient
+    state: ServerState
     file: Path
 
     def key(self, name: str, scopes: Iterable[Scope] = ORDINARY, **more: Any) -> dict[str, str]:
@@ -110,7 +112,7 @@ async def serving(
             timeout=None,
         ) as http,
     ):
-        yield Served(orchestrator=orchestrator, http=http, file=file)
+        yield Served(orchestrator=orchestrator, http=http, state=state, file=file)
 
 
 async def test_a_job_of_the_program_is_seen_changed_and_run_over_http(tmp_path: Path) -> None:
@@ -284,6 +286,26 @@ async def test_the_limits_of_a_key_hold_for_its_jobs(tmp_path: Path) -> None:
     opened = facts(journal.entries, SessionOpened)
     [run] = [it for it in opened if it.session == begun.run]
     assert read_state(run.states, RequestState).key_name == "ann"
+
+
+async def test_a_job_of_a_person_in_the_console_runs(tmp_path: Path) -> None:
+    journal, clock = MemoryJournal(), WallClock("2026-11-17T12:00")
+    async with serving(HOST, folder=tmp_path, clock=clock, journal=journal) as it:
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(application(it.state)),
+            base_url="http://test",
+            headers={"sec-fetch-site": "same-origin"},
+            timeout=None,
+        ) as page:
+            code = it.state.sign_ins.new_link()
+            signed_in = await page.post("/console/login", json={"code": code})
+            page.headers[HEADER] = signed_in.json()["secret"]
+            await attrs.evolve(it, http=page).converse()
+        await clock.wait_until("2026-11-17T13:30")
+
+    [begun] = facts(journal.entries, JobOccurred)
+    assert begun.run
+    assert not begun.skipped
 
 
 async def test_a_day_that_is_used_up_pays_for_no_job_and_the_next_one_does(tmp_path: Path) -> None:

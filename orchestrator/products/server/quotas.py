@@ -17,7 +17,7 @@ from orchestrator.ports.journals import Records
 from orchestrator.ports.reads import ReadApi
 from orchestrator.ports.sessions import use_grants
 from orchestrator.products.schedule.ports import UnpaidError
-from orchestrator.products.server.keys.key import DEFAULT, Key
+from orchestrator.products.server.keys.key import CONSOLE, DEFAULT, Key
 from orchestrator.products.server.request_state import RequestState
 from orchestrator.products.server.transport.errors import HttpError
 
@@ -163,7 +163,8 @@ class JobCharges:
     def charge(self, session: SessionRecord, goes_on: bool) -> Generator[None]:
         """Charge the run in the block to the key of a job's session, or raise `UnpaidError`."""
         name = _newest_key(session)
-        if name == DEFAULT:
+        if name in {DEFAULT, CONSOLE}:
+            # The person who started the server has no limits.
             yield
             return
         key = self._keys.named(name)
