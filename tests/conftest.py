@@ -16,7 +16,7 @@ import trio.testing
 from hypothesis import settings
 
 from tests.house_journal import house_database, house_journal, pytest_addoption
-from tests.levels import mark_slow
+from tests.levels import mark_slow, pytest_runtest_protocol
 from tests.postgres import postgres, postgres_server, pytest_terminal_summary
 from tests.time_bound import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 
@@ -27,6 +27,7 @@ __all__ = [
     "postgres_server",
     "pytest_addoption",
     "pytest_runtest_call",
+    "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
     "pytest_terminal_summary",

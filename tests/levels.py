@@ -1,9 +1,15 @@
-"""The tests that `make quick` leaves out: browsers, databases, server processes and long proofs.
+"""The levels of the tests: which ones `make quick` leaves out, and which ones measure coverage.
 
-`make quick` measures no coverage. `make test` runs all tests and measures it. A test is slow by its
-file, or by `@pytest.mark.slow`.
+`make quick` leaves the slow tests out: browsers, databases, server processes and long proofs. It
+measures no coverage. `make test` runs all tests, and measures the quick ones and `MEASURED`: the
+measurement doubles the time of a test. A test is slow by its file, or by `@pytest.mark.slow`.
 """
 
+import os
+import sys
+import threading  # noqa: TID251 (its threads are traced, too)
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -54,12 +60,72 @@ FILES: Final = frozenset(
     }
 )
 
+MEASURED: Final = frozenset(
+    {
+        "agents/test_local.py",
+        "chaos/cluster/test_cluster.py",
+        "chaos/simulation/test_simulation.py",
+        "console/test_rows.py",
+        "console/test_sign_in.py",
+        "journal/test_postgres.py",
+        "journal/test_storage_faults.py",
+        "mcp/test_servers_cli.py",
+        "orchestrator/test_cli_control.py",
+        "orchestrator/test_cli_schedule.py",
+        "orchestrator/test_commands_recovery.py",
+        "orchestrator/test_left_commands.py",
+        "orchestrator/test_many_processes.py",
+        "orchestrator/test_pipeline_recovery.py",
+        "orchestrator/test_recovery.py",
+        "orchestrator/test_replay.py",
+        "orchestrator/test_shutdown.py",
+        "server/test_cluster.py",
+        "server/test_forwarding.py",
+        "server/test_isolation.py",
+        "server/test_openapi.py",
+        "server/test_owners.py",
+        "server/test_past_runs.py",
+        "server/test_responses_crash.py",
+        "server/test_serve.py",
+        "server/test_shutdown.py",
+        "workers",
+    }
+)
+"""The slow files and folders that reach code which no quick test reaches."""
+
 _TESTS: Final = Path(__file__).parent
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files."""
+    """Mark the tests of slow files, and put slow tests first: no worker ends with a long one."""
     for item in items:
         file = item.path.relative_to(_TESTS)
         if file.parts[0] in FOLDERS or str(file) in FILES:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda it: it.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    file = item.path.relative_to(_TESTS)
+    is_slow = item.get_closest_marker("slow") is not None
+    if not is_slow or file.parts[0] in MEASURED or str(file) in MEASURED:
+        return (yield)
+    with _unmeasured():
+        return (yield)
+
+
+@contextmanager
+def _unmeasured() -> Generator[None]:
+    """Measure no coverage in the block, nor in the processes that it starts."""
+    own, of_threads = sys.gettrace(), threading.gettrace()
+    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(own)
+        threading.settrace(of_threads)
+        if config is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = config

@@ -19,7 +19,7 @@ import pytest
 import trio
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
-SECONDS: Final = float(os.environ.get("TEST_SECONDS", "300"))
+SECONDS: Final = float(os.environ.get("TEST_SECONDS", "600"))
 GRACE_SECONDS: Final = 20.0
 """A test that has not ended this long after its cancellation ends the process of the tests."""
 
