@@ -122,6 +122,7 @@ async def test_neither_half_of_a_sign_in_opens_anything() -> None:
             {"cookie": f"{name}={cookie}", HEADER: "0" * len(secret)},
             {HEADER: secret},
             {"cookie": f"{name}=", HEADER: secret},
+            {"cookie": f"{name}=", HEADER: f"{cookie}{secret}"},
             {"authorization": f"Bearer {cookie}"},
             {"authorization": f"Bearer {cookie}{secret}"},
         ):
@@ -131,6 +132,15 @@ async def test_neither_half_of_a_sign_in_opens_anything() -> None:
                 begun = {"agent": "worker", "input": "go"}
                 answer = await thief.post("/v1/runs", json=begun, headers=half)
                 assert answer.status_code == 401
+
+
+async def test_a_cookie_that_another_port_sets_locks_no_browser_out() -> None:
+    async with serving(worker()) as served, client(served) as http:
+        await signed_in(http, code=served.server.state.sign_ins.new_link())
+        [(name, cookie)] = http.cookies.items()
+        both = {"cookie": f"{name}=theirs; {name}={cookie}", HEADER: http.headers[HEADER]}
+        async with client(served) as browser:
+            assert (await browser.get("/console/me", headers=both)).status_code == 200
 
 
 async def test_a_link_approves_and_prunes_only_with_the_approval_code() -> None:

@@ -178,7 +178,7 @@ def _signed_in(call: ApiCall, token: str, seconds: int) -> Response:
 async def unlock(call: ApiCall) -> Response:
     """Let a sign-in approve and administer for twelve hours, as far as its key can."""
     body = await call.body(Unlock)
-    token = sign_in.token_of(call.request.headers) or ""
+    token = call.server.sign_ins.token_in(call.request.headers) or ""
     await call.server.sign_ins.unlock(token, body.code, peer_of(call.request.scope))
     return Response(status_code=NO_CONTENT)
 
@@ -193,7 +193,7 @@ async def unlock(call: ApiCall) -> Response:
 async def log_out(call: ApiCall) -> Response:
     """Sign out."""
     await trio.lowlevel.checkpoint()
-    token = sign_in.token_of(call.request.headers)
+    token = call.server.sign_ins.token_in(call.request.headers)
     if token is not None:
         await call.server.sign_ins.sign_out(token)
     response = Response(status_code=NO_CONTENT)
@@ -218,7 +218,7 @@ async def get_me(call: ApiCall) -> Response:
     """Return the person who is signed in."""
     await trio.lowlevel.checkpoint()
     server, key = call.server, call.key
-    token = sign_in.token_of(call.request.headers)
+    token = call.server.sign_ins.token_in(call.request.headers)
     signed_in = None if token is None else server.sign_ins.find(token)
     scopes = {it for it in Scope if key.may(it)}
     locked = set[Scope]() if signed_in is None else {*signed_in.locked}

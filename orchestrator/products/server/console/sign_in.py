@@ -17,9 +17,10 @@ approval code, which the server prints beside the link.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from hmac import compare_digest
+from itertools import islice
 from pathlib import Path
 from secrets import choice, token_urlsafe
 from typing import Final, NoReturn, TypeAlias
@@ -49,6 +50,8 @@ COOKIE: Final = "orchestrator"
 """The start of the cookie's name; the port follows, because all ports share cookies."""
 HEADER: Final = "x-console-secret"
 """The header of the page secret. `viewer/sources/run/page_secret.js` repeats it."""
+MOST_COOKIES: Final = 8
+"""The most cookies of one name that are tried."""
 HALF: Final = 32
 """The characters of the page secret; 128 random bits, as many as the cookie has."""
 LOCKED: Final = frozenset({Scope.APPROVE, Scope.ADMIN})
@@ -209,6 +212,17 @@ class SignIns:
         shown_name = token.person or key.name
         return SignedIn(key=key, token_id=token_id, cookie_id=id_, locked=locked, shown=shown_name)
 
+    def token_in(self, headers: Mapping[str, str]) -> str | None:
+        """Return the token of the sign-in that a request shows by its cookie and page secret.
+
+        A page on another port may have set cookies of the same name.
+        """
+        secret = headers.get(HEADER)
+        if secret is None or len(secret) != HALF:
+            return None
+        tokens = islice(_tokens_in(headers, secret), MOST_COOKIES)
+        return next((it for it in tokens if self.find(it) is not None), None)
+
     def ends_at(self, cookie_id: str) -> float:
         """Return the time when a cookie ends; 0 if there is no such cookie."""
         self._reread()
@@ -301,17 +315,13 @@ def cookie_name(headers: Mapping[str, str]) -> str:
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
-def token_of(headers: Mapping[str, str]) -> str | None:
-    """Return the token of a sign-in from its cookie and page secret, if both are there."""
-    secret = headers.get(HEADER)
-    if secret is None:
-        return None
+def _tokens_in(headers: Mapping[str, str], secret: str) -> Iterator[str]:
+    """Yield each cookie of a request with its page secret."""
     name = cookie_name(headers)
     for pair in headers.get("cookie", "").split(";"):
         key, _, value = pair.strip().partition("=")
         if key == name:
-            return value + secret
-    return None
+            yield value + secret
 
 
 def halves_of(token: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.products.server.cluster import forwarded_header
-from orchestrator.products.server.console.sign_in import SignIns, require_own_page, token_of
+from orchestrator.products.server.console.sign_in import SignIns, require_own_page
 from orchestrator.products.server.keys.key import Key
 from orchestrator.products.server.keys.store import Access, KeyStore
 from orchestrator.products.server.keys.wrong_keys import WrongKeys
@@ -150,7 +150,7 @@ class AccessCheck:
             )
         if self.is_public(scope["path"]):
             return None
-        token = token_of(first)
+        token = self.sign_ins.token_in(first)
         if token is not None and _api_key_in(first) is None:
             found = self.sign_ins.find(token)
             if found is not None:
