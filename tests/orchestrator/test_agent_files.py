@@ -387,6 +387,8 @@ MISTAKES = [
     ),
     ("---\nname: a\x07\n---\n", 2, "a control character is no text"),
     (f"---\nname: {'[' * 30}{']' * 30}\n---\n", 2, "more than 20 levels"),
+    # Read to its end, it would take an hour.
+    (f"---\nname: {'[' * 100_000}\n---\n", 2, "more than 20 levels"),
 ]
 
 

@@ -13,6 +13,7 @@ import yaml
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
+    CollectionStartEvent,
     Event,
     MappingEndEvent,
     MappingStartEvent,
@@ -63,7 +64,7 @@ class _Document:
 
     def read(self) -> Located:
         try:
-            events = _events(self._text)
+            events = [*self._bounded(_events(self._text))]
         except yaml.MarkedYAMLError as exc:
             problem = f"{exc.context or ''} {exc.problem or 'it cannot be read'}"
             # What is not closed is found at the end, and mended where it is opened.
@@ -83,40 +84,48 @@ class _Document:
         if not contents:
             return Located(None, self._file, self._first_line)
         self._events = iter(contents)
-        return self._node(next(self._events), depth=0)
+        return self._node(next(self._events))
 
-    def _node(self, event: Event, *, depth: int, key_line: int = 0) -> Located:
+    def _bounded(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Yield events up to the deepest level: the parser takes minutes for thousands of them."""
+        depth = 0
+        for event in events:
+            depth += isinstance(event, CollectionStartEvent)
+            depth -= isinstance(event, CollectionEndEvent)
+            if depth > DEEPEST:
+                raise self._error(_line(event), f"more than {DEEPEST} levels")
+            yield event
+
+    def _node(self, event: Event, *, key_line: int = 0) -> Located:
         line = self._first_line + _line(event)
         self._require_plain(event)
-        if depth > DEEPEST:
-            raise self._error(_line(event), f"more than {DEEPEST} levels")
         value: Value
         match event:
             case MappingStartEvent():
-                value = self._mapping(depth)
+                value = self._mapping()
             case SequenceStartEvent():
-                value = tuple(self._items(depth))
+                value = tuple(self._items())
             case ScalarEvent():
                 value = _resolved(event)
             case _:
                 raise AssertionError(f"{event!r} begins no value")
         return Located(value, self._file, line, key_line)
 
-    def _mapping(self, depth: int) -> dict[str, Located]:
+    def _mapping(self) -> dict[str, Located]:
         found: dict[str, Located] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
-            key = self._node(event, depth=depth + 1)
+            key = self._node(event)
             if not isinstance(key.value, str):
                 key.refuse("a key is a word: write it in quotes, if it is one")
             if key.value in found:
                 first = found[key.value].key_line
                 key.refuse(f"the key {key.value!r} is there twice: see line {first}")
-            found[key.value] = self._node(next(self._events), depth=depth + 1, key_line=key.line)
+            found[key.value] = self._node(next(self._events), key_line=key.line)
         return found
 
-    def _items(self, depth: int) -> Iterator[Located]:
+    def _items(self) -> Iterator[Located]:
         while not isinstance(event := next(self._events), SequenceEndEvent):
-            yield self._node(event, depth=depth + 1)
+            yield self._node(event)
 
     def _require_plain(self, event: Event) -> None:
         line = _line(event)
@@ -137,9 +146,9 @@ class _Document:
         return AgentFileError(self._file, self._first_line + line, problem)
 
 
-def _events(text: str) -> list[Event]:
+def _events(text: str) -> Iterator[Event]:
     parsed: Iterator[Event] = yaml.parse(text, Loader=yaml.SafeLoader)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (it has no types)
-    return [*parsed]
+    return parsed
 
 
 def _line(event: Event) -> int:
