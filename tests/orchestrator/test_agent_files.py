@@ -546,14 +546,14 @@ def test_a_team_file_has_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     file = tmp_path / "team.yaml"
     file.write_text(JOBS)
 
-    brief, files = load_team(str(file)).jobs
+    brief, files = load_team(str(file), trust=True).jobs
 
     assert (brief.id, brief.agent.name, brief.goal) == ("brief", "editor", "Write the brief.")
     assert (brief.schedule, brief.zone) == ("0 8 * * MON", "Europe/Berlin")
     assert (brief.deliver, brief.catch_up) == (("file:news/{job}.md",), "4h")
     assert brief.may_schedule
     assert (files.agent.name, files.may_schedule) == ("clerk", False)
-    assert [it.id for it in load_team(f"{file}:clerk").jobs] == ["files"]
+    assert [it.id for it in load_team(f"{file}:clerk", trust=True).jobs] == ["files"]
 
 
 @pytest.mark.parametrize(
