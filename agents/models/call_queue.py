@@ -15,6 +15,8 @@ from orchestrator.agents.models.scheduling import OVERDUE_EVERY, Call, Policy, R
 
 FEW: Final = 64
 """A heap with fewer entries is not searched for removed ones."""
+PLACED_SECONDS: Final = 1.0
+"""How long the places in displays may be old."""
 GAP_WEIGHT: Final = 0.1
 """How much the latest gap between two calls counts."""
 T = TypeVar("T")
@@ -117,6 +119,8 @@ class CallQueue:
         self._gap = 0.0
         """The mean seconds between two calls that were sent while others waited."""
         self._last_sent = math.inf
+        self._places: dict[Call, int] = {}
+        self._placed_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -169,19 +173,24 @@ class CallQueue:
         if first is not None and self._ready_at(first.call) != first.wakes_at:
             first.wake.set()
 
-    def place_of(self, call: Call) -> int:
-        """Return the place of a waiting call, from 1 on, for a display: it looks at all runs."""
-        mine = self._waiters[call].run
-        order = self._run_key(mine)
-        before = [it for it in self._runs.values() if self._run_key(it) < order]
-        key = self._call_key(self._waiters[call])
-        own = sum(it.run is mine and self._call_key(it) <= key for it in self._waiters.values())
-        return sum(len(it.calls) for it in before) + own
-
-    def is_behind_shorter(self, call: Call) -> bool:
-        """Return whether a call of a shorter run is first."""
+    def place_text(self, call: Call) -> str:
+        """Return the place of a waiting call, for people."""
+        now = trio.current_time()
+        # All places at once, and not for every line of a display.
+        if now >= self._placed_at + PLACED_SECONDS or call not in self._places:
+            ordered = sorted(self._waiters.values(), key=self._display_key)
+            self._places = {it.call: place for place, it in enumerate(ordered, 1)}
+            self._placed_at = now
+        place = min(self._places[call], len(self._waiters))
+        text = f"{_ordinal(place)} of {len(self._waiters)}"
         first = self._first()
-        return first is not None and first.run is not self._waiters[call].run
+        if place == 1 or first is None:
+            return text
+        is_own = first.run is self._waiters[call].run
+        return f"{text}, behind {'calls of its run' if is_own else self.policy.behind}"
+
+    def _display_key(self, waiter: _Waiter) -> tuple[object, ...]:
+        return (self._run_key(waiter.run), self._call_key(waiter))
 
     def _add(self, call: Call) -> _Waiter:
         self._number += 1
@@ -191,6 +200,7 @@ class CallQueue:
         waiter = self._waiters[call] = _Waiter(
             call, self._number, waiting, len(self._waiters) * self._gap
         )
+        call.waits_in = self
         waiting.calls.put(waiter, self._call_key(waiter))
         waiting.oldest.put(waiter, waiter.number)
         self._place(waiting)
@@ -210,6 +220,8 @@ class CallQueue:
         waiting = waiter.run
         owner = waiting.owner
         del self._waiters[waiter.call]
+        self._places.pop(waiter.call, None)
+        waiter.call.waits_in = None
         waiting.calls.remove(waiter)
         waiting.oldest.remove(waiter)
         if len(waiting.calls):
@@ -278,3 +290,9 @@ def _oldest(waiting: _WaitingRun) -> _Waiter:
     oldest = waiting.oldest.first()
     assert oldest is not None, "a waiting run has a call"
     return oldest[2]
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in {11, 12, 13}:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -66,10 +66,28 @@ class RunWork:
         return (self.open + self.to_come) * self.call_seconds + unseen
 
 
+class WaitingCalls(Protocol):
+    """A queue, as a display sees it."""
+
+    def place_text(self, call: "Call") -> str:
+        """Return the place of a waiting call: `3rd of 40, behind shorter runs`."""
+        ...
+
+
 class Call:
     """One model call that waits for its provider, or is under way."""
 
-    __slots__ = ("_is_open", "_sent_at", "left", "path", "prefix", "run", "tokens")
+    __slots__ = (
+        "_is_open",
+        "_sent_at",
+        "left",
+        "path",
+        "prefix",
+        "provider",
+        "run",
+        "tokens",
+        "waits_in",
+    )
 
     def __init__(
         self, run: RunWork, *, path: float = 0.0, left: float = 0.0, prefix: str = ""
@@ -86,8 +104,19 @@ class Call:
         """Calls with the same prefix share a provider's cache, and stand next to each other."""
         self.tokens = 0
         """The tokens that a limiter reserves for it."""
+        self.provider = ""
+        """The name of the provider, for displays."""
+        self.waits_in: WaitingCalls | None = None
+        """The queue in which it waits now."""
         self._sent_at: float | None = None
         self._is_open = True
+
+    @property
+    def wait_text(self) -> str:
+        """Its place in a queue, for people; empty if it does not wait."""
+        if self.waits_in is None:
+            return ""
+        return f"waiting for {self.provider or 'its model'}: {self.waits_in.place_text(self)}"
 
     def send(self, at: float) -> None:
         """Count it as sent; of several queues the last one counts."""
@@ -134,6 +163,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def behind(self) -> str:
+        """The calls before a waiting one, for displays: `shorter runs`."""
+        ...
+
+    @property
     def shares_owners(self) -> bool:
         """Owners get equal shares of the provider, and callers who wait precede the background."""
         ...
@@ -161,6 +195,7 @@ class Policy(Protocol):
 
 class _Fifo:
     name: Final = "fifo"
+    behind: Final = "earlier calls"
     shares_owners: Final = False
     prefers_path: Final = False
 
@@ -177,6 +212,7 @@ class _Fair:
     """The run with the fewest calls under way is first."""
 
     name: Final = "fair"
+    behind: Final = "runs with fewer calls"
     shares_owners: Final = True
     prefers_path: Final = False
 
@@ -193,6 +229,7 @@ class _Shortest:
     """The run with the least predicted work is first, and no call waits for ever."""
 
     name: Final = "shortest"
+    behind: Final = "shorter runs"
     shares_owners: Final = True
     prefers_path: Final = True
 

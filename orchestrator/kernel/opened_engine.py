@@ -83,7 +83,7 @@ async def open_engine(
     feeds = FactFeeds(book)
     sessions = Sessions(
         facts=book,
-        read=ReadApi(book, runner.model_subscribers, feeds),
+        read=ReadApi(book, runner.model_subscribers, feeds, lambda: runner.workload),
         registry=registry,
         turns=turns,
         delegator=delegator,

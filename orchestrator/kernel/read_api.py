@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -37,6 +37,9 @@ from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
 from orchestrator.kernel.journal.records import Records
 from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.engine.workload import Workload
 
 ID_PATTERN: Final = re.compile(r"[a-z]+_[0-9a-z_-]{1,64}")
 """The form of our ids; the journal is not searched for anything else."""
@@ -68,9 +71,14 @@ class ReadApi:
     """Reads the sessions of one orchestrator, and subscribes to their events."""
 
     def __init__(
-        self, book: Bookkeeper, model_events: ModelEventSubscribers, feeds: FactFeeds
+        self,
+        book: Bookkeeper,
+        model_events: ModelEventSubscribers,
+        feeds: FactFeeds,
+        workload: "Callable[[], Workload | None]",
     ) -> None:
         self._book = book
+        self._workload = workload
         self._model_events = model_events
         self.feeds = feeds
 
@@ -160,6 +168,19 @@ class ReadApi:
         """Return the place at which a task in memory waits for a worker; empty if it does not."""
         record = self._book.records.tasks.get(TaskId(task))
         return "" if record is None else record.awaits_worker
+
+    def awaited_provider(self, task: str) -> str:
+        """Return the place of a task's model call in the queue of its provider, for people.
+
+        It is empty if the task does not wait.
+        """
+        workload = self._workload()
+        return "" if workload is None else workload.wait_text(TaskId(task))
+
+    def awaited_providers(self) -> dict[TaskId, str]:
+        """Return the same of all tasks that wait."""
+        workload = self._workload()
+        return {} if workload is None else workload.wait_texts()
 
     def waiting_calls(self) -> Counter[str]:
         """Return how many calls wait for a worker, by place."""

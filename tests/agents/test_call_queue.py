@@ -159,6 +159,7 @@ async def test_ten_thousand_waiting_calls_take_logarithmic_work() -> None:
 
     class Policy:
         name = "counted"
+        behind = "smaller ones"
         shares_owners = False
         prefers_path = False
 
@@ -323,3 +324,26 @@ async def test_calls_without_a_caller_pass_in_the_order_of_their_arrival() -> No
             await trio.testing.wait_all_tasks_blocked()
 
     assert "".join(asked) == "12345"
+
+
+async def test_a_waiting_call_knows_its_place() -> None:
+    place = Place("shortest")
+    calls = [Call(run_of(work)) for work in (30, 2, 9)]
+    calls.append(Call(calls[1].run))
+    for call in calls:
+        call.provider = "openai"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(place.use, "", Call(run_of()))
+        for call in calls:
+            nursery.start_soon(place.use, "", call)
+            await trio.testing.wait_all_tasks_blocked()
+
+        assert [it.wait_text for it in calls] == [
+            "waiting for openai: 4th of 4, behind shorter runs",
+            "waiting for openai: 1st of 4",
+            "waiting for openai: 3rd of 4, behind shorter runs",
+            "waiting for openai: 2nd of 4, behind calls of its run",
+        ]
+        await trio.sleep(1.5)
+        assert calls[1].wait_text == ""
+        assert calls[0].wait_text == "waiting for openai: 3rd of 3, behind shorter runs"

@@ -73,3 +73,20 @@ async def test_a_short_run_passes_the_waiting_calls_of_a_fan_out(policy: str, pl
             nursery.cancel_scope.cancel()
 
     assert slow.asked.index("short") == place
+
+
+async def test_a_task_says_which_provider_it_waits_for() -> None:
+    """In the tree of this process, and to a watching process, which the control socket tells."""
+    slow = SlowModel()
+    slow.name = "openai:slow"
+    worker = Agent("worker", model=with_rate_limit(slow, Limiter(in_flight=1)))
+    async with open_orchestrator(MemoryJournal()) as orchestrator, trio.open_nursery() as nursery:
+        for goal in ("one", "two"):
+            nursery.start_soon(orchestrator.run, worker, goal)
+        await trio.sleep(0.5)
+
+        assert [*orchestrator.read.awaited_providers().values()] == ["waiting for openai: 1st of 1"]
+        ((task, text),) = orchestrator.read.awaited_providers().items()
+        assert orchestrator.read.awaited_provider(task) == text
+        await trio.sleep(1)
+        assert not orchestrator.read.awaited_providers()

@@ -25,6 +25,7 @@ class QueuedModel(ModelWrapper):
             if caller is None
             else caller.queued_call(_size(request))
         )
+        call.provider = self.name.partition(":")[0]
         if shared := shared_context(request):
             call.prefix = prefix_name(shared)
         try:

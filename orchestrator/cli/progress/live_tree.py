@@ -104,6 +104,7 @@ class LiveView:
             questions=self._open_questions(),
             calls=self._orchestrator.calls,
             place=self._orchestrator.read.awaited_place,
+            provider=self._orchestrator.read.awaited_provider,
             now=self._orchestrator.now(),
             active_at=self._active_at,
         )

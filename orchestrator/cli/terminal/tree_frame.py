@@ -50,6 +50,8 @@ class RunSnapshot:
     """Returns the tool calls that a task waits for."""
     place: Callable[[TaskId], str] = _no_place
     """Returns the place at which a task waits for a worker; empty if it does not."""
+    provider: Callable[[TaskId], str] = _no_place
+    """Returns the place of a task's model call in the queue of a provider; empty if none waits."""
     paused: Collection[TaskId] = ()
     """The paused tasks: no new task starts below them."""
     now: float
@@ -208,6 +210,8 @@ def _about(row: CollapsedRow, node: TaskNode, snapshot: RunSnapshot) -> tuple[st
             return f"{calls_text(calls)}: waits for a worker at {place!r}", "yellow"
         if calls:
             return calls_text(calls), "cyan"
+        if wait := snapshot.provider(row.task):
+            return wait, "yellow"
     return one_line(node.label or node.goal), ""
 
 

@@ -133,6 +133,7 @@ class Watcher:
             questions=reader.open_questions if reader.has_writer else (),
             calls=self._calls,
             place=self._awaited_place,
+            provider=self._awaited_provider,
             paused=self._paused,
             now=time.time() if reader.tree.is_at_work else reader.active_at,
             active_at=reader.active_at,
@@ -167,6 +168,9 @@ class Watcher:
 
     def _awaited_place(self, task: TaskId) -> str:
         return self._reader.ledger.tasks[task].awaits_worker
+
+    def _awaited_provider(self, task: TaskId) -> str:
+        return "" if self._client is None else str(self._client.waits.get(task, ""))
 
     # Following the journal.
 

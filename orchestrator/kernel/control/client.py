@@ -49,6 +49,8 @@ class ControlClient:
         self._last_id = 0
         self._grown = trio.Event()
         self.seq = 0
+        self.waits: dict[str, str] = {}
+        """The places of tasks that wait for a provider, for people."""
         """How many entries the journal has, as far as the other process has sent it."""
         self.is_closed = False
 
@@ -88,6 +90,8 @@ class ControlClient:
             id_ = message.get("id")
             if isinstance(seq := message.get("seq"), int):
                 self.seq = seq
+                waits = message.get("waits")
+                self.waits = waits if isinstance(waits, dict) else {}
                 self._notify_waiters()
             elif isinstance(id_, int) and id_ in self._response_events:
                 self._responses[id_] = message

@@ -3,7 +3,8 @@
 A client sends requests in lines of JSON, and gets responses in lines of JSON:
 
     {"id": 1, "do": "subscribe", "after": 0}     {"id": 1, "ok": true}, then {"seq": 17} whenever
-                                                 the journal has grown, at most ten times a second
+                                                 the journal has grown, at most ten times a second;
+                                                 "waits" has the calls that wait for a provider
     {"id": 2, "do": "cancel", "task": "t_..."}   answered when all tasks below it have ended; for a
                                                  session, its background tasks are included
     {"id": 3, "do": "steer", "task": "t_...", "text": "..."}
@@ -27,6 +28,7 @@ import stat
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias, assert_never
 
@@ -57,6 +59,8 @@ MOST_REQUESTS: Final = 16
 """How many requests one connection may have in progress."""
 BATCH_SECONDS: Final = 0.1
 """How long growth is collected before it is sent."""
+MOST_WAITS: Final = 200
+"""The most tasks whose wait for a provider is sent: a display shows no more."""
 ANSWERED_BY: Final = "the user, at another terminal"
 NOT_ALLOWED: Final = {
     Origin.COMMAND: "what an agent has started may look, and not act",
@@ -410,7 +414,10 @@ class _Connection:
                 # By then the group commit has written it anyway: this costs no flush.
                 await trio.sleep(BATCH_SECONDS)
                 after = await self._orchestrator.read.wait_durable(after=after)
-                await self._send({"seq": after})
+                message: dict[str, Any] = {"seq": after}
+                if waits := self._orchestrator.read.awaited_providers():
+                    message["waits"] = dict(islice(waits.items(), MOST_WAITS))
+                await self._send(message)
 
     async def _send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()

@@ -6,7 +6,7 @@ decides whether the task has ended or was merely interrupted.
 
 import math
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import trio
@@ -48,6 +48,9 @@ from orchestrator.kernel.execution.raised import traceback_text, with_own_frames
 from orchestrator.kernel.execution.tool_place import WorkerLostError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.engine.workload import Workload
 
 MOST_RESTARTS: Final = 3
 """The most restarts of a task whose worker is gone: the task itself may end its workers."""
@@ -95,6 +98,11 @@ class TaskRunner:
         """How the programs of tasks have changed that fail for it."""
         self._interrupting: dict[SessionId, str] = {}
         """How the programs of runs have changed that are interrupted for it."""
+
+    @property
+    def workload(self) -> "Workload | None":
+        """The work of runs; None as long as no call may have to wait for a provider."""
+        return self._reservations.workload
 
     def stop(self, task: TaskId) -> None:
         """Cancel a task that runs now. Its joined children are cancelled with it."""

@@ -176,6 +176,8 @@ class Workload:
         self._book = book
         self.predictions: Final = Predictions()
         self.runs: Final[dict[SessionId, _Run]] = {}
+        self._open: Final[dict[TaskId, Call]] = {}
+        """The latest open call of each task."""
 
     def queued_call(self, record: TaskRecord, size: int) -> Call:
         """Return the next call of a task, with the prediction for its run."""
@@ -193,16 +195,27 @@ class Workload:
         left = predictions.left.mean((record.agent, step)) or seconds
         call = Call(work, left=left, path=left + self._behind(record, task))
         task.marks.setdefault(step, task.front)
+        self._open[record.id] = call
         run.marks[key] = work.consumed + (work.open + work.to_come) * seconds
         return call
 
     def ended_call(self, record: TaskRecord, size: int, seconds: float) -> None:
         """Learn the seconds of a call at its provider."""
+        self._open.pop(record.id, None)
         if (run := self.runs.get(record.session)) is None:
             return
         run.task(record).end_call(seconds)
         if seconds:
             self.predictions.add_call(record.agent, size, seconds)
+
+    def wait_text(self, task: TaskId) -> str:
+        """Return the place of a task's call in the queue of a provider; empty if none waits."""
+        call = self._open.get(task)
+        return "" if call is None else call.wait_text
+
+    def wait_texts(self) -> dict[TaskId, str]:
+        """Return the same of all tasks that wait."""
+        return {task: call.wait_text for task, call in self._open.items() if call.waits_in}
 
     def end_run(self, session: SessionId, outcome: Outcome | None) -> None:
         """Forget a run whose turn has ended, and learn from it if it succeeded."""

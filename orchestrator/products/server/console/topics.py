@@ -302,13 +302,16 @@ class TaskTopic(Topic):
         news = (self._pieces, self._thoughts, self._notice)
         if not (self._has_grown or self._is_afresh or any(news)):
             return None
+        notice = self._notice
+        if notice is not None and notice["kind"] == "queued":
+            notice["text"] = self.journal.read.awaited_provider(self._task)
         message: Message = {
             "messages": self._has_grown,
             "afresh": self._is_afresh,
             "text": "".join(self._pieces),
             "reasoning": "".join(self._thoughts),
             # About the call under way; the transcript has earlier calls.
-            "notice": self._notice,
+            "notice": notice,
             "calls": [it.id for it in self.journal.read.calls(self._task)],
         }
         self._has_grown = self._is_afresh = False

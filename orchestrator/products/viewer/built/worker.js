@@ -1,4 +1,4 @@
-/*! sources sha256 deb80585819ae8c899f6d919131a0a0d0843eafdfc9d2906e7ee7825ab8622f4 */
+/*! sources sha256 293ddae2f6b7d5d59170e276498ee4b47f2ea28d1409cce6082f6e1ff0c770ac */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -16,7 +16,7 @@ const NOTICES = {
   retrying: ({ why, seconds }) => `The provider failed (${why}). It is asked again in ${duration(seconds)}.`,
   switched: ({ why, model }) => `The provider failed (${why}). The model ${model} is asked instead.`,
   compacted: ({ messages, summarized }) => `The conversation is too long for the model. ${counted(messages, 'message')} ${messages === 1 ? 'is' : 'are'} ${summarized ? 'summarized' : 'shortened'} for it.`,
-  queued: () => 'The call waits for a rate limit or a budget.',
+  queued: ({ text }) => (text ? `The call is ${text}.` : 'The call waits for a rate limit or a budget.'),
 };
 
 export class Conversation {
