@@ -157,8 +157,13 @@ class Page:
         return answer["result"].get("value")
 
     def settle(self) -> None:
-        """Wait until what has changed is drawn."""
-        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        """Wait until what has changed is drawn, or the page leads to another one."""
+        drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        try:
+            self.run(drawn)
+        except PageError as exc:
+            if "navigated" not in str(exc):
+                raise
 
     def press(self, *keys: str) -> None:
         """Press keys as quickly as a machine can."""

@@ -135,7 +135,6 @@ class OidcSignIn:
         self._secret = secret
         self._clock = clock
         self._known: _Known | None = None
-        self._reading = trio.Lock()
         self._limiter = trio.CapacityLimiter(AT_ONCE)
         self._used: dict[str, float] = {}
         """The tickets of finished sign-ins, until they end."""
@@ -235,25 +234,25 @@ class OidcSignIn:
 
     async def _read_provider(self, is_enough: Callable[[_Known], bool]) -> _Known:
         """Return the configuration and the keys, read again if they are old or not enough."""
-        async with self._reading:
-            known, now = self._known, self._clock()
-            if known is not None and now - known.at < (
-                KEPT_SECONDS if is_enough(known) else LOOK_AGAIN_SECONDS
-            ):
-                return known
-            issuer = self.settings.issuer
-            document = await self._ask("GET", issuer.rstrip("/") + DOCUMENT, _Document)
-            if document.issuer != issuer:
-                raise unavailable(
-                    f"the provider at {issuer} calls itself {document.issuer}: give that address"
-                    " to --oidc-issuer"
-                )
-            endpoints = (document.authorization_endpoint, document.token_endpoint)
-            for url in (*endpoints, document.jwks_uri):
-                _require_secure_endpoint(url, issuer)
-            keys = await self._ask("GET", document.jwks_uri, _KeySet)
-            self._known = _Known(document, keys.keys, now)
-            return self._known
+        await trio.lowlevel.checkpoint()
+        known, now = self._known, self._clock()
+        if known is not None and now - known.at < (
+            KEPT_SECONDS if is_enough(known) else LOOK_AGAIN_SECONDS
+        ):
+            return known
+        issuer = self.settings.issuer
+        document = await self._ask("GET", issuer.rstrip("/") + DOCUMENT, _Document)
+        if document.issuer != issuer:
+            raise unavailable(
+                f"the provider at {issuer} calls itself {document.issuer}: give that address to"
+                " --oidc-issuer"
+            )
+        endpoints = (document.authorization_endpoint, document.token_endpoint)
+        for url in (*endpoints, document.jwks_uri):
+            _require_secure_endpoint(url, issuer)
+        keys = await self._ask("GET", document.jwks_uri, _KeySet)
+        self._known = found = _Known(document, keys.keys, now)
+        return found
 
     async def _ask(
         self,
