@@ -17,7 +17,8 @@ import trio
 
 from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.redaction.command_environment import without_secret_variables
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.secret_references import has_references, resolve_references
 from orchestrator.backends import journals_at

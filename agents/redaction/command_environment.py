@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from orchestrator.agents.redaction.redactor import is_secret_variable
+from orchestrator.agents.redaction.secret_variables import is_secret_variable
 
 LEAD_TO_CREDENTIALS: Final = frozenset(
     [

@@ -25,13 +25,9 @@ from orchestrator.agents.redaction.named_values import (
     name_positions,
     unfinished_value,
 )
-from orchestrator.agents.redaction.redactor import (
-    IN_BASE64,
-    MAX_PEM_LINE,
-    WORD_START,
-    Redactor,
-    start_of_key_lines,
-)
+from orchestrator.agents.redaction.private_keys import IN_BASE64, MAX_PEM_LINE, start_of_key_lines
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.shaped_secrets import WORD_START
 
 CONTEXT: Final = 600
 """How many emitted characters are searched again: a value is recognized by its name."""

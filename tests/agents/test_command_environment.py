@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agents.redaction.command_environment import only_named, without_secret_variables
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.sandbox import Sandbox
 
 LONG = "swordfish"

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.agents.redaction.redactor import MAX_PEM_LINE, Redactor
+from orchestrator.agents.redaction.private_keys import MAX_PEM_LINE
+from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.redaction.streamed_text import (
     CONTEXT,
     MAX_HELD_BACK,

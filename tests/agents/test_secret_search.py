@@ -15,7 +15,9 @@ from orchestrator.agents.redaction.named_values import (
     replaced,
     replacement,
 )
-from orchestrator.agents.redaction.redactor import RULES, Redactor, ends_of_private_keys
+from orchestrator.agents.redaction.private_keys import ends_of_private_keys
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.shaped_secrets import RULES
 from orchestrator.agents.redaction.streamed_text import MAX_HELD_BACK, StreamRedactor
 from tests.agents.test_redactor_tables import GO, KEYS, PEM_LINE, PLACES, RANDOM, STAY
 from tests.growth import grows_at_most

@@ -10,7 +10,8 @@ import trio
 
 from orchestrator import MemoryJournal, Orchestrator, Workers, open_orchestrator
 from orchestrator.agents import Agent
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from orchestrator.agents.redaction.named_values import REDACTED
-from orchestrator.agents.redaction.redactor import is_secret_variable
+from orchestrator.agents.redaction.secret_variables import is_secret_variable
 
 SHORTEST_SECRET: Final = 6
 """A shorter part of a key is no secret, and occurs in any text."""

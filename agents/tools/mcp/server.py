@@ -200,7 +200,7 @@ McpServer: TypeAlias = McpCommand | McpUrl
 def secrets_of(server: McpServer, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a server that no text may contain; all variables in headers are."""
     # Imported late: an agent is defined more often than it is run.
-    from orchestrator.agents.redaction.redactor import secret_values
+    from orchestrator.agents.redaction.secret_variables import secret_values
 
     own = server.resolved(environ)
     if isinstance(own, McpCommand):

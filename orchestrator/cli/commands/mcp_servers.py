@@ -15,7 +15,8 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from orchestrator.agents import Agent, McpUrl, raising_one_error
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.secret_references import resolve_references
 from orchestrator.agents.tools.mcp.server import McpServer

@@ -14,7 +14,8 @@ from cyclopts import Parameter
 
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.redaction.command_environment import without_secret_variables
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.cli.agent_file import load_agents
 from orchestrator.cli.errors import CommandError

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from orchestrator.agents.redaction.redactor import Redactor, secret_values
+from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.secret_references import resolve_references
 from orchestrator.backends import IN_MEMORY, is_database
