@@ -187,6 +187,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     on_restart: Literal["resume", "restart", "lose"] = attrs.field(default="resume", kw_only=True)
     """The fate of a task that a crash interrupts: it resumes from its last step, starts anew, or
     settles as lost."""
+    version: str = attrs.field(default="", kw_only=True)
+    """The version of its behaviour. A task that a crash interrupts goes on only with the version
+    that it began with, unless the change is accepted."""
     approve: tuple[ApprovalRule, ...] = attrs.field(default=(), kw_only=True, converter=_rules)
     """The approval rules for its tools and for the tools of its descendants: `allow`, `confirm` and
     `deny`. The first matching rule decides, and the rules of a descendant can only forbid more."""

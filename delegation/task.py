@@ -259,6 +259,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     about: int | msgspec.UnsetType = msgspec.UNSET
     """The checksum of its agent's instructions, if a pipeline requests it: it tells apart equal
     requests to agents of one name."""
+    version: str | msgspec.UnsetType = msgspec.UNSET
+    """The version of its agent, if the agent declares one."""
 
     @property
     def siblings_to_come(self) -> int | None:

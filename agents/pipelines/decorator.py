@@ -78,6 +78,7 @@ def agent(
     budget: Budget | None = None,
     patience: Patience = ...,
     on_restart: Literal["resume", "restart", "lose"] = "resume",
+    version: str = "",
     approve: Iterable[ApprovalRule] = (),
     workspace: Path | Literal["worktree"] | None = None,
 ) -> AgentDecorator: ...
@@ -102,6 +103,8 @@ def agent(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         budget: what one task of it may use together with all its descendants.
         patience: how long it may make no progress.
         on_restart: what happens to a task that a crash interrupts.
+        version: the version of its behaviour; a task goes on only with the version that it began
+            with, unless the change is accepted.
         approve: what its descendants may do with tools.
         workspace: the folder that their tools work in.
         options: these.

@@ -172,6 +172,8 @@ class TurnStarted(msgspec.Struct, frozen=True, gc=False):
     """The sequence numbers of the mail that it reads."""
     characters: int | None = None
     """How many characters of notices its agent can read at once, where that is known."""
+    version: str | msgspec.UnsetType = msgspec.UNSET
+    """The version of its agent, if the agent declares one."""
 
 
 class TurnResumed(msgspec.Struct, frozen=True, gc=False):

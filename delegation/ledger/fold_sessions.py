@@ -213,6 +213,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, entry: Entry) -> None:
         event.mail,
         transcript_start=len(session.root.transcript),
         async_delivery=async_delivery,
+        version=event.version,
     )
     change_state(session, session.root, RUNNING)
     session.tree.begin_turn(entry.at)

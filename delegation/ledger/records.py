@@ -344,6 +344,8 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """Its programs may request other tasks than before a crash."""
     change: str = ""
     """How its program has changed since a crash, if that stopped it."""
+    version: str | msgspec.UnsetType = msgspec.UNSET
+    """The version of the agent that began it, if the agent declares one."""
 
     @property
     def promises(self) -> DeliveryCapability:

@@ -16,6 +16,7 @@ from orchestrator.cli.terminal.style import Progress
 from orchestrator.ports.execution import host_of, known_providers
 from orchestrator.ports.files import JOURNAL_VARIABLE, PRIVATE_FILE, state_folder
 from orchestrator.ports.journals import Journals
+from orchestrator.ports.sessions import OnChange
 
 JournalOption = Annotated[
     str | None,
@@ -81,6 +82,22 @@ BudgetOption = Annotated[
 ]
 
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+
+AcceptChangesOption = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Continue work that a crash interrupted, although the program or the version of its"
+        " agent has changed; finished tasks may be repeated so.",
+    ),
+]
+
+
+def on_change_of(*, accept_changes: bool) -> OnChange:
+    """Return how work goes on whose program has changed since a crash."""
+    return "accept" if accept_changes else "refuse"
+
 
 JsonOption = Annotated[bool, Parameter(help="Print JSON.")]
 

@@ -81,7 +81,7 @@ class ChangedProgramError(OrchestratorError):
 
     def __init__(self, run: str, change: str) -> None:
         super().__init__(
-            f"run {run!r} was interrupted again: {change}. Resume it with its earlier code, or"
+            f"run {run!r} stays interrupted: {change}. Resume it with its earlier code, or"
             f" accept the change with --accept-changes, in Python with on_change='accept'"
         )
         self.run = run

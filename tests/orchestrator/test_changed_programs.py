@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -25,7 +26,13 @@ from orchestrator import (
 )
 from orchestrator.agents import Pipeline
 from orchestrator.delegation import Cause, Ending
-from orchestrator.delegation.events import Entry, TaskRequested, TaskSettled, TurnInterrupted
+from orchestrator.delegation.events import (
+    Entry,
+    TaskRequested,
+    TaskSettled,
+    TurnInterrupted,
+    TurnResumed,
+)
 from orchestrator.ports.errors import ChangedProgramError
 from tests.kit import facts
 
@@ -316,6 +323,71 @@ async def test_a_changed_item_of_a_fan_out_is_refused() -> None:
     with pytest.raises(ChangedProgramError, match=r"/brief/inner"):
         await resumed.resume(program(lambda: outer("a", "B")))
     assert "B" not in resumed.goals()
+
+
+def versioned(version: str, worker_version: str = "", **options: Any) -> Pipeline[str, str]:
+    """Return a pipeline that delegates two tasks, one after the other."""
+    helper = attrs.evolve(worker(), version=worker_version)
+
+    @agent(name="brief", version=version, **options)
+    async def brief(goal: str) -> str:
+        return "; ".join([await delegate(helper, it) for it in ("a", "b")])
+
+    return brief
+
+
+@pytest.mark.parametrize(("before", "now"), [("1", "2"), ("", "2"), ("1", "")])
+async def test_another_version_of_an_agent_is_refused_until_it_is_accepted(
+    before: str, now: str
+) -> None:
+    entries = cut(await entries_of(versioned(before)), 1)
+    resumed = Resumed(entries)
+    with pytest.raises(ChangedProgramError) as refused:
+        await resumed.resume(versioned(now))
+    for it in (before, now):
+        assert (f"version {it!r}" if it else "no version") in str(refused.value)
+    assert not facts(resumed.journal.entries, TurnResumed)
+    run = await resumed.resume(versioned(now), on_change="accept")
+
+    assert run.output == "did a; did b"
+    assert resumed.goals() == ["a", "b"]
+    assert "which has" in run.outcome.note
+
+
+async def test_the_same_version_and_an_agent_that_starts_anew_go_on() -> None:
+    same = await Resumed(cut(await entries_of(versioned("1")), 1)).resume(versioned("1"))
+    old = versioned("1", on_restart="restart")
+    anew = await Resumed(cut(await entries_of(old), 1)).resume(versioned("2", on_restart="restart"))
+
+    assert (same.outcome.note, anew.outcome.note) == ("", "")
+
+
+async def test_an_interrupted_child_of_another_version_stops_its_run() -> None:
+    entries = await entries_of(versioned("", "1"))
+    # Each request starts its task.
+    started = [it.seq for it in entries if isinstance(it.event, TaskRequested)]
+    # The second child has begun; the first one has ended, and keeps its result.
+    resumed = Resumed([it for it in entries if it.seq <= started[1]])
+    with pytest.raises(ChangedProgramError, match=r"/brief/worker\S* began with version '1'"):
+        await resumed.resume(versioned("", "2"))
+    run = await resumed.resume(versioned("", "2"), on_change="accept")
+
+    assert run.output == "did a; did b"
+    assert len(facts(resumed.journal.entries, TaskSettled)) == 2
+
+
+async def test_another_version_in_a_session_fails_with_its_cause() -> None:
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        async with orchestrator.open_session(versioned("1")) as session:
+            await session.ask("go")
+    again = MemoryJournal(cut(journal.entries, 1))
+    async with open_orchestrator(again) as orchestrator:
+        async with orchestrator.open_session(versioned("2"), session=session.id) as session:
+            reply = await session.replies.receive()
+
+    assert reply.outcome.cause is Cause.CHANGED
+    assert "version '1'" in reply.outcome.error
 
 
 async def test_a_changed_program_of_a_session_fails_with_its_cause() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -132,7 +133,7 @@ async def test_a_retry_outlives_its_server() -> None:
 async def died(journal: MemoryJournal, team: Team) -> str:
     """Let a program run a team, and die while the second task works."""
     with pytest.raises(CrashedError):
-        async with open_orchestrator(CrashingJournal(journal, after=8)) as it:
+        async with open_orchestrator(CrashingJournal(journal, after=6)) as it:
             await it.run(team.agent, "go")
     return next(entry.session for entry in journal.entries if entry.session)
 
@@ -158,6 +159,25 @@ async def test_an_interrupted_run_is_resumed_and_outlives_its_server() -> None:
     assert (late.status_code, problem(late)["code"]) == (409, "not_interrupted")
     assert len(facts(journal.entries, ModelAnswered)) == 4 > paid
     assert_laws(journal.entries)
+
+
+async def test_a_run_of_another_version_is_resumed_when_its_client_accepts_that() -> None:
+    team, journal = Team(), MemoryJournal()
+    run = await died(journal, team)
+    team.go_on.set()
+    async with serving(attrs.evolve(team.agent, version="2"), journal=journal) as served:
+        refused = await act(served, f"/v1/runs/{run}/resume")
+        unknown = await act(served, f"/v1/runs/{run}/resume?on_change=perhaps")
+        still = (await served.http.get(f"/v1/runs/{run}")).json()
+        accepted = await act(served, f"/v1/runs/{run}/resume?on_change=accept")
+        after = await ended(served, run)
+
+    assert (refused.status_code, problem(refused)["code"]) == (409, "changed_program")
+    assert "no version of lead, which has version '2' now" in problem(refused)["message"]
+    assert unknown.status_code == 400
+    assert still["interrupted"] is True
+    assert accepted.status_code == 202
+    assert (after["status"], after["output"]) == ("completed", "2 of 2")
 
 
 async def test_a_crash_anywhere_in_a_resumed_run_leaves_it_resumable() -> None:

@@ -15,7 +15,14 @@ from orchestrator.cli.chat.piped_chat import PipedChat
 from orchestrator.cli.chat.slash_commands import WORDS, ChangeModel, SlashCommands
 from orchestrator.cli.demo_team import chat_agent
 from orchestrator.cli.errors import CommandError
-from orchestrator.cli.options import JournalOption, ModelOption, ProgressOption, with_model
+from orchestrator.cli.options import (
+    AcceptChangesOption,
+    JournalOption,
+    ModelOption,
+    ProgressOption,
+    on_change_of,
+    with_model,
+)
 from orchestrator.cli.progress.display import open_display
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -43,6 +50,7 @@ def chat(
     journal: JournalOption = None,
     sandbox: SandboxOption = None,
     trust: TrustOption = False,
+    accept_changes: AcceptChangesOption = False,
 ) -> int:
     """Talk to an agent. Results of its background tasks arrive while you talk.
 
@@ -62,7 +70,12 @@ def chat(
         raise CommandError("--model needs FILE: without one, a scripted agent answers")
     agent = chat_agent(seconds=0.4) if file is None else load_agent(file, model=model, trust=trust)
     options = _Options(
-        file=file, journal=journal, progress=progress, sandbox=sandbox, session=session
+        file=file,
+        journal=journal,
+        progress=progress,
+        sandbox=sandbox,
+        session=session,
+        accept_changes=accept_changes,
     )
     return run_stoppable(lambda stop: _chat(with_model(agent, model), stop, options))
 
@@ -74,6 +87,7 @@ class _Options:
     progress: Progress
     sandbox: SandboxName | None
     session: str | None
+    accept_changes: bool
 
     def command(self, session: str) -> str:
         """Return the command that continues this chat later."""
@@ -89,7 +103,10 @@ async def _chat(agent: Agent[Any], stop: Stop, options: _Options) -> None:
     async with (
         open_display(options.progress, console, options.journal) as display,
         open_orchestrator(
-            options.journal, session=options.session, machine=Machine(sandbox=choice)
+            options.journal,
+            session=options.session,
+            machine=Machine(sandbox=choice),
+            on_change=on_change_of(accept_changes=options.accept_changes),
         ) as orchestrator,
         display.open_view(orchestrator, ask_approvals=False),
     ):

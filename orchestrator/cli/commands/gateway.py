@@ -18,6 +18,7 @@ from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.job_targets import targets_for
+from orchestrator.cli.options import AcceptChangesOption, on_change_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.trust import TrustOption
@@ -66,6 +67,7 @@ def gateway(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
     trust: TrustOption = False,
+    accept_changes: AcceptChangesOption = False,
 ) -> int:
     """Let people talk to the agent of a file on Telegram, Slack or Discord.
 
@@ -134,6 +136,7 @@ def gateway(
                 machine=Machine(
                     sandbox=choice, workspace=workspace, secrets=[*values, *webhooks.secrets]
                 ),
+                on_change=on_change_of(accept_changes=accept_changes),
             ) as orchestrator,
             webhooks.open() as targets,
             open_gateway(

@@ -3,7 +3,13 @@
 from orchestrator.cli.agent_file import load_agent
 from orchestrator.cli.commands.run import SHOWN, ShownRun, show_run
 from orchestrator.cli.commands.tree import read_session
-from orchestrator.cli.options import AgentFile, RunArgument, journals_of
+from orchestrator.cli.options import (
+    AcceptChangesOption,
+    AgentFile,
+    RunArgument,
+    journals_of,
+    on_change_of,
+)
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.ports.sessions import require_resumable
@@ -14,7 +20,7 @@ def resume(
     run: RunArgument = None,
     /,
     *,
-    accept_changes: bool = False,
+    accept_changes: AcceptChangesOption = False,
     shown: ShownRun = SHOWN,
 ) -> int:
     """Continue a run that was interrupted: its process was killed, or the machine went down.
@@ -22,17 +28,13 @@ def resume(
     The run continues from its last durable step, and finished work costs nothing again. Its budgets
     still hold, and count the earlier usage. The command prints and exits like `run`, and exits with
     2 if the run was not interrupted, or belongs to another agent, or its program has changed.
-
-    Args:
-        accept_changes: Let a pipeline request other tasks than before the crash, although its
-            earlier tasks may be repeated so. The outcome has a note about it.
     """
     shown.require_one_document()
     # The file may run any code, so it is loaded before the event loop starts.
     agent = load_agent(file, trust=shown.trust)
     # A usage error is raised before the journal is opened for writing.
     session, _, _ = read_session(journals_of(shown.journal), run)
-    require_resumable(session, agent)
+    require_resumable(session, agent, accepts_changes=accept_changes)
     if not shown.quiet:
         for task in session.slots.paused.values():
             again = command("unpause", task.id, journal=shown.journal)
@@ -47,6 +49,6 @@ def resume(
             stop,
             shown,
             run=session.id,
-            on_change="accept" if accept_changes else "refuse",
+            on_change=on_change_of(accept_changes=accept_changes),
         )
     )

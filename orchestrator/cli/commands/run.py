@@ -65,7 +65,7 @@ def run(
     model: options.ModelOption = None,
     limits: options.BudgetOption = None,
     resume_on_crash: bool = False,
-    accept_changes: bool = False,
+    accept_changes: options.AcceptChangesOption = False,
     shown: ShownRun = SHOWN,
 ) -> int:
     """Run an agent or a pipeline on a goal. The answer goes to stdout, the tree to stderr.
@@ -78,7 +78,6 @@ def run(
         instructions: Instructions for this run, in addition to the agent's own.
         resume_on_crash: Continue a run of the same agent and goal that was started with this option
             and interrupted by a crash: for commands that are repeated until they succeed.
-        accept_changes: Let a continued pipeline request other tasks than before the crash.
     """
     if accept_changes and not resume_on_crash:
         raise CommandError("--accept-changes goes with --resume-on-crash")
@@ -114,7 +113,7 @@ def run(
             shown,
             run=interrupted,
             runs="durable" if resume_on_crash else "new",
-            on_change="accept" if accept_changes else "refuse",
+            on_change=options.on_change_of(accept_changes=accept_changes),
         )
     )
 

@@ -9,6 +9,7 @@ from orchestrator.cli.agent_file import load_schedule
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_queries import ScheduleJournalOption, schedule_journal
 from orchestrator.cli.job_targets import targets_for
+from orchestrator.cli.options import AcceptChangesOption, on_change_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
 from orchestrator.cli.terminal.console import command
@@ -29,6 +30,7 @@ def schedule(
     journal: ScheduleJournalOption = None,
     sandbox: SandboxOption = None,
     trust: TrustOption = False,
+    accept_changes: AcceptChangesOption = False,
 ) -> int:
     """Start the jobs of a file by the clock, and deliver their answers.
 
@@ -56,6 +58,7 @@ def schedule(
                 path,
                 environ={**environ, **webhooks.secrets},
                 machine=Machine(sandbox=choice, secrets=[*values, *webhooks.secrets]),
+                on_change=on_change_of(accept_changes=accept_changes),
             ) as orchestrator,
             webhooks.open() as targets,
             open_schedule(

@@ -17,7 +17,7 @@ from orchestrator.composition import open_orchestrator
 from orchestrator.ports.control import open_control
 from orchestrator.ports.files import FIRST_JOURNAL, state_files
 from orchestrator.ports.journals import AuditEvent, HeldJournal, Journals, local_actor
-from orchestrator.ports.sessions import Orchestrator
+from orchestrator.ports.sessions import OnChange, Orchestrator
 from orchestrator.ports.settings import Machine, Models, Workers
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.server.audit_export import AuditExport
@@ -38,6 +38,7 @@ class JournalOpener:
     retention: Retention = attrs.Factory(Retention)
     export: AuditExport | None = None
     """Gets a copy of the audit of all journals."""
+    on_change: OnChange = "refuse"
     exchange: SharedExchange | None = None
     """Lends tool calls of all journals of a database."""
 
@@ -58,6 +59,7 @@ class JournalOpener:
                     ),
                     models=Models(policy=self.policy),
                     workers=Workers(queue=None if self.exchange is None else self.exchange.open),
+                    on_change=self.on_change,
                 )
             )
             if self.export is not None:

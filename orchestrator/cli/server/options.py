@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import parse_age
-from orchestrator.cli.options import JournalOption, LanguageModelOption
+from orchestrator.cli.options import AcceptChangesOption, JournalOption, LanguageModelOption
 from orchestrator.cli.retention import DEFAULT_DAYS, Retention, parse_size
 from orchestrator.cli.sandbox_line import SandboxOption
 from orchestrator.cli.trust import TrustOption
@@ -179,6 +179,7 @@ class ServeOptions:
     journal: JournalOption = None
     sandbox: SandboxOption = None
     trust: TrustOption = False
+    accept_changes: AcceptChangesOption = False
 
     def require_valid(self) -> None:
         """Refuse numbers out of range, and a workspace that is not a folder."""

@@ -28,7 +28,7 @@ from orchestrator.backends import IN_MEMORY, is_database
 from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_targets import JobTargets, targets_for
-from orchestrator.cli.options import journals_of, require_known_models, server_folder
+from orchestrator.cli.options import journals_of, on_change_of, require_known_models, server_folder
 from orchestrator.cli.retention import Retention
 from orchestrator.cli.sandbox_line import choose_sandbox
 from orchestrator.cli.server import printed_lines
@@ -254,6 +254,7 @@ class ServerProcess:
             sandbox=choice,
             policy=self.options.policy or self.team.policy or "shortest",
             retention=self.retention,
+            on_change=on_change_of(accept_changes=self.options.accept_changes),
             exchange=None
             if self.database is None
             else SharedExchange(exchange_opener(self.database.url, os.environ)),

@@ -218,24 +218,34 @@ class KeptDoor:
         return 0.0 if last is None else max(0.0, self._sessions.read.now() - last)
 
     def resume(
-        self, session: SessionRecord, agent: Agent[Any], *, kind: SessionKind, paused: float
+        self,
+        session: SessionRecord,
+        agent: Agent[Any],
+        *,
+        kind: SessionKind,
+        paused: float,
+        accepts_changes: bool = False,
     ) -> None:
         """Continue a run whose process died, like a run that outlives its request.
 
         The next process continues it by itself, and people can be asked for approvals. `kind` is
         its kind from now on, if no request had opened it. Budgets do not count the `paused`
-        seconds. Raise `NotInterruptedError` if it has ended, still runs, or is a conversation, and
-        `SessionOpenError` if its workspace is on another machine.
+        seconds. With `accepts_changes`, its program may have changed. Raise `NotInterruptedError`
+        if it has ended, still runs, or is a conversation, `ChangedProgramError` if its agent has
+        another version, and `SessionOpenError` if its workspace is on another machine.
         """
         sessions = self._sessions
         sessions.facts.require_running()
-        require_resumable(session, agent)
+        accepts_changes = accepts_changes or sessions.delegator.accepts_all_changes
+        require_resumable(session, agent, accepts_changes=accepts_changes)
         lifecycle.require_files_here(sessions, session)
         sessions.registry.require_models(agent)
         if session.kind is SessionKind.PROGRAM:
             sessions.facts.post(KindChanged(session.id, kind))
         door = self._supervise(session, agent)
-        if sessions.turns.begin(session, door.capability, paused=paused):
+        if sessions.turns.begin(
+            session, door.capability, paused=paused, accepts_changes=accepts_changes
+        ):
             self._nursery.start_soon(sessions.turns.take_and_deliver, session)
         else:
             # Its agent does not go on after a crash.

@@ -14,8 +14,14 @@ from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, Sess
 from orchestrator.delegation.session_context import session_strings
 from orchestrator.kernel.doors import inbound
 from orchestrator.kernel.doors.lifecycle import require_files_here
-from orchestrator.kernel.errors import NotInterruptedError, RunFailedError, UnknownIdError, explain
-from orchestrator.kernel.execution.outcomes import TaskEnd
+from orchestrator.kernel.errors import (
+    ChangedProgramError,
+    NotInterruptedError,
+    RunFailedError,
+    UnknownIdError,
+    explain,
+)
+from orchestrator.kernel.execution.outcomes import TaskEnd, version_change
 from orchestrator.kernel.history import History
 from orchestrator.kernel.pipelines.current_run import is_in_pipeline, outside_pipeline
 from orchestrator.kernel.sessions import Sessions
@@ -153,7 +159,8 @@ async def resume_once(
     session = sessions.read.records.sessions.get(id_)
     if session is None or last is None:
         raise UnknownIdError(f"there is no run {run!r}")
-    require_resumable(session, agent)
+    accepts_changes = accepts_changes or sessions.delegator.accepts_all_changes
+    require_resumable(session, agent, accepts_changes=accepts_changes)
     require_files_here(sessions, session)
     sessions.registry.register_session(id_, agent, deps)
     error: BaseException | None = None
@@ -174,12 +181,13 @@ def accepts_changes(on_change: OnChange) -> bool:
     return on_change == "accept"
 
 
-def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
+def require_resumable(session: SessionRecord, agent: Agent[Any], *, accepts_changes: bool) -> None:
     """Refuse to resume a session that was not interrupted, or that has another agent.
 
     Raises:
         NotInterruptedError: it has ended, still runs, or is a conversation.
         UnknownIdError: it is the run of another agent.
+        ChangedProgramError: it began with another version of its agent.
     """
     if session.closed or not session.awaits_resume:
         raise NotInterruptedError(session.id, _why_not_interrupted(session))
@@ -187,6 +195,12 @@ def require_resumable(session: SessionRecord, agent: Agent[Any]) -> None:
         raise UnknownIdError(
             f"run {session.id!r} is of agent {session.root.agent!r}, not of {agent.name!r}"
         )
+    turn = session.turn
+    assert turn is not None, "it was interrupted in a turn"
+    may_change = accepts_changes or turn.accepts_changes or agent.on_restart != "resume"
+    if (turn.version or "") != agent.version and not may_change:
+        change = version_change(session.root.path, turn.version or "", agent)
+        raise ChangedProgramError(session.id, change)
 
 
 def _why_not_interrupted(session: SessionRecord) -> str:

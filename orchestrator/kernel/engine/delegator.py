@@ -188,6 +188,7 @@ class OrchestratorDelegator:
             if assignment.depends_on:
                 labels = [it.label for it in assignments]
                 needs = tuple(ids[labels.index(label)] for label in assignment.depends_on)
+            its_agent = delegates.get(assignment.agent, agent)
             requests.append(
                 TaskRequest(
                     id=id_,
@@ -202,9 +203,10 @@ class OrchestratorDelegator:
                     copy=not assignment.agent,
                     output_schema=assignment.output_schema,
                     needs=needs,
-                    budget=delegates.get(assignment.agent, agent).budget,
+                    budget=its_agent.budget,
                     grants=grants,
                     handed=handed,
+                    version=its_agent.version or UNSET,
                 )
             )
         return requests

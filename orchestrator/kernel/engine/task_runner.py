@@ -42,6 +42,7 @@ from orchestrator.kernel.execution.outcomes import (
     describe_error,
     outcome_of,
     unfinished_outcome,
+    version_change,
     without_cancellations,
 )
 from orchestrator.kernel.execution.raised import traceback_text, with_own_frames
@@ -126,7 +127,19 @@ class TaskRunner:
             self._changed[record.id] = change
             self.stop(record.id)
 
-    async def run(  # noqa: C901 (a feature that the agent does not use costs one `if`)
+    def _check_version(
+        self, record: TaskRecord, agent: Agent[Any], before: str, delegator: TaskDelegator
+    ) -> None:
+        """Stop a task that goes on after a crash with another version of its agent."""
+        if agent.on_restart == "restart" or not record.was_interrupted:
+            return
+        change = version_change(record.path, before, agent)
+        if delegator.accepts_changes(record):
+            delegator.add_note(record.id, change)
+        else:
+            self.stop_changed(record, change)
+
+    async def run(  # noqa: C901, PLR0912 (a feature that the agent does not use costs one `if`)
         self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
     ) -> TaskEnd:
         """Run a task until it has an outcome, and settle it."""
@@ -141,6 +154,9 @@ class TaskRunner:
                 if ledger.is_cancelled(task):
                     self.stop(task)
                 agent = self._registry.running[task] = self._registry.agent_of(record)
+                begun = record.request or ledger.sessions[record.session].turn
+                if begun is not None and (begun.version or "") != agent.version:
+                    self._check_version(record, agent, begun.version or "", delegator)
                 if record.accounts or agent.limits.seconds is not None:
                     deadline = self._limit_time(scope, agent, record)
                 host = self._host_of(record, agent, origin, delegator=delegator, scope=scope)

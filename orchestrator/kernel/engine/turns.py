@@ -3,6 +3,8 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec import UNSET
+
 from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
@@ -61,6 +63,7 @@ class Turns:
                 capability,
                 session.next_mail if len(session.mail) > 1 else tuple(session.mail),
                 readable_characters(agent, session.root.transcript),
+                agent.version or UNSET,
             )
         )
         return True

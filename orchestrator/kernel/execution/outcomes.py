@@ -7,13 +7,14 @@ import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePath
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
 from orchestrator.agents import (
+    Agent,
     AgentError,
     AssistantMessage,
     DefinitionError,
@@ -43,6 +44,7 @@ NEEDS_ASYNCIO: Final = (
     " `orchestrator.asyncio.tool`, and call it in other functions with `await"
     " orchestrator.asyncio.run_in_asyncio(function, ...)`"
 )
+NO_VERSION: Final = "no version"
 EXPECTED_ERRORS: Final = (
     AgentError,
     DefinitionError,
@@ -59,6 +61,13 @@ class TaskEnd(msgspec.Struct, frozen=True):
     outcome: Outcome
     error: BaseException | None = None
     """The error that its agent raised in this process, with the frames of the program."""
+
+
+def version_change(path: str, before: str, agent: Agent[Any]) -> str:
+    """Return the sentence about a task that goes on with another version of its agent."""
+    begun = f"version {before!r}" if before else NO_VERSION
+    now = f"version {agent.version!r}" if agent.version else NO_VERSION
+    return f"{path} began with {begun} of {agent.name}, which has {now} now"
 
 
 def outcome_of(exc: Exception, record: TaskRecord, *, start: int) -> Outcome:  # noqa: PLR0911 (a case an error)

@@ -335,6 +335,7 @@ class PipelineRun:
             grants=grants_beyond(record.accounts, self._book.journal_identity),
             to_come=msgspec.UNSET if to_come is None else to_come,
             about=about,
+            version=agent.version or msgspec.UNSET,
         )
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:

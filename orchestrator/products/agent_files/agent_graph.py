@@ -416,6 +416,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "schedules": lambda it: it.as_bool("schedules"),
     "handoff": lambda it: it.as_bool("handoff"),
     "on_restart": _on_restart,
+    "version": lambda it: it.as_text("version"),
     "place": _place,
     "budget": lambda it: _amounts(it, "budget", Budget),
     "limits": lambda it: _amounts(it, "limits", Limits),

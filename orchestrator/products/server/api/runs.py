@@ -111,6 +111,16 @@ class TreeQuery:
     format: Annotated[Format, doc("The format.")] = "json"
 
 
+@attrs.frozen(kw_only=True)
+class ResumeQuery:
+    """How a run goes on."""
+
+    on_change: Annotated[
+        sessions.OnChange,
+        doc("`accept` continues a run whose program, or version of its agent, has changed."),
+    ] = "refuse"
+
+
 class Runs(msgspec.Struct, kw_only=True):
     """A page of runs, newest first."""
 
@@ -378,10 +388,12 @@ async def cancel_run(call: ApiCall) -> Response:
     Scope.RUN,
     Answer("The run goes on", bodies.Run, status=202),
     errors=(409, 503),
+    query=ResumeQuery,
     takes_idempotency_key=True,
 )
 async def resume_run(call: ApiCall) -> Response:
     """Resume a run whose process died, from its last step."""
+    accepts_changes = call.query(ResumeQuery).on_change == "accept"
     session = await lookup.find_run(call, call.path("run"))
     agent = agent_of(call, session)
     # A request that is repeated while the run goes on has nothing left to do.
@@ -389,7 +401,9 @@ async def resume_run(call: ApiCall) -> Response:
         door = call.journal.door
         paused = await door.seconds_interrupted(session)
         with call.begin_run(session):
-            door.resume(session, agent, kind=SessionKind.RUN, paused=paused)
+            door.resume(
+                session, agent, kind=SessionKind.RUN, paused=paused, accepts_changes=accepts_changes
+            )
             call.record(session.id)
     return await show_run(call, FoundSession(session, call.journal.read.records), 202)
 

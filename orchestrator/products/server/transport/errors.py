@@ -33,6 +33,7 @@ _CONFLICTS: Final[Mapping[type[Exception], str]] = {
     errors.SessionOpenError: "conflict",
     errors.EndedError: "ended",
     errors.NotInterruptedError: "not_interrupted",
+    errors.ChangedProgramError: "changed_program",
     ReplayError: "cannot_be_copied",
 }
 """The codes of errors that conflict with the present state."""
