@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from orchestrator.kernel.journal.shards import shard_of
+from orchestrator.products.server.console.sign_in import HEADER as PAGE_SECRET
 from orchestrator.products.server.keys.changes import add_key
 from orchestrator.products.server.keys.file import FILE, make_keys_file
 from orchestrator.products.server.keys.key import KeyLimits
@@ -60,6 +61,27 @@ async def test_any_server_answers_for_all_sessions(cluster: Cluster) -> None:
         assert [it["id"] for it in page["data"] + rest["data"]] == [other, run]
         missing = await client.http.get("/v1/runs/r_0123456789abcdef")
         assert missing.status_code == 404
+
+
+async def test_a_person_in_the_console_reaches_the_sessions_of_all_servers(
+    cluster: Cluster,
+) -> None:
+    first, second = await cluster.start(), await cluster.start()
+    run = await first.begin("editor", "look")
+    call = await cluster.oracle.next()
+    for client in (first, second):
+        own = {"sec-fetch-site": "same-origin", "origin": client.server.url}
+        async with httpx2.AsyncClient(base_url=client.server.url, headers=own) as page:
+            signed_in = await page.post("/console/login", json={"token": TOKEN})
+            page.headers[PAGE_SECRET] = signed_in.json()["secret"]
+            shown = await page.get(f"/v1/runs/{run}")
+            assert shown.status_code == 200, shown.text
+            foreign = {"origin": "http://evil.example"}
+            path = f"/v1/runs/{run}/cancel"
+            assert (await page.post(path, headers=foreign)).status_code == 403
+            assert (await page.post("/console/logout")).status_code == 204
+            assert (await page.get(f"/v1/runs/{run}")).status_code == 401
+    await call.answer("yes")
 
 
 async def test_a_conversation_goes_on_at_any_server(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
 
+import attrs
 import httpx2
 import pytest
 import trio
@@ -19,8 +20,9 @@ from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.cluster.cluster_server import secret_of_database
 from orchestrator.products.server.cluster.forwarded_header import (
     HEADER,
+    Forwarded,
     StaleHeaderError,
-    forwarded_peer,
+    read_forwarded,
     sign,
 )
 from orchestrator.products.server.cluster.proxy import (
@@ -30,6 +32,7 @@ from orchestrator.products.server.cluster.proxy import (
     url_at,
 )
 from orchestrator.products.server.keys.changes import revoke_key
+from orchestrator.products.server.keys.key import Key, Scope
 from orchestrator.products.server.state import Settings
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.listener import Listening
@@ -81,17 +84,27 @@ ASKED = {"method": "GET", "target": "/v1/runs", "request": "req_1"}
 
 
 def test_a_forwarded_request_is_believed_for_a_minute_and_as_it_was_signed() -> None:
-    header = sign(SECRET, peer="8.8.8.8", now=1000, **ASKED)
-    assert forwarded_peer(SECRET, header, now=1060, **ASKED) == "8.8.8.8"
+    header = sign(SECRET, peer="8.8.8.8", now=1000, key=None, **ASKED)
+    assert read_forwarded(SECRET, header, now=1060, **ASKED) == Forwarded("8.8.8.8")
     for now in (1061, 939):
         with pytest.raises(StaleHeaderError):
-            forwarded_peer(SECRET, header, now=now, **ASKED)
+            read_forwarded(SECRET, header, now=now, **ASKED)
     for changed in ("method", "target", "request"):
         other = {**ASKED, changed: "other"}
-        assert forwarded_peer(SECRET, header, now=1000, **other) is None
+        assert read_forwarded(SECRET, header, now=1000, **other) is None
     later = header.replace(" 1000 ", " 2000 ")
-    assert forwarded_peer(SECRET, later, now=2000, **ASKED) is None
-    assert forwarded_peer(b"another", header, now=1000, **ASKED) is None
+    assert read_forwarded(SECRET, later, now=2000, **ASKED) is None
+    assert read_forwarded(b"another", header, now=1000, **ASKED) is None
+
+
+def test_the_key_of_a_forwarded_person_is_signed() -> None:
+    ann = Key(name="oidc/ann", owner="oidc/ann", scopes=frozenset({Scope.READ}))
+    root = attrs.evolve(ann, scopes=frozenset(Scope))
+    header, other = (sign(SECRET, peer="::1", now=1, **ASKED, key=it) for it in (ann, root))
+    assert read_forwarded(SECRET, header, now=1, **ASKED) == Forwarded("::1", ann)
+    forged = " ".join([*header.split(" ")[:3], other.split(" ")[3]])
+    assert read_forwarded(SECRET, forged, now=1, **ASKED) is None
+    assert read_forwarded(SECRET, header.rpartition(" ")[0], now=1, **ASKED) is None
 
 
 @pytest.mark.realtime
@@ -112,7 +125,7 @@ async def test_the_first_server_of_a_database_makes_its_secret(postgres: str) ->
 async def test_a_header_of_another_time_is_refused_and_not_forwarded_again() -> None:
     settings = Settings(token=TOKEN, cluster_secret=SECRET)
     async with serving(worker(), settings=settings) as served:
-        header = sign(SECRET, peer="8.8.8.8", now=time.time() - 600, **ASKED)
+        header = sign(SECRET, peer="8.8.8.8", now=time.time() - 600, key=None, **ASKED)
         answer = await served.http.get(
             "/v1/runs", headers={HEADER: header, "x-request-id": "req_1"}
         )

@@ -22,6 +22,8 @@ from orchestrator.ports.journals import Writer
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.audit import peer_of
 from orchestrator.products.server.cluster.forwarded_header import HEADER, MOVED, sign
+from orchestrator.products.server.console.sign_in import HEADER as PAGE_SECRET
+from orchestrator.products.server.console.sign_in import is_page
 from orchestrator.products.server.endpoint import OpenAnswer
 from orchestrator.products.server.transport import sse
 from orchestrator.products.server.transport.api_key import is_loopback, is_wildcard
@@ -37,6 +39,8 @@ HOP_BY_HOP: Final = frozenset(
 )
 """The headers about one connection, and not about the request (RFC 9110, 7.6.1)."""
 OWN_REQUEST: Final = frozenset({"host", "content-length", "expect", HEADER})
+OF_PAGES: Final = frozenset({"cookie", PAGE_SECRET, "origin", "sec-fetch-site"})
+"""The headers of the console's pages, which belong to the address of this server."""
 OWN_ANSWER: Final = frozenset(
     {"date", "server", "x-request-id", "x-content-type-options", "cache-control"}
 )
@@ -159,6 +163,10 @@ class Proxy:
         named = {it.strip().lower() for it in headers.get("connection", "").split(",")}
         dropped = HOP_BY_HOP | OWN_REQUEST | named | {"x-request-id"}
         id_ = call.request.state.request_id
+        # The other server knows no sign-ins of this one.
+        is_signed_in = is_page(headers)
+        if is_signed_in:
+            dropped |= OF_PAGES
         forwarded = sign(
             self._secret,
             peer=peer_of(call.request.scope) or "0.0.0.0",  # noqa: S104 (no address is known)
@@ -166,6 +174,7 @@ class Proxy:
             target=url.raw_path.decode("ascii"),
             request=id_,
             now=self._clock(),
+            key=call.key if is_signed_in else None,
         )
         return [
             *((name, value) for name, value in headers.items() if name not in dropped),

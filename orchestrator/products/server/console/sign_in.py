@@ -324,6 +324,11 @@ def _tokens_in(headers: Mapping[str, str], secret: str) -> Iterator[str]:
             yield value + secret
 
 
+def is_page(headers: Mapping[str, str]) -> bool:
+    """Return whether a request has a sign-in, and no key of its own."""
+    return HEADER in headers and "authorization" not in headers and "x-api-key" not in headers
+
+
 def halves_of(token: str) -> tuple[str, str]:
     """Return the cookie and the page secret of a sign-in."""
     return token[:-HALF], token[-HALF:]

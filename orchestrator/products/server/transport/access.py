@@ -111,7 +111,7 @@ class AccessCheck:
             b"?" + query if query else b""
         )
         try:
-            peer = forwarded_header.forwarded_peer(
+            forwarded = forwarded_header.read_forwarded(
                 self.secret,
                 header,
                 method=scope["method"],
@@ -127,12 +127,13 @@ class AccessCheck:
                 f" the difference below {forwarded_header.ACCEPTED_SECONDS} seconds",
                 code="clocks_differ",
             ) from exc
-        if peer is not None:
+        if forwarded is not None:
             scope["state"]["is_forwarded"] = True
+            scope["state"]["forwarded_key"] = forwarded.key
             # That server has counted each of its clients, which share its address here.
             if (counted := scope["state"].get("connection")) is not None:
                 counted.release()
-            scope["client"] = (peer, 0)
+            scope["client"] = (forwarded.peer, 0)
 
     def _check(self, scope: Scope, headers: "RequestHeaders") -> Access | None:
         """Return the access of a request; a request to a public path has none."""
@@ -157,6 +158,9 @@ class AccessCheck:
                 require_own_page(scope["method"], headers)
                 latest = partial(self.sign_ins.ends_at, found.cookie_id)
                 return self.keys.begin_access(found.key, found.token_id, latest=latest)
+        if (key := scope["state"].get("forwarded_key")) is not None:
+            # That server ends the request when the sign-in ends.
+            return self.keys.begin_access(key, "")
         return self._begin_access(scope, first)
 
     def _begin_access(self, scope: Scope, headers: Mapping[str, str]) -> Access:
