@@ -23,7 +23,7 @@ from orchestrator.agents.messages import (
 )
 from orchestrator.agents.models.model import Model
 from orchestrator.agents.nurseries import raising_one_error
-from orchestrator.agents.redaction.long_texts import has_long_text
+from orchestrator.agents.redaction.long_texts import has_long_text, texts_in
 from orchestrator.agents.redaction.redactor import LONG_TEXT, has_redacted
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.tools.task_context import CURRENT_TASK, TaskContext
@@ -53,7 +53,7 @@ def is_long(step: Step) -> bool:
     if isinstance(step, ToolMessage):
         return False
     for call in step.calls:
-        if has_long_text(call.arguments):
+        if sum(map(len, texts_in(call.arguments))) > LONG_TEXT:
             return True
     if not (step.reasoning or step.logprobs):
         return False

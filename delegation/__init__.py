@@ -25,7 +25,7 @@ from orchestrator.delegation.ledger.idle_sessions import (
 from orchestrator.delegation.ledger.ledger import Ledger
 from orchestrator.delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord
 from orchestrator.delegation.ledger.slots import Slots
-from orchestrator.delegation.notices import TaskNotice, usd
+from orchestrator.delegation.notices import TaskNotice, share_per_result, usd
 from orchestrator.delegation.policy import (
     Decision,
     Detach,
@@ -58,6 +58,7 @@ from orchestrator.delegation.tools.results import (
     dispatched_answer,
     joined_answer,
     readable_characters,
+    result,
     unmet_dependency,
 )
 from orchestrator.delegation.tools.task_control import control_tool
@@ -130,7 +131,9 @@ __all__ = [
     "readable_characters",
     "register_idle_session",
     "restore_session",
+    "result",
     "root_of",
+    "share_per_result",
     "unmet_dependency",
     "usd",
 ]

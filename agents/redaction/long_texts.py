@@ -8,8 +8,8 @@ text that was not searched ahead is searched where it is posted: that is slower,
 
 import json
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -49,16 +49,20 @@ def has_long_text(value: object) -> bool:
     return False
 
 
-def texts_in(value: object) -> Iterator[str]:
-    """Yield the texts of a tree of lists and mappings."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in cast("Mapping[object, object]", value).values():
-            yield from texts_in(each)
-    elif isinstance(value, list | tuple):
-        for each in cast("Iterable[object]", value):
-            yield from texts_in(each)
+def texts_in(value: object) -> list[str]:
+    """Return the texts of a tree of lists and mappings."""
+    found: list[str] = []
+    pending: list[Any] = [value]
+    # No call for each part: an answer may request thousands of tasks.
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, (dict, Mapping)):
+            pending.extend(part.values())
+        elif isinstance(part, (list, tuple)):
+            pending.extend(part)
+    return found
 
 
 async def search_ahead(redactor: Redactor, texts: Iterable[str]) -> None:

@@ -28,18 +28,19 @@ class Slots:
 
     __slots__ = (
         "_eligible",
-        "_is_unlimited",
         "_queues",
         "_rules",
         "detached",
         "in_use",
+        "is_unlimited",
         "paused",
         "queued",
     )
 
     def __init__(self, rules: Rules, paused: "dict[TaskId, TaskRecord] | None" = None) -> None:
         self._rules = rules
-        self._is_unlimited = (rules.live_tasks, rules.live_children, rules.detached) == _NO_LIMITS
+        self.is_unlimited = (rules.live_tasks, rules.live_children, rules.detached) == _NO_LIMITS
+        """No task ever waits for a slot, unless a person has paused that."""
         self.paused = {} if paused is None else paused
         """The tasks below which no new task starts."""
         self.in_use = 0
@@ -92,7 +93,7 @@ class Slots:
         """Return whether no task waits, and one more of a parent could start now."""
         if self._queues:
             return False
-        return (self._is_unlimited and not self.paused) or bool(self.free(parent, mode))
+        return (self.is_unlimited and not self.paused) or bool(self.free(parent, mode))
 
     def is_paused(self, task: "TaskRecord") -> bool:
         """Return whether no new task below this one starts."""

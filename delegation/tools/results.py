@@ -42,13 +42,11 @@ def _text_length(message: Message) -> int:
     return len(message.text)
 
 
-def joined_answer(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
-    """Return the results of ended tasks in order, within the characters that a parent reads."""
-    share = notices.share_per_result(len(tasks), characters)
-    answer: dict[str, Any] = {
-        "status": "completed",
-        "results": [result(task, session, share) for task in tasks],
-    }
+def joined_answer(
+    tasks: Sequence[TaskRecord], session: SessionRecord, results: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return the answer of a call whose tasks have ended: their results, in order."""
+    answer: dict[str, Any] = {"status": "completed", "results": results}
     reason = Reason(session.tree[tasks[0].id].reason)
     if reason not in {Reason.ASKED_TO_WAIT, Reason.HANDED_OFF}:
         answer["note"] = (

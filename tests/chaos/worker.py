@@ -87,8 +87,10 @@ class Clients:
                 outside.start_soon(self._acknowledge, entry.seq, session, text)
             case SessionOpened(session, agent) if self._plan.nodes[agent].is_run:
                 outside.start_soon(self._acknowledge_run, entry.seq, session, agent)
-            case TaskRequested(request):
+            case TaskRequested(request, started=started):
                 self._intervene(outside, request.agent, request.id)
+                if started and request.agent in self._plan.steers:
+                    outside.start_soon(self._steer, request.agent, request.id)
             case TaskStarted(task):
                 agent = self._orchestrator.read.records.tasks[task].agent
                 if agent in self._plan.steers:

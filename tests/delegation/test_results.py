@@ -1,7 +1,7 @@
 """`delegate_task` answers with JSON that a model can act on."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import pytest
@@ -26,7 +26,9 @@ from orchestrator.delegation import (
     Reason,
     Rules,
     SessionId,
+    SessionRecord,
     TaskId,
+    TaskRecord,
     dispatched_answer,
     joined_answer,
     readable_characters,
@@ -39,6 +41,8 @@ from orchestrator.delegation.events import (
     TaskSettled,
     TaskStarted,
 )
+from orchestrator.delegation.notices import share_per_result
+from orchestrator.delegation.tools.results import result
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -47,6 +51,11 @@ S = SessionId("s")
 A, B = map(TaskId, "ab")
 PLENTY = 50_000
 PRICED = Usage(calls=1, input_tokens=10, output_tokens=5, micro_usd=700)
+
+
+def answer_of(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
+    share = share_per_result(len(tasks), characters)
+    return joined_answer(tasks, session, [result(task, session, share) for task in tasks])
 
 
 def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
@@ -60,7 +69,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
     misfits = ("/year: 'x' is no number",)
     tell(TaskSettled(B, Outcome(Ending.FAILED, "half", "no more paper", schema_errors=misfits)))
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
-    answer = joined_answer([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY)
+    answer = answer_of([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY)
 
     assert json.loads(answer) == {
         "status": "completed",
@@ -102,7 +111,7 @@ def test_the_answer_explains_why_the_task_was_joined(
     begin(DeliveryCapability.NONE)
     tell(requested(A, reason=Reason.CANNOT_BE_TOLD_LATER))
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED)))
-    answer = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY))
+    answer = json.loads(answer_of([ledger.tasks[A]], ledger.sessions[S], PLENTY))
 
     assert answer["note"] == (
         "This ran within the same response, not in the background:"
@@ -117,7 +126,7 @@ def test_the_answer_counts_all_below(
     tell(requested(A), TaskStarted(A), requested(B, parent=A), TaskStarted(B))
     tell(ModelAnswered(B, AssistantMessage(usage=PRICED)))
     tell(*(TaskSettled(task, Outcome(Ending.SUCCEEDED)) for task in (B, A)))
-    (result,) = json.loads(joined_answer([ledger.tasks[A]], ledger.sessions[S], PLENTY))["results"]
+    (result,) = json.loads(answer_of([ledger.tasks[A]], ledger.sessions[S], PLENTY))["results"]
 
     assert (result["tokens"], result["cost_usd"]) == (15, 0.0007)
 
@@ -198,7 +207,7 @@ def test_long_results_share_the_readable_characters(
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "x" * 30_001)))
     tell(TaskSettled(B, Outcome(Ending.SUCCEEDED, "y" * 25_000)))
     tasks = [ledger.tasks[A], ledger.tasks[B]]
-    results = json.loads(joined_answer(tasks, ledger.sessions[S], PLENTY))["results"]
+    results = json.loads(answer_of(tasks, ledger.sessions[S], PLENTY))["results"]
 
     assert results[0]["output"] == (
         "x" * 25_000 + "\n[5001 of 30001 characters are left out here:"

@@ -287,7 +287,7 @@ def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell) -> None
     assert is_snapshot_due(session, MIN_FACTS_LEFT)
 
 
-FOLD = (1, "2f6d667a3fc1be17")
+FOLD = (1, "6302d12043f3e477")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import trio
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from orchestrator.delegation import (
     Cause,
     DeliveryCapability,
     Ending,
+    Grant,
     Mode,
     Origin,
     Outcome,
@@ -33,6 +35,8 @@ from orchestrator.delegation import (
     dispatched_answer,
     joined_answer,
     readable_characters,
+    result,
+    share_per_result,
 )
 from orchestrator.delegation.events import (
     CancelRequested,
@@ -56,6 +60,21 @@ NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
 
 NO_DELIVERY: Final = DeliveryCapability.NONE
 """A constant: the class of an Enum answers slowly in Python 3.11."""
+RESULTS_AT_ONCE: Final = 500
+"""How many results are read before all others get a turn of the event loop: some 3 ms."""
+
+
+class _CallTerms(msgspec.Struct, frozen=True):
+    """The parts of a call of `delegate_task` that all its tasks share."""
+
+    caller: TaskRecord
+    agent: Agent[Any]
+    origin: Origin
+    call: CallId
+    background: bool | None
+    handoff: bool
+    grants: tuple[Grant, ...]
+    """The budgets around the call, beyond those of its caller."""
 
 
 class OrchestratorDelegator:
@@ -99,7 +118,7 @@ class OrchestratorDelegator:
         """End a task, after all that it has joined."""
         return self._settlement.settle(task, outcome)
 
-    async def delegate(
+    async def delegate(  # noqa: C901, PLR0912 (one frame for each delegation)
         self,
         assignments: Sequence[Assignment],
         *,
@@ -109,52 +128,72 @@ class OrchestratorDelegator:
         background: bool | None,
         handoff: bool = False,
     ) -> str:
-        ledger = self._book.ledger
+        ledger, admission = self._book.ledger, self._book.admission
         caller = ledger.tasks[parent]
         agent = self._registry.agent_of(caller)
-        requests = self._requests(
-            assignments,
-            caller=caller,
-            agent=agent,
-            origin=origin,
-            call=call,
-            background=background,
-            handoff=handoff,
-        )
+        grants = grants_beyond(caller.accounts, self._book.journal_identity)
+        terms = _CallTerms(caller, agent, origin, call, background, handoff, grants)
+        first = assignments
+        if len(assignments) > START_AT_ONCE and admission.takes_steps(assignments, caller, grants):
+            first = assignments[:START_AT_ONCE]
+        requests = self._requests(first, terms)
         if handoff:
             await self._search_conversation(requests[0])
-        # Some may have been requested before a crash.
-        known = caller.children.by_call
-        new = [request for request in requests if request.call not in known] if known else requests
-        if new and self._book.admission.is_stopping:
-            await self._book.admission.wait_running(parent)
-        if new and (refused := self._book.admission.admit(new)) is not None:
-            await trio.lowlevel.checkpoint()
-            raise ToolError(refused.reason, refused_by=refused.refused_by)
-        if ledger.unstartable:
-            # A task may depend on one that was requested before a crash, and has failed since.
-            self._settlement.refuse_unstartable()
-        tasks = [ledger.tasks[request.id] for request in requests]
+        if admission.is_stopping and any(it.call not in caller.children.by_call for it in requests):
+            await admission.wait_running(parent)
+        tasks = self._admit(requests, caller)
         session = ledger.sessions[origin.session]
         if tasks[0].mode is Mode.DETACHED:
             await trio.lowlevel.checkpoint()
+            while len(tasks) < len(assignments):
+                tasks += self._admit_next(assignments, terms, at=len(tasks))
+                await trio.lowlevel.checkpoint()
             return dispatched_answer(tasks, session)
         with raising_one_error():
             # Every child gets a task of its own, also a single one: a chain of delegations
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
-                for number, task in enumerate(tasks, 1):
-                    # A task with a slot starts here; any other waits for one.
-                    if task.is_running or (task.has_slot and self.start(task)):
-                        children.start_soon(self.run_child, task.id)
-                    elif task.outcome is None:
-                        children.start_soon(self.run_joined, task)
-                    if number % START_AT_ONCE == 0:
+                for at in range(0, len(assignments), START_AT_ONCE):
+                    if at:
                         await trio.lowlevel.checkpoint()
+                    if at == len(tasks):
+                        tasks += self._admit_next(assignments, terms, at)
+                    for task in tasks[at : at + START_AT_ONCE]:
+                        # A task with a slot starts here; any other waits for one.
+                        if task.is_running or (task.has_slot and self.start(task)):
+                            children.start_soon(self.run_child, task.id)
+                        elif task.outcome is None:
+                            children.start_soon(self.run_joined, task)
         # The nursery only owns the tasks of this process; facts end the wait.
         await self._wait_settled(tasks)
-        answer = joined_answer(tasks, session, readable_characters(agent, caller.transcript))
+        results: list[dict[str, Any]] = []
+        share = share_per_result(len(tasks), readable_characters(agent, caller.transcript))
+        for at in range(0, len(tasks), RESULTS_AT_ONCE):
+            if at:
+                await trio.lowlevel.checkpoint()
+            results += [result(it, session, share) for it in tasks[at : at + RESULTS_AT_ONCE]]
+        answer = joined_answer(tasks, session, results)
         return _handed_answer(tasks[0], answer) if handoff else answer
+
+    def _admit(
+        self, requests: Sequence[TaskRequest], caller: TaskRecord, *, goes_on: bool = False
+    ) -> list[TaskRecord]:
+        """Admit the tasks that were not requested before a crash, and return all of them."""
+        ledger, known = self._book.ledger, caller.children.by_call
+        new = [request for request in requests if request.call not in known] if known else requests
+        if new and (refused := self._book.admission.admit(new, goes_on=goes_on)) is not None:
+            raise ToolError(refused.reason, refused_by=refused.refused_by)
+        if ledger.unstartable:
+            # A task may depend on one that was requested before a crash, and has failed since.
+            self._settlement.refuse_unstartable()
+        return [ledger.tasks[request.id] for request in requests]
+
+    def _admit_next(
+        self, assignments: Sequence[Assignment], terms: "_CallTerms", at: int
+    ) -> list[TaskRecord]:
+        """Admit the next tasks of a call that is admitted in steps."""
+        step = assignments[at : at + START_AT_ONCE]
+        return self._admit(self._requests(step, terms, at), terms.caller, goes_on=True)
 
     async def _search_conversation(self, request: TaskRequest) -> None:
         """Search the conversation that is handed off for secrets, if that takes long."""
@@ -166,21 +205,14 @@ class OrchestratorDelegator:
             await search_tree_ahead(self._book.redactor, handed, without_secrets)
 
     def _requests(
-        self,
-        assignments: Sequence[Assignment],
-        *,
-        caller: TaskRecord,
-        agent: Agent[Any],
-        origin: Origin,
-        call: CallId,
-        background: bool | None,
-        handoff: bool,
+        self, assignments: Sequence[Assignment], terms: "_CallTerms", first: int = 0
     ) -> list[TaskRequest]:
+        """Return the requests of a call, or of a step of it: the assignments from a number on."""
+        caller, agent = terms.caller, terms.agent
         known = caller.children.by_call
         delegates = agent.plan.delegates
-        grants = grants_beyond(caller.accounts, self._book.journal_identity)
-        handed = conversation(caller.transcript) if handoff else UNSET
-        calls = [call_key(call, index) for index in range(len(assignments))]
+        handed = conversation(caller.transcript) if terms.handoff else UNSET
+        calls = [call_key(terms.call, first + index) for index in range(len(assignments))]
         ids = [known.get(key) or self._new_task_id(caller.id, key) for key in calls]
         requests: list[TaskRequest] = []
         for id_, key, assignment in zip(ids, calls, assignments, strict=True):
@@ -193,18 +225,18 @@ class OrchestratorDelegator:
                 TaskRequest(
                     id=id_,
                     parent=caller.id,
-                    origin=origin,
+                    origin=terms.origin,
                     call=key,
                     agent=assignment.agent or agent.name,
                     goal=assignment.goal,
                     context=assignment.context,
                     label=assignment.label,
-                    background=background,
+                    background=terms.background,
                     copy=not assignment.agent,
                     output_schema=assignment.output_schema,
                     needs=needs,
                     budget=its_agent.budget,
-                    grants=grants,
+                    grants=terms.grants,
                     handed=handed,
                     version=its_agent.version or UNSET,
                 )

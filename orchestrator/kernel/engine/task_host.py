@@ -33,7 +33,13 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.logprobs import spelled_texts
-from orchestrator.agents.redaction.long_texts import has_long_text, search_ahead, texts_in
+from orchestrator.agents.redaction.long_texts import (
+    has_long_text,
+    search_ahead,
+    search_tree_ahead,
+    texts_in,
+)
+from orchestrator.agents.redaction.redactor import LONG_TEXT
 from orchestrator.agents.turn_host import Step
 from orchestrator.delegation import (
     Cause,
@@ -65,6 +71,7 @@ from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import WorkOrder
 from orchestrator.kernel.execution.outcomes import unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.journal.fact_redaction import without_secrets
 
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.task_runner import TaskDelegator
@@ -292,13 +299,19 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     async def before_record(self, step: Step) -> None:
         texts: list[str] = [step.text]
+        calls: Sequence[ToolCall] = ()
         if isinstance(step, AssistantMessage):
-            texts += texts_in([call.arguments for call in step.calls])
+            arguments = texts_in([call.arguments for call in step.calls])
+            calls = step.calls if sum(map(len, arguments)) > LONG_TEXT else ()
+            texts += arguments
             texts += [it.text for it in step.reasoning]
             texts += spelled_texts(step.logprobs)
         # An answer is paid for: it is recorded also when its task is cancelled meanwhile.
         with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
             await search_ahead(self._book.redactor, texts)
+            if calls:
+                # They may have many short texts, such as the goals of a large fan-out.
+                await search_tree_ahead(self._book.redactor, calls, without_secrets)
 
     async def before_instructed(self, instructions: str) -> None:
         self._instructions = instructions
