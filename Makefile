@@ -148,11 +148,16 @@ models: ## check the model of the cluster protocol, and that its mutations are c
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: clients judges soak ## the clients of others, and a long life
+acceptance: clients judges prefixes soak ## the clients of others, and a long life
 
 .PHONY: clients
 clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
 	@$(BIN)/python -m tests.clients
+
+.PHONY: prefixes
+prefixes: $(VENV)/.dev ## count the prompt tokens that a local model evaluates for siblings, and the price at providers
+	@$(BIN)/pytest -q tests/agents/test_local.py -k shared_prefix
+	@$(BIN)/python -m benchmarks.shared_prefix
 
 .PHONY: judges
 judges: $(VENV)/.dev ## let the clients that others wrote judge our fakes of chat platforms

@@ -18,6 +18,7 @@ import trio.testing
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import (
+    Agent,
     AssistantMessage,
     CallDelta,
     CallId,
@@ -27,6 +28,7 @@ from orchestrator.agents import (
     ModelError,
     ModelEvent,
     ModelRequest,
+    ModelSettings,
     ScriptedModel,
     TextDelta,
     Tool,
@@ -323,6 +325,27 @@ async def test_a_real_model_answers_and_streams(model: LocalModel) -> None:
     assert (answer.usage.micro_usd, answer.usage.unpriced) == (0, 0)
     assert len(received) > 1
     assert "".join(d.text for d in received if isinstance(d, TextDelta)) == answer.text
+
+
+@needs_weights
+@pytest.mark.realtime
+async def test_siblings_of_a_real_model_evaluate_their_shared_prefix_once(
+    model: LocalModel,
+) -> None:
+    """The engine reads the context for the first sibling, and only the goals of the others."""
+    facts = "The river is long, the bridge is old, and the town is quiet in winter. "
+    tasks = [{"goal": f"Name fact {number} in a word."} for number in range(4)]
+    call = ToolCall("delegate_task", {"context": facts * 30, "tasks": tasks, "background": False})
+    settings = ModelSettings(max_output_tokens=4)
+    worker = Agent("worker", instructions="Be brief.", model=model, settings=settings)
+    lead = Agent("lead", model=ScriptedModel([call, "done"]), delegates=[worker])
+    async with open_orchestrator(":memory:") as orchestrator:
+        run = await orchestrator.run(lead, "all")
+
+    used = [run.tree[task].usage for task in run.tree if run.tree[task].agent == "worker"]
+    evaluated = sorted((it.input_tokens - it.cached_tokens for it in used), reverse=True)
+    assert evaluated[0] > 400
+    assert all(tokens < 40 for tokens in evaluated[1:])
 
 
 @needs_weights
