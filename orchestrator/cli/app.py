@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -68,7 +69,7 @@ def help_page(width: int) -> str:
 
 def _run(arguments: Sequence[str]) -> int:
     with end_quietly_on_interrupt():
-        from cyclopts import CycloptsError
+        from cyclopts import CycloptsError, UnusedCliTokensError
 
         from orchestrator.agents import DefinitionError
         from orchestrator.cli.errors import CommandError
@@ -81,6 +82,9 @@ def _run(arguments: Sequence[str]) -> int:
             import_module(module_of(arguments[0]))
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
+    except UnusedCliTokensError as exc:
+        print(f"orchestrator: {_surplus(arguments[0], exc.unused_tokens or ())}", file=sys.stderr)
+        return USAGE
     except (CommandError, OrchestratorError, DefinitionError, CycloptsError) as exc:
         print(f"orchestrator: {' '.join(printable(str(exc)).split())}", file=sys.stderr)
         return USAGE
@@ -93,6 +97,17 @@ def _run(arguments: Sequence[str]) -> int:
         print(f"orchestrator: {where}{exc.strerror or exc}", file=sys.stderr)
         return FAILED
     return code or 0
+
+
+def _surplus(command: str, tokens: Sequence[str]) -> str:
+    """Return the error of arguments that a command does not take."""
+    from orchestrator.delegation import printable
+
+    listed = printable(shlex.join(tokens))
+    return (
+        f"{printable(command)} takes no further argument, and there is {listed}: quote a text with"
+        f" blanks, or see `orchestrator {printable(command)} --help`"
+    )
 
 
 def build_app() -> "App":

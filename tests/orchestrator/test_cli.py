@@ -219,6 +219,7 @@ def test_the_version_is_printed(shell: Shell) -> None:
     [
         (["nope"], 'Unknown command "nope"'),
         (["demo", "--nope"], "Unknown option"),
+        (["demo", "of", "two words"], "takes no further argument, and there is of 'two words'"),
         (["demo", "--seconds", "soon"], "Invalid value"),
         (["demo", "--seconds=-1"], "--seconds is -1.0; it must be 0 or more"),
         (["demo", "--seconds", "nan"], "it must be 0 or more"),
