@@ -407,7 +407,7 @@ def wait_for(page: Page, condition: str) -> None:
 
 
 def test_a_browser_signs_in_at_the_provider_and_comes_back(
-    browser: Browser, provider: OidcProvider, tmp_path: Path
+    browser: Browser, provider: OidcProvider, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     tmp_path.chmod(0o700)
     server = ConsoleServer(
@@ -418,6 +418,7 @@ def test_a_browser_signs_in_at_the_provider_and_comes_back(
     )
     (tmp_path / "secret").write_text(SECRET)
     server.start()
+    request.addfinalizer(server.end)
     page = browser.open(f"{server.url}/#/inbox")
     wait_for(page, "document.querySelector('.provider')")
     page.click(".provider")
@@ -435,4 +436,3 @@ def test_a_browser_signs_in_at_the_provider_and_comes_back(
     page.go(f"{server.url}/?code=forged&state=forged")
     wait_for(page, "document.querySelector('.problem').innerText.includes('did not begin')")
     page.close()
-    server.end()
