@@ -36,7 +36,8 @@ SHARED = "Context:\n" + "All of it is in the minutes of the meeting.\n" * 2_000
 
 def request(goal: str = "go", shared: str = SHARED, **more: Any) -> ModelRequest:
     first = UserMessage(shared + goal, shared=len(shared))
-    return ModelRequest(**{"instructions": "", "transcript": [first], "tools": (), **more})
+    fields: dict[str, Any] = {"instructions": "", "transcript": [first], "tools": (), **more}
+    return ModelRequest(**fields)
 
 
 def led(provider: CachingProvider) -> Model:

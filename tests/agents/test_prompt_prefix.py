@@ -44,7 +44,12 @@ async def ask(who: str = "") -> str:
 
 def sibling(goal: str, context: str = CONTEXT, **more: Any) -> ModelRequest:
     first = UserMessage(context + goal, shared=len(context))
-    request = {"instructions": "Be kind.", "transcript": [first], "tools": (look, ask), **more}
+    request: dict[str, Any] = {
+        "instructions": "Be kind.",
+        "transcript": [first],
+        "tools": (look, ask),
+        **more,
+    }
     return ModelRequest(**request)
 
 
