@@ -189,7 +189,7 @@ def test_a_run_that_has_ended_is_looked_at_read_only(home: Path) -> None:
     with terminal(home, "watch", columns=120, rows=30) as watch:
         watch.wait_for("ended")
         watch.type("x")
-        watch.wait_for("read-only")
+        watch.wait_for("This run has ended.")
         watch.type(DOWN + DOWN + LEFT + LEFT + LEFT)
         watch.wait_for("5↓")
         watch.type(RIGHT)

@@ -85,7 +85,8 @@ def help_lines() -> list[Text]:
     ]
 
 
-READ_ONLY: Final = "read-only: the process that writes this run cannot be talked to"
+READ_ONLY: Final = "read-only: the process of this run cannot be reached"
+ENDED: Final = "This run has ended."
 FULL_TEXT_HINT: Final = ": Esc, then Enter at the task shows all of it"
 RESERVED_LINES: Final = 10
 """The lines of a terminal that a question leaves free."""
@@ -282,7 +283,7 @@ class WatchState:
 
     def _start_action(self, key: str, snapshot: RunSnapshot) -> None:
         if not self.can_act:
-            self.note = READ_ONLY
+            self.note = READ_ONLY if snapshot.tree.tally().unsettled else ENDED
         elif key in {"a", "d"}:
             self._start_answer(key, snapshot)
         elif (task := self._task) is None:
