@@ -59,9 +59,9 @@ def texts_in(value: object) -> list[str]:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, (dict, Mapping)):
-            pending.extend(part.values())
+            pending.extend(part.values())  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(part, (list, tuple)):
-            pending.extend(part)
+            pending.extend(part)  # pyright: ignore[reportUnknownArgumentType]
     return found
 
 
