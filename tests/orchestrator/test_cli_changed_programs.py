@@ -61,3 +61,12 @@ def test_a_changed_program_is_refused_checked_and_accepted(shell: Shell) -> None
         out, _ = shell.run(*command, "--journal", journal)
         assert "changes accepted" in out
     assert "--resume-on-crash" in shell.error("run", file, "go", "--accept-changes")
+
+
+def test_a_journal_that_cannot_be_read_fails_a_check(shell: Shell) -> None:
+    journal = shell.home / "journal.db"
+    journal.write_bytes(b"no database " * 1000)
+
+    _, err = shell.run("check", team(shell, "first"), "--against", str(journal), code=2)
+
+    assert str(journal) in err

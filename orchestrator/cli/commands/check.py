@@ -20,9 +20,9 @@ def check(
 ) -> int:
     """Replay all stored runs of the agents of a file: no model is asked, and no tool runs.
 
-    Exits with 0 if all are the same, and with 1 if one differs: the table names its first different
-    task. An interrupted run is replayed up to the end of its record: with the same code it can be
-    resumed. Runs of other agents are left out.
+    Exits with 0 if all are the same, with 1 if one differs, and with 2 if a journal or run cannot
+    be read. The table names the first different task. An interrupted run is replayed up to the end
+    of its record: with the same code it can be resumed. Runs of other agents are left out.
     """
     agents = load_agents(file)
     # Imported late: only this command and `replay` need it.
@@ -32,7 +32,11 @@ def check(
     journals = journals_of(against)
     rows: list[tuple[str, str, str]] = []
     code = SUCCEEDED
-    for it in read_runs(journals).shown:
+    runs = read_runs(journals)
+    for error in (*runs.unreadable, *runs.damaged.values()):
+        # Runs that cannot be read prove nothing about the code.
+        raise error
+    for it in runs.shown:
         agent = agents.get(it.agent)
         if agent is None or not it.has_begun:
             continue
