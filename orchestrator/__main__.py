@@ -1,7 +1,14 @@
 """The command `orchestrator`, and `python -m orchestrator`."""
 
+import gc
 import os
 import sys
+from typing import Final
+
+COLLECT_AFTER: Final = (5_000, 10, 10)
+"""Collect garbage seldom: few objects are in cycles, and a collection walks through all live tasks.
+
+Only the processes of the command line do so; a program decides for itself."""
 
 
 def main() -> None:
@@ -12,6 +19,7 @@ def main() -> None:
         _open_closed_streams()
         from orchestrator.cli.app import run_command
 
+    gc.set_threshold(*COLLECT_AFTER)
     code = run_command(sys.argv[1:])
     with end_quietly_on_interrupt():
         sys.exit(code)
