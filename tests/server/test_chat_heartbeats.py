@@ -35,6 +35,20 @@ async def test_a_stream_begins_before_the_client_gives_up_and_sends_heartbeats()
     assert client.sent.endswith(b"data: [DONE]\n\n")
 
 
+async def test_the_role_is_sent_together_with_the_first_word() -> None:
+    goes_on = trio.Event()
+    async with serving(Agent("helper", model=streaming("well ", goes_on))) as served:
+        client = Client(served.server.state, BODY)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask)
+            await client.answered.wait()
+            first = client.sent
+            goes_on.set()
+
+    assert b'"role":"assistant"' in first
+    assert b'"content":"well "' in first
+
+
 async def test_a_failure_after_the_stream_began_ends_it_with_the_error() -> None:
     waits = trio.Event()
     model = streaming(waits, ModelError("no money", kind=Failure.QUOTA))

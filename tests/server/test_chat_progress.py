@@ -7,11 +7,13 @@ from orchestrator.agents import (
     Agent,
     AssistantMessage,
     ModelRequest,
+    ReasoningBlock,
     ReasoningDelta,
     TextDelta,
     Usage,
 )
 from orchestrator.testing import hand_on
+from tests.kit import FunctionModel
 from tests.server.chat_kit import HELLO
 from tests.server.kit import serving
 from tests.server.streaming_kit import speaker
@@ -79,6 +81,20 @@ async def test_a_plain_answer_holds_reasoning_on_request() -> None:
 
     assert message["content"] == "It is Lima."
     assert message["reasoning_content"] == "I know ***, hmm. "
+
+
+async def test_a_plain_answer_has_no_reasoning_of_the_provider_by_default() -> None:
+    block = ReasoningBlock("speaker", {"type": "thinking"}, text="hm")
+
+    async def think(_: ModelRequest) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        return AssistantMessage("hi", usage=Usage(calls=1), reasoning=(block,))
+
+    async with serving(Agent("quick", model=FunctionModel(think))) as served:
+        answer = await served.openai.chat.completions.create(model="quick", messages=HELLO)
+
+    assert answer.choices[0].message.content == "hi"
+    assert "reasoning_content" not in answer.choices[0].message.to_dict()
 
 
 async def test_a_thought_is_shown_however_fast_the_answer_is() -> None:
