@@ -1,6 +1,7 @@
 """`orchestrator.asyncio`: the same orchestrator for programs on the other event loop."""
 
 import asyncio  # noqa: TID251 (the loop of these tests)
+import gc
 import inspect
 import subprocess
 import sys
@@ -230,6 +231,29 @@ async def test_an_orchestrator_without_a_block_is_open_until_aclose() -> None:
 
     names = {thread.name for thread in threading.enumerate()}
     assert "trio of the orchestrator" not in names
+
+
+@on_asyncio
+async def test_a_dropped_orchestrator_frees_its_journal_and_warns(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+
+    async def use_session() -> threading.Thread:
+        session = await (await open_orchestrator(journal)).open_session(worker())
+        gc.collect()
+        # A session keeps its orchestrator.
+        assert (await session.ask("go")).text == "done"
+        return next(it for it in threading.enumerate() if it.name == "trio of the orchestrator")
+
+    async def drop() -> threading.Thread:
+        thread = await use_session()
+        gc.collect()
+        return thread
+
+    with pytest.warns(ResourceWarning, match="dropped while it was open"):
+        thread = await drop()
+    await asyncio.to_thread(thread.join)
+    async with open_orchestrator(journal) as orchestrator:
+        assert len(await orchestrator.read_runs()) == 1
 
 
 @on_asyncio
@@ -669,7 +693,7 @@ def test_a_program_that_does_not_close_it_exits_and_keeps_the_journal(tmp_path: 
     """
     journal = tmp_path / "journal.db"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(journal)],
+        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code, str(journal)],
         capture_output=True,
         text=True,
         timeout=SAFETY,

@@ -163,15 +163,22 @@ async def test_a_client_that_is_silent_is_disconnected(mock_clock: trio.testing.
         assert await stream.receive_some() == b""
 
 
+@asynccontextmanager
+async def answered(first: bytes) -> AsyncGenerator[trio.SocketStream]:
+    """Connect to a server, which answers a first request, if there is one."""
+    async with answering(echo) as url, connected(url) as stream:
+        if first:
+            await stream.send_all(first)
+            await read_answer(stream)
+        yield stream
+
+
 @pytest.mark.parametrize("first", [b"", GET])
 async def test_a_head_that_comes_byte_by_byte_is_given_up(
     mock_clock: trio.testing.MockClock, first: bytes
 ) -> None:
     mock_clock.rate = 1
-    async with answering(echo) as url, connected(url) as stream:
-        if first:
-            await stream.send_all(first)
-            await read_answer(stream)
+    async with answered(first) as stream:
         for byte in (b"G", b"E", b"T"):
             await stream.send_all(byte)
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -185,10 +192,7 @@ async def test_a_request_that_came_while_the_process_was_stopped_is_answered(
     mock_clock: trio.testing.MockClock, first: bytes
 ) -> None:
     mock_clock.rate = 1
-    async with answering(echo) as url, connected(url) as stream:
-        if first:
-            await stream.send_all(first)
-            await read_answer(stream)
+    async with answered(first) as stream:
         await trio.testing.wait_all_tasks_blocked(0.01)
         # Both in one step of the event loop, as after SIGCONT.
         with socket.socket(fileno=os.dup(stream.socket.fileno())) as raw:
@@ -213,6 +217,23 @@ async def test_an_idle_connection_makes_room_for_another() -> None:
             await busy.send_all(b"Host: it\r\n\r\n")
 
             assert (await read_answer(busy)).status == 200
+
+
+async def test_an_address_with_too_many_connections_reads_why_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with answering(echo, per_peer=1) as url, connected(url) as busy:
+        await busy.send_all(b"GET / HTTP/1.1\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        for _ in range(2):
+            async with connected(url) as another:
+                refused = await read_answer(another)
+
+                assert refused.status == 429
+                assert b"too many connections" in refused.body
+
+    (record,) = caplog.records
+    assert "loopback has 1 connections" in record.getMessage()
 
 
 async def test_clients_that_connect_together_are_accepted_together() -> None:

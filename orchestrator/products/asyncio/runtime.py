@@ -4,10 +4,11 @@ Methods that read its state are coroutines here, since another thread changes th
 """
 
 import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import trio
 
@@ -57,7 +58,7 @@ def _stream_in_thread(
     ) -> Opened[StreamedRun[OutputT]]:
         thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
         stream = partial(method, inner, *args, **keywords)
-        return Opened(lambda: open_stream(thread, stream, inner.read))
+        return Opened(lambda: _keep(self, open_stream(thread, stream, inner.read)))
 
     return call
 
@@ -75,9 +76,23 @@ def _session_in_thread(
     ) -> Opened[Session]:
         thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
         open_ = partial(method, inner, *args, **keywords)
-        return Opened(lambda: open_session(thread, open_, inner.read))
+        return Opened(lambda: _keep(self, open_session(thread, open_, inner.read)))
 
     return call
+
+
+class _Part(Protocol):
+    orchestrator: object
+
+
+PartT = TypeVar("PartT", bound=_Part)
+
+
+async def _keep(orchestrator: "Orchestrator", opening: Awaitable[PartT]) -> PartT:
+    """Keep an orchestrator as long as a part of it is used."""
+    part = await opening
+    part.orchestrator = orchestrator
+    return part
 
 
 class Orchestrator:
@@ -127,6 +142,18 @@ class Orchestrator:
     async def aclose(self) -> None:
         """Close the orchestrator, and return when all its work has ended or is interrupted."""
         await self._thread.close()
+
+    def __del__(self) -> None:
+        thread: TrioThread[Any] | None = getattr(self, "_thread", None)
+        if thread is not None and thread.is_open:
+            thread.abandon()
+            warnings.warn(
+                "an orchestrator was dropped while it was open: use `async with"
+                " open_orchestrator()`, or `await orchestrator.aclose()`",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     async def _read(self, read: Callable[[], ResultT]) -> ResultT:
         async def in_the_thread() -> ResultT:

@@ -69,6 +69,8 @@ class Session:
         held: Held[trio_session.Session],
         read: ReadApi,
     ) -> None:
+        self.orchestrator: object = None
+        """The orchestrator, which stays open as long as this is used."""
         self._thread = thread
         self._session = session
         self._held = held

@@ -53,6 +53,8 @@ class StreamedRun(Generic[OutputT_co]):
         held: Held[Any],
         read: ReadApi,
     ) -> None:
+        self.orchestrator: object = None
+        """The orchestrator, which stays open as long as this is used."""
         self._thread = thread
         self._run = run
         self._held = held

@@ -82,6 +82,7 @@ class TrioThread(Generic[HeldT]):
         """Cancels the opening; None when the opening is over."""
         self._is_unwanted = False
         """Whether the opening was cancelled, perhaps before trio ran."""
+        self._is_closing = False
         self._nursery: trio.Nursery | None = None
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
@@ -108,11 +109,22 @@ class TrioThread(Generic[HeldT]):
             raise _closed()
         return opened.value
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it runs, and is not about to end."""
+        return self._thread.is_alive() and not self._is_closing
+
+    def abandon(self) -> None:
+        """Close the held context manager, and do not wait for the end of the thread."""
+        self._is_closing = True
+        self.soon(self._cancel)
+
     async def close(self) -> None:
         """Cancel the calls, close the held context manager, and return when the thread has ended.
 
         Raises the error that ended the thread, if there was one.
         """
+        self._is_closing = True
         self.soon(self._cancel)
         await wait_uncancelled(self._ended)
         self._thread.join()

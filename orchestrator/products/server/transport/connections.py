@@ -14,6 +14,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 import trio
 from starlette.types import ASGIApp
 
@@ -31,9 +32,13 @@ MOST_AT_ONCE: Final = 100
 """The most connections to accept in one step of the event loop."""
 SHARE: Final = 0.75
 """The share of file descriptors for connections: the journal and models need some, too."""
-TOO_MANY: Final = (
+TOO_MANY: Final = "this address has too many connections: close some, or try again in a second"
+_BODY: Final = msgspec.json.encode(
+    {"error": {"message": TOO_MANY, "type": "rate_limit_error", "code": "too_many_connections"}}
+)
+_REFUSAL: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Length: 0\r\n\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 )
 """The response to a peer that has too many connections."""
 
@@ -63,6 +68,7 @@ class Connections:
         self._answering: dict[http11.HttpConnection, CountedConnection] = {}
         """The oldest first."""
         self._is_ending = False
+        self._has_refused = False
         self._closed = trio.lowlevel.ParkingLot()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         slots = max(1, int(files * SHARE))
@@ -168,7 +174,7 @@ class Connections:
         if counted is None and self._end_idle(peer):
             counted = self._peers.open(peer)
         if counted is None:
-            self._refuse(accepted)
+            self._refuse(accepted, peer)
             return False
         self._open.add(accepted)
         connections.start_soon(self._serve_connection, accepted, counted)
@@ -199,12 +205,20 @@ class Connections:
             self._slots.release()
             accepted.close()
 
-    def _refuse(self, accepted: socket.socket) -> None:
-        """Close a connection of a peer that has too many."""
+    def _refuse(self, accepted: socket.socket, peer: str) -> None:
+        """Close a connection of a peer that has too many, and say so once."""
+        if not self._has_refused:
+            self._has_refused = True
+            self._log.warning(
+                "%s has %d connections, and gets 429 for more; raise the limit of open files"
+                " (ulimit -n) or --connections-per-peer if it is a proxy",
+                peer,
+                self._peers.most_of(peer),
+            )
         self._count_refusal(HTTPStatus.TOO_MANY_REQUESTS.value)
         with accepted, suppress(OSError):
             if self._certificate is None:
-                accepted.send(TOO_MANY)
+                accepted.send(_REFUSAL)
 
     async def _serve_http(self, accepted: socket.socket, counted: CountedConnection) -> None:
         stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]

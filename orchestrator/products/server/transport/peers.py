@@ -24,10 +24,13 @@ class PeerConnections:
         self._most_of_loopback = most or max(1, int(slots * LOOPBACK_SHARE))
         self._most_of_peer = most or max(1, min(MOST_OF_PEER, int(slots * PEER_SHARE)))
 
+    def most_of(self, peer: str) -> int:
+        """Return the most connections that a peer may have."""
+        return self._most_of_loopback if peer == LOOPBACK else self._most_of_peer
+
     def open(self, peer: str) -> "CountedConnection | None":
         """Count a connection; return None if the peer may not have it."""
-        most = self._most_of_loopback if peer == LOOPBACK else self._most_of_peer
-        if self._open[peer] >= most:
+        if self._open[peer] >= self.most_of(peer):
             return None
         self._open[peer] += 1
         return CountedConnection(self._open, peer)
