@@ -148,7 +148,7 @@ class _Document:
 
 def _events(text: str) -> Iterator[Event]:
     parsed: Iterator[Event] = yaml.parse(text, Loader=yaml.SafeLoader)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (it has no types)
-    return parsed
+    yield from parsed
 
 
 def _line(event: Event) -> int:
