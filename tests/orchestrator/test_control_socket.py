@@ -5,10 +5,11 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -240,6 +241,28 @@ async def test_an_orphan_of_a_command_still_counts_as_a_command(tmp_path: Path) 
     assert NOT_ALLOWED[Origin.COMMAND] in str(run.output)
 
 
+@pytest.fixture
+def tmp_path() -> Generator[Path]:
+    """Return a folder with a short path: the path of a socket has at most 107 bytes."""
+    with TemporaryDirectory(prefix="o-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def program(*arguments: str | Path) -> AsyncGenerator[trio.Process]:
+    """Run a Python program, which does not outlive the test."""
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-c", *map(str, arguments)], stdin=PIPE, stdout=PIPE
+    )
+    try:
+        yield process
+    finally:
+        with trio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
 CONNECT = """
 import os, socket, sys
 there = [socket.socket(socket.AF_UNIX) for _ in range(33)]
@@ -252,10 +275,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 async def test_silent_connections_of_a_command_lock_no_watcher_out(tmp_path: Path) -> None:
-    async with running(tmp_path) as it:
-        command = await trio.lowlevel.open_process(
-            [sys.executable, "-c", CONNECT, it.path], stdin=PIPE, stdout=PIPE
-        )
+    async with running(tmp_path) as it, program(CONNECT, it.path) as command:
         assert command.stdin is not None
         assert command.stdout is not None
         async with command.stdin, command.stdout:
@@ -318,15 +338,13 @@ os.write(1, b"%d" % len(there.accept()[0].recv(100)))
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
 async def test_a_socket_of_another_user_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "journal.db.sock"
-    stranger = await trio.lowlevel.open_process([sys.executable, "-c", LISTEN, path], stdout=PIPE)
-    assert stranger.stdout is not None
-    async with stranger.stdout:
+    async with program(LISTEN, path) as stranger:
+        assert stranger.stdout is not None
         assert await stranger.stdout.receive_some() == b"listening"
         with pytest.raises(ForeignSocketError):
             async with connect_control(tmp_path / "journal.db"):
                 pass
         assert await stranger.stdout.receive_some() == b"0"
-    await stranger.wait()
 
 
 async def test_a_task_can_be_steered_over_the_socket(tmp_path: Path) -> None:
