@@ -1,8 +1,10 @@
 """The order of model calls that wait for one provider: calls, the work of their runs, policies."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
+
+import msgspec
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.nearest_name import did_you_mean
@@ -66,6 +68,15 @@ class RunWork:
         return (self.open + self.to_come) * self.call_seconds + unseen
 
 
+class Allowance(msgspec.Struct, frozen=True, gc=False):
+    """The requests that a provider allows, as it said with an answer."""
+
+    limit: int
+    remaining: int
+    per_second: float
+    """How fast the remaining requests grow back to the limit."""
+
+
 class WaitingCalls(Protocol):
     """A queue, as a display sees it."""
 
@@ -81,6 +92,7 @@ class Call:
         "_is_open",
         "_sent_at",
         "left",
+        "note_allowance",
         "path",
         "prefix",
         "provider",
@@ -108,6 +120,8 @@ class Call:
         """The name of the provider, for displays."""
         self.waits_in: WaitingCalls | None = None
         """The queue in which it waits now."""
+        self.note_allowance: Callable[[Allowance], None] | None = None
+        """Tells the pace of the provider how many requests it still allows."""
         self._sent_at: float | None = None
         self._is_open = True
 

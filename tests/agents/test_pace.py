@@ -24,6 +24,8 @@ from orchestrator.agents import (
     TextDelta,
     Usage,
 )
+from orchestrator.agents.models.http.allowance import read_allowance
+from orchestrator.agents.models.scheduling import Allowance
 from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.pace import (
     BASE_SECONDS,
@@ -324,6 +326,65 @@ async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile()
 
     first, *others = provider.asked_at
     assert min(others) >= first + 10
+
+
+DATE = "Wed, 18 Nov 2026 07:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowance"),
+    [
+        (("60", "0", "6m0s"), Allowance(60, 0, 1 / 6)),
+        (("60", "59", "20ms"), Allowance(60, 59, 50)),
+        (("60", "60", "1s"), None),
+        (("60", "1", "soon"), None),
+        (("many", "1", "1s"), None),
+    ],
+)
+def test_the_headers_of_openai_name_the_requests_that_are_left(
+    headers: tuple[str, str, str], allowance: Allowance | None
+) -> None:
+    names = ("limit", "remaining", "reset")
+    named = {f"x-ratelimit-{name}-requests": it for name, it in zip(names, headers, strict=True)}
+
+    assert read_allowance(named) == allowance
+
+
+def test_the_headers_of_anthropic_name_the_requests_that_are_left() -> None:
+    headers = {
+        "anthropic-ratelimit-requests-limit": "50",
+        "anthropic-ratelimit-requests-remaining": "20",
+        "anthropic-ratelimit-requests-reset": "2026-11-18T07:01:00Z",
+        "date": DATE,
+    }
+
+    assert read_allowance(headers) == Allowance(50, 20, 0.5)
+    assert read_allowance({**headers, "date": ""}) is None
+
+
+async def test_calls_keep_to_the_requests_that_the_headers_allow() -> None:
+    """A bucket of ten, one more each second: none of forty calls is refused."""
+
+    class Bucket(Provider):
+        level, at = 10.0, 0.0
+
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            now = trio.current_time()
+            self.level, self.at = min(10.0, self.level + now - self.at), now
+            is_refused = self.level < 1
+            self.level -= not is_refused
+            self._refuses = lambda _: is_refused
+            assert request.call is not None
+            assert request.call.note_allowance is not None
+            request.call.note_allowance(Allowance(10, int(self.level), 1.0))
+            return await super().answer(request)
+
+    provider = Bucket(lambda _: False)
+
+    assert await ask_together(asked(provider, Pace(first_calls=4)), 40) == 40
+
+    assert provider.refused == 0
+    assert trio.current_time() < 40
 
 
 @settings(max_examples=15, deadline=None)

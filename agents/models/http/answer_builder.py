@@ -4,7 +4,7 @@ Each piece is emitted and stored as it arrives, so an answer that breaks off lea
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from orchestrator.agents.errors import Failure
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.agents.messages import AssistantMessage, CallId, ReasoningBlock, ToolCall, Usage
+from orchestrator.agents.models.http.allowance import read_allowance
 from orchestrator.agents.models.http.answer_errors import CUT_OFF, UnusableAnswerError
 from orchestrator.agents.models.http.answer_limits import require_few_values
 from orchestrator.agents.models.http.strict_schema import ProviderSchema
@@ -55,6 +56,14 @@ class AnswerBuilder(ABC):
         self._reasoning: list[tuple[int, dict[str, Any]]] = []
         self._numbers: dict[int, int] = {}
         """The number of each call, by its index in the protocol."""
+
+    def note_headers(self, headers: Mapping[str, str]) -> None:
+        """Tell the queue of the call how many requests the provider still allows."""
+        call = self._request.call
+        if call is None or call.note_allowance is None:
+            return
+        if (allowance := read_allowance(headers)) is not None:
+            call.note_allowance(allowance)
 
     @abstractmethod
     def feed_event(self, data: bytes) -> bool:

@@ -96,6 +96,7 @@ class Endpoint:
         if self._credentials is not None:
             login.update(await self._credentials.headers(self._url, content))
         async with client.stream("POST", self._url, content=content, headers=login) as response:
+            builder.note_headers(response.headers)
             await read_answer(response, builder, self._limits)
 
     def _error(self, exc: Exception, partial: str, secrets: RequestSecrets) -> ModelError:

@@ -9,6 +9,7 @@ policy; a cancelled wait uses nothing up.
 import math
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -26,7 +27,7 @@ from orchestrator.agents.models.model import (
     ReasoningDelta,
     TextDelta,
 )
-from orchestrator.agents.models.scheduling import Call, Policy, RunWork, policy_named
+from orchestrator.agents.models.scheduling import Allowance, Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
 
@@ -69,6 +70,12 @@ class Pace:
         self._refused_since = math.inf
         self._held_until = -math.inf
         self._last_call = -math.inf
+        self._sent = 0
+        self._allowance: Allowance | None = None
+        """The requests that the provider allows by its own headers."""
+        self._left = math.inf
+        """The requests that were left of it at `_left_at`, without those sent since."""
+        self._left_at = -math.inf
         self._queue = CallQueue(policy_named(policy), lambda _: self._ready_at())
 
     @property
@@ -133,6 +140,16 @@ class Pace:
         self._held_until = max(self._held_until, trio.current_time() + seconds)
         self._queue.changed()
 
+    def note_allowance(self, call: "_PacedCall", allowance: Allowance) -> None:
+        """Keep to the requests that the provider allows, as it says with an answer.
+
+        Calls that were sent after this one may not be counted yet.
+        """
+        self._allowance = allowance
+        self._left = allowance.remaining - (self._sent - call.number)
+        self._left_at = trio.current_time()
+        self._queue.changed()
+
     def answered(self) -> None:
         """Count one call less that waits for the provider."""
         self._unanswered -= 1
@@ -146,9 +163,15 @@ class Pace:
             self._threshold = math.inf
             self._refused_rounds = 0
             self._refused_since = math.inf
+            self._allowance, self._left = None, math.inf
         self._last_call = now
         self._unanswered += 1
-        call = _PacedCall(self, self._round, now)
+        self._sent += 1
+        if (allowance := self._allowance) is not None:
+            grown = (now - self._left_at) * allowance.per_second
+            self._left = min(self._left + grown, allowance.limit) - 1
+            self._left_at = now
+        call = _PacedCall(self, self._round, now, self._sent)
         self._begun.append(call)
         return call
 
@@ -161,10 +184,13 @@ class Pace:
                 call.is_open = False
                 self.accepted(call)
                 self._unanswered -= 1
+        ready_at = self._held_until
+        if self._left < 1 and self._allowance is not None:
+            ready_at = max(ready_at, self._left_at + (1 - self._left) / self._allowance.per_second)
         # Whole calls: a window of 1.5 is one call.
         if self._unanswered < int(self._allowed):
-            return self._held_until
-        return max(self._held_until, begun[0].at + REFUSAL_SECONDS)
+            return ready_at
+        return max(ready_at, begun[0].at + REFUSAL_SECONDS)
 
     def _require_short_hold(self, model: str) -> None:
         now = trio.current_time()
@@ -186,7 +212,8 @@ class Pace:
 class _PacedCall:
     """One call, until the provider has begun to answer it."""
 
-    def __init__(self, pace: Pace, round_: int, at: float) -> None:
+    def __init__(self, pace: Pace, round_: int, at: float, number: int) -> None:
+        self.number = number
         self.round = round_
         self.at = at
         self.is_open = True
@@ -219,6 +246,7 @@ class _PacedModel(QueuedModel):
 
     async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:
         paced = await self._pace.begin(self.name, request.tell, call)
+        call.note_allowance = partial(self._pace.note_allowance, paced)
 
         def tell(event: ModelEvent) -> None:
             if isinstance(event, TextDelta | ReasoningDelta | CallDelta):
