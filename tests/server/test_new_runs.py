@@ -105,7 +105,11 @@ async def test_only_allowed_and_available_models_are_accepted() -> None:
             assert found == expected
 
 
-async def test_a_simulation_equals_the_library_and_calls_no_model() -> None:
+async def test_a_simulation_equals_the_library_and_calls_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A busy machine plays fewer seeds in the usual time.
+    monkeypatch.setattr(simulations, "SECONDS", 600)
     async with open_provider(Then.SILENCE) as provider:
         helper = Agent("helper", model=OTHER)
         boss = Agent("boss", model="openai:gpt-5", delegates=[helper])
