@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+import trio
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -93,11 +94,13 @@ def _harmless_tool(at: int, tool: object) -> dict[str, Any]:
     return {"name": known, "inputSchema": {**schema, "type": "object"}}
 
 
-StreamT = TypeVar("StreamT", bound="ReadStream[Any] | WriteStream[Any]")
+StreamT = TypeVar(
+    "StreamT", bound="ReadStream[Any] | WriteStream[Any] | trio.MemorySendChannel[bytes]"
+)
 
 
-class _Wrapped(Generic[StreamT]):
-    """A stream around another one, which it enters and closes."""
+class ClosedByBlock(Generic[StreamT]):
+    """A stream around another one, which it closes, also at the end of a block."""
 
     def __init__(self, inner: StreamT) -> None:
         self._inner = inner
@@ -106,7 +109,7 @@ class _Wrapped(Generic[StreamT]):
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
+        await trio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -114,11 +117,11 @@ class _Wrapped(Generic[StreamT]):
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)  # noqa: ASYNC102 (theirs)
+    ) -> None:
+        await self.aclose()
 
 
-class _CheckedReads(_Wrapped["ReadStream[SessionMessage | Exception]"]):
+class _CheckedReads(ClosedByBlock["ReadStream[SessionMessage | Exception]"]):
     """The messages of a server, each made harmless."""
 
     def __init__(
@@ -167,7 +170,7 @@ class _CheckedReads(_Wrapped["ReadStream[SessionMessage | Exception]"]):
             raise
 
 
-class _NotedWrites(_Wrapped["WriteStream[SessionMessage]"]):
+class _NotedWrites(ClosedByBlock["WriteStream[SessionMessage]"]):
     """Our messages to a server: notes the purpose of each request."""
 
     def __init__(self, inner: "WriteStream[SessionMessage]", methods: dict[Any, str]) -> None:

@@ -8,8 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import attrs
@@ -27,6 +26,7 @@ from orchestrator.agents import raising_one_error
 from orchestrator.agents.sandbox.backend import TaskSandbox
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
 from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_program
+from orchestrator.products.mcp.client.checked_messages import ClosedByBlock
 from orchestrator.products.mcp.client.server_call import note_sent
 
 if TYPE_CHECKING:
@@ -114,35 +114,17 @@ async def _end(
         await program.end()
 
 
-class _Writes:
+class _Writes(ClosedByBlock["trio.MemorySendChannel[bytes]"]):
     """The stream of our messages (`mcp.client._transport.WriteStream`)."""
-
-    def __init__(self, lines: trio.MemorySendChannel[bytes]) -> None:
-        self._lines = lines
 
     async def send(self, item: SessionMessage, /) -> None:
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
-            await self._lines.send(f"{text}\n".encode(errors="replace"))
+            await self._inner.send(f"{text}\n".encode(errors="replace"))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             # What the SDK expects of a stream.
             raise anyio.BrokenResourceError from exc
         note_sent()
-
-    async def aclose(self) -> None:
-        await self._lines.aclose()
-
-    async def __aenter__(self) -> Self:
-        await trio.lowlevel.checkpoint()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 async def _write_messages(
