@@ -14,7 +14,7 @@ import trio
 
 from orchestrator.agents import ModelEvent, ReasoningDelta, TextDelta, raising_one_error
 from orchestrator.agents.redaction.streamed_text import StreamRedactor
-from orchestrator.delegation import Encoded, SessionRecord, TaskId
+from orchestrator.delegation import Encoded, SessionRecord, TaskId, TaskRequest
 from orchestrator.delegation.events import Entry, TaskRequested, TaskSettled
 from orchestrator.products.server.live.agent_stream import AgentText, open_agent_stream
 from orchestrator.products.server.served_journal import ServedJournal
@@ -76,12 +76,23 @@ class Progress:
         del encoded
         match entry.event:
             case TaskRequested(request):
-                goal = " ".join(request.goal.split())[:LONGEST_GOAL]
-                self._put_line(request.id, f"begins: {goal}")
+                self._put_begin(request)
             case TaskSettled(task, outcome):
                 self._put_line(task, str(outcome.ending))
             case _:
                 pass
+
+    def add_begun(self) -> None:
+        """Add the tasks that are under way already: the run may be ahead of its stream."""
+        tasks = [*self._session.root.children.unsettled.values()]
+        for task in tasks:
+            if task.request is not None:
+                self._put_begin(task.request)
+            tasks += task.children.unsettled.values()
+
+    def _put_begin(self, request: TaskRequest) -> None:
+        goal = " ".join(request.goal.split())[:LONGEST_GOAL]
+        self._put_line(request.id, f"begins: {goal}")
 
     def _put_line(self, task: TaskId, text: str) -> None:
         path = self._read.records.tasks[task].path
@@ -102,6 +113,7 @@ def open_progress(journal: ServedJournal, session: SessionRecord) -> Generator[P
         journal.read.subscribe(progress.receive_fact, session=session.id),
         journal.read.subscribe_model_events(progress.receive_model_event),
     ):
+        progress.add_begun()
         yield progress
 
 
