@@ -58,7 +58,7 @@ from orchestrator.delegation.tools.results import (
     dispatched_answer,
     joined_answer,
     readable_characters,
-    result,
+    task_result,
     unmet_dependency,
 )
 from orchestrator.delegation.tools.task_control import control_tool
@@ -131,9 +131,9 @@ __all__ = [
     "readable_characters",
     "register_idle_session",
     "restore_session",
-    "result",
     "root_of",
     "share_per_result",
+    "task_result",
     "unmet_dependency",
     "usd",
 ]

@@ -35,7 +35,8 @@ DELEGATION = """
     UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
     conversation control_tool decide decode delegate_tool dispatched_answer encode evict_session
     fits_budget in_dependency_order joined_answer one_line printable readable_characters
-    restore_session register_idle_session root_of unmet_dependency usd encode_shared_use
+    restore_session register_idle_session root_of share_per_result task_result unmet_dependency usd
+    encode_shared_use
 """
 FROM_AGENTS = """
     Agent AgentError AssistantMessage Budget CallKey Compaction DefinitionError Failure

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from orchestrator.agents.models.scheduling import OVERDUE_EVERY, Call, Policy, RunWork, path_step
+from orchestrator.agents.models.call_order import OVERDUE_EVERY, Call, Policy, RunWork, path_step
 
 FEW: Final = 64
 """A heap with fewer entries is not searched for removed ones."""

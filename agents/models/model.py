@@ -13,7 +13,7 @@ from orchestrator.agents.tools.tool import Tool
 from orchestrator.agents.transcript import Transcript, as_transcript
 
 if TYPE_CHECKING:
-    from orchestrator.agents.models.scheduling import Call, Caller
+    from orchestrator.agents.models.call_order import Call, Caller
 
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):

@@ -93,7 +93,7 @@ def unmet_dependency(dependency: TaskRecord) -> str:
     return f"it needs {name}, which ended as {dependency.outcome.ending}{why}"
 
 
-def result(
+def task_result(
     task: TaskRecord, session: SessionRecord, share: int, *, offset: int = 0
 ) -> dict[str, Any]:
     """Return the outcome of a task, with as much of its output as fits."""

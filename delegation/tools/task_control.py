@@ -25,7 +25,12 @@ from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
 from orchestrator.delegation.notices import share_per_result
 from orchestrator.delegation.task import TaskId
 from orchestrator.delegation.tools.delegator_port import Delegator
-from orchestrator.delegation.tools.results import as_json, progress, readable_characters, result
+from orchestrator.delegation.tools.results import (
+    as_json,
+    progress,
+    readable_characters,
+    task_result,
+)
 
 NAME: Final = "task"
 MAX_LISTED: Final = 100
@@ -199,7 +204,7 @@ class _Control:
         now = self._delegator.now()
         answer = {
             "status": "still_running" if running else "completed",
-            "results": [result(task, self._session, share, offset=offset) for task in ended],
+            "results": [task_result(task, self._session, share, offset=offset) for task in ended],
             **({"running": progress(running, self._session, now)} if running else {}),
         }
         return ToolResult(as_json(answer), self._notices_of(ended))

@@ -11,9 +11,9 @@ import attrs
 from orchestrator.agents import DefinitionError
 
 if TYPE_CHECKING:
+    from orchestrator.agents.models.call_order import Policy
     from orchestrator.agents.models.http.answer_limits import AnswerLimits
     from orchestrator.agents.models.provider_table import Provider
-    from orchestrator.agents.models.scheduling import Policy
     from orchestrator.agents.models.wrappers.prices import PriceTable
     from orchestrator.agents.models.wrappers.rate_limit import Limiter
     from orchestrator.agents.sandbox.choice import SandboxChoice

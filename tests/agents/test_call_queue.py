@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from orchestrator.agents import AssistantMessage, DefinitionError, ModelRequest
+from orchestrator.agents.models.call_order import POLICIES, Call, RunWork, policy_named
 from orchestrator.agents.models.call_queue import FEW, CallQueue
-from orchestrator.agents.models.scheduling import POLICIES, Call, RunWork, policy_named
 from orchestrator.models import Limiter, with_rate_limit
 
 

@@ -25,7 +25,7 @@ from orchestrator.agents import (
     ToolCall,
     UserMessage,
 )
-from orchestrator.agents.models.scheduling import Call, RunWork
+from orchestrator.agents.models.call_order import Call, RunWork
 from orchestrator.agents.models.wrappers.leader import LIFETIME, LONGEST_WAIT, with_leader
 from orchestrator.agents.models.wrappers.pace import Pace, with_pace
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit

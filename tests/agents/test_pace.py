@@ -24,8 +24,8 @@ from orchestrator.agents import (
     TextDelta,
     Usage,
 )
+from orchestrator.agents.models.call_order import Allowance
 from orchestrator.agents.models.http.allowance import read_allowance
-from orchestrator.agents.models.scheduling import Allowance
 from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.pace import (
     BASE_SECONDS,

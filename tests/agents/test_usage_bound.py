@@ -193,7 +193,8 @@ async def test_no_answer_costs_more_than_its_quote(
             used = exc.usage or Usage()
 
         for amount, value in asdict(used).items():
-            assert value <= getattr(quoted, amount), amount
+            if amount != "saved_micro_usd":
+                assert value <= getattr(quoted, amount), amount
         assert used.input_tokens == quoted.input_tokens
 
 

@@ -42,7 +42,7 @@ from orchestrator.delegation.events import (
     TaskStarted,
 )
 from orchestrator.delegation.notices import share_per_result
-from orchestrator.delegation.tools.results import result
+from orchestrator.delegation.tools.results import task_result
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -55,7 +55,7 @@ PRICED = Usage(calls=1, input_tokens=10, output_tokens=5, micro_usd=700)
 
 def answer_of(tasks: Sequence[TaskRecord], session: SessionRecord, characters: int) -> str:
     share = share_per_result(len(tasks), characters)
-    return joined_answer(tasks, session, [result(task, session, share) for task in tasks])
+    return joined_answer(tasks, session, [task_result(task, session, share) for task in tasks])
 
 
 def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
+from orchestrator.agents.models.call_order import Allowance, Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.call_queue import CallQueue
 from orchestrator.agents.models.model import (
     CallDelta,
@@ -27,7 +28,6 @@ from orchestrator.agents.models.model import (
     ReasoningDelta,
     TextDelta,
 )
-from orchestrator.agents.models.scheduling import Allowance, Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
 

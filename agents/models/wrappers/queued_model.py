@@ -6,9 +6,9 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.call_order import Call, RunWork
 from orchestrator.agents.models.model import ModelRequest
 from orchestrator.agents.models.prompt_prefix import prefix_name, shared_context
-from orchestrator.agents.models.scheduling import Call, RunWork
 from orchestrator.agents.models.token_estimate import message_length
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 

@@ -12,9 +12,9 @@ import trio
 
 from orchestrator.agents.errors import DefinitionError, Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage
+from orchestrator.agents.models.call_order import Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.call_queue import CallQueue
 from orchestrator.agents.models.model import Model, ModelEvent, ModelRequest, Queued, ignore_event
-from orchestrator.agents.models.scheduling import Call, Policy, RunWork, policy_named
 from orchestrator.agents.models.token_estimate import estimated_tokens
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 

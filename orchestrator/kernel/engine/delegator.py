@@ -35,8 +35,8 @@ from orchestrator.delegation import (
     dispatched_answer,
     joined_answer,
     readable_characters,
-    result,
     share_per_result,
+    task_result,
 )
 from orchestrator.delegation.events import (
     CancelRequested,
@@ -171,7 +171,7 @@ class OrchestratorDelegator:
         for at in range(0, len(tasks), RESULTS_AT_ONCE):
             if at:
                 await trio.lowlevel.checkpoint()
-            results += [result(it, session, share) for it in tasks[at : at + RESULTS_AT_ONCE]]
+            results += [task_result(it, session, share) for it in tasks[at : at + RESULTS_AT_ONCE]]
         answer = joined_answer(tasks, session, results)
         return _handed_answer(tasks[0], answer) if handoff else answer
 

@@ -39,7 +39,7 @@ from orchestrator.kernel.engine.reservations import NO_CALL, ONE_CALL, Reservati
 from orchestrator.kernel.errors import error_text
 
 if TYPE_CHECKING:
-    from orchestrator.agents.models.scheduling import Call
+    from orchestrator.agents.models.call_order import Call
 
 ANSWERED: Final = "its parent answered a question"
 SAMPLED: Final = "a server asked its model"

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-from orchestrator.agents.models.scheduling import CALL_SECONDS, Call, RunWork
+from orchestrator.agents.models.call_order import CALL_SECONDS, Call, RunWork
 from orchestrator.delegation import Outcome, SessionId, TaskId, TaskRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper

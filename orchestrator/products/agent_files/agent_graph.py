@@ -108,7 +108,7 @@ def _policy_name(policy: Located | None) -> str | None:
     if policy is None:
         return None
     # Imported late: most teams name no policy.
-    from orchestrator.agents.models.scheduling import POLICIES
+    from orchestrator.agents.models.call_order import POLICIES
 
     name = policy.as_text("the policy")
     if name not in POLICIES:
