@@ -10,7 +10,7 @@ import orchestrator
 from orchestrator import agents, delegation
 
 ROOT = Path(__file__).parent.parent
-AT_MOST = 66
+AT_MOST = 68
 PUBLIC_AT_MOST = 100
 
 AGENTS = """
