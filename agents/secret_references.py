@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.redaction.secret_variables import REFERENCE_PREFIX
 from orchestrator.agents.sandbox.program_path import own_program
 
-PREFIX: Final = "secret:"
 SECONDS: Final = 10
 """The most seconds for a program to print a secret."""
 LARGEST: Final = 65_536
@@ -30,23 +30,18 @@ MOST_CACHED: Final = 50
 """The number of outputs that are kept for the orchestrators that this process opens next."""
 
 
-def has_references(environ: Mapping[str, str]) -> bool:
-    """Return whether a variable is a reference."""
-    return any(value.startswith(PREFIX) for value in environ.values())
-
-
 def resolve_references(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the variables that are references, by name; it blocks.
 
     Raises:
         DefinitionError: a reference cannot be read.
     """
-    references = {name: it for name, it in environ.items() if it.startswith(PREFIX)}
+    references = {name: it for name, it in environ.items() if it.startswith(REFERENCE_PREFIX)}
     others = {name: it for name, it in environ.items() if name not in references}
     values: dict[str, str] = {}
     for name, reference in references.items():
         try:
-            values[name] = _read(reference.removeprefix(PREFIX), others)
+            values[name] = _read(reference.removeprefix(REFERENCE_PREFIX), others)
         except _UnreadableError as exc:
             raise DefinitionError(f"{name} is {reference!r}, and {exc}") from None
     return values

@@ -18,9 +18,8 @@ import trio
 from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.redaction.command_environment import without_secret_variables
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.agents.redaction.secret_variables import secret_values
+from orchestrator.agents.redaction.secret_variables import has_references, secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
-from orchestrator.agents.secret_references import has_references, resolve_references
 from orchestrator.backends import journals_at
 from orchestrator.delegation import Rules
 from orchestrator.kernel.doors.lifecycle import release_agents
@@ -100,6 +99,8 @@ async def open_orchestrator(
     environ = os.environ if environ is None else environ
     machine = Machine() if machine is None else machine
     if has_references(environ):
+        from orchestrator.agents.secret_references import resolve_references
+
         values = await trio.to_thread.run_sync(resolve_references, environ)
         environ = {**environ, **values}
         machine = attrs.evolve(machine, secrets=(*machine.secrets, *values))

@@ -8,7 +8,6 @@ from typing import Final
 
 from orchestrator.agents.messages import Message, Usage
 from orchestrator.agents.models.model import Model, ModelRequest, Price, known_count, known_price
-from orchestrator.agents.models.prompt_prefix import may_be_marked
 from orchestrator.agents.models.token_estimate import parts_length, texts_beside_messages, texts_of
 
 MIN_BYTES_PER_TOKEN: Final = 3
@@ -16,6 +15,13 @@ MIN_BYTES_PER_TOKEN: Final = 3
 fewer, and they are seldom most of a request."""
 TOKENS_PER_MESSAGE: Final = 10
 """The tokens that mark the role of a message, or a tool."""
+
+
+def _may_be_marked(request: ModelRequest) -> bool:
+    # Imported late: only some prices have a price of writing to a cache.
+    from orchestrator.agents.models.prompt_prefix import may_be_marked
+
+    return may_be_marked(request)
 
 
 def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
@@ -39,7 +45,7 @@ def quote(model: Model, request: ModelRequest, *, answer_tokens: int) -> Usage:
         else _priced_for(request, price).highest_cost(
             input_tokens=read,
             output_tokens=answer_tokens,
-            writes_cache=price.has_write_price and may_be_marked(request),
+            writes_cache=price.has_write_price and _may_be_marked(request),
         ),
         unpriced=int(price is None),
     )

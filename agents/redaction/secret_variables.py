@@ -11,6 +11,8 @@ from orchestrator.agents.redaction.redactor import redacted
 from orchestrator.agents.redaction.shaped_secrets import LOGIN_IN_URL
 from orchestrator.lazy_pattern import lazy_pattern
 
+REFERENCE_PREFIX: Final = "secret:"
+"""The start of a value that is a reference to a secret (`secret_references`)."""
 MIN_DECLARED_SECRET_LENGTH: Final = 4
 """A declared variable is secret even if its value is short."""
 
@@ -88,3 +90,8 @@ def _is_path(value: str) -> bool:
         return value.startswith("/") and Path(value).exists()
     except (OSError, ValueError):
         return False
+
+
+def has_references(environ: Mapping[str, str]) -> bool:
+    """Return whether a variable is a reference to a secret."""
+    return any(value.startswith(REFERENCE_PREFIX) for value in environ.values())

@@ -1,8 +1,7 @@
-"""The sums of every subtree: the total usage of each node, and the tallies of the views.
+"""The sums of every subtree for the views of a tree.
 
-Sums are computed on first read. `UsageTotals` is read with every result of a task, so it sums usage
-alone, level by level. `Rollups` begins with the first view of a tree, adds up everything once, and
-from then on only the changes, O(depth) for each task.
+`Rollups` begins with the first view, adds up everything once, and from then on only the changes,
+O(depth) for each task.
 """
 
 import heapq
@@ -12,7 +11,7 @@ from typing import Final, TypeAlias
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Status, TaskId
-from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
+from orchestrator.delegation.tree.node import TaskNode
 from orchestrator.delegation.tree.tally import ACTIVE, FAILURES, STATUS_INDEX, STATUSES, Tally
 
 WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
@@ -21,43 +20,6 @@ WAITING, RUNNING, FAILED, NOT_URGENT = range(4)
 _WAITING: Final = STATUS_INDEX[Status.WAITING]
 _RUNNING: Final = tuple(STATUS_INDEX[status] for status in ACTIVE)
 _FAILED: Final = tuple(STATUS_INDEX[status] for status in FAILURES)
-
-
-class UsageTotals:
-    """Writes the `total` of nodes: their own usage and that of all below them."""
-
-    def __init__(self, nodes: dict[TaskId, TaskNode]) -> None:
-        self._nodes = nodes
-        self._pending: dict[int, dict[TaskId, Usage]] = {}
-        """By level: the usage in the total of a task that is missing in that of its parent."""
-        self.deepest = 0
-        """The deepest level with pending usage."""
-
-    def add(self, task: TaskId, usage: Usage) -> None:
-        """Add usage to the total of a task, and later to the totals of all above it."""
-        node = self._nodes[task]
-        node.total = usage if node.total is NOTHING_USED else node.total + usage
-        level = node.level
-        if not level:
-            return  # no task is above the root
-        if level not in self._pending:
-            self._pending[level] = {}
-        pending = self._pending[level]
-        pending[task] = pending[task] + usage if task in pending else usage
-        self.deepest = max(self.deepest, level)
-
-    def refresh(self, level: int = 0) -> None:
-        """Bring the totals of a level and of all below it up to date, by default all totals.
-
-        Usage climbs only when it is read: to climb to the root with every model answer would cost
-        the depth of the tree each time.
-        """
-        while self.deepest > level:
-            for task, usage in self._pending.pop(self.deepest, {}).items():
-                parent = self._nodes[task].parent
-                assert parent is not None, "the usage of a root is not pending"
-                self.add(parent, usage)
-            self.deepest -= 1
 
 
 def urgency(tally: Tally) -> int:

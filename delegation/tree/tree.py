@@ -11,8 +11,7 @@ from orchestrator.agents import Usage
 from orchestrator.delegation.task import Ending, Mode, Reason, Status, TaskId
 from orchestrator.delegation.tree import rows as tree_rows
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
-from orchestrator.delegation.tree.rollups import Rollups, Subtree, UsageTotals
-from orchestrator.delegation.tree.tally import STATUSES, Tally
+from orchestrator.delegation.tree.usage_totals import UsageTotals
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.delegation.tree.diff import Change
     from orchestrator.delegation.tree.intervals import ConcurrencyStep, Parallelism
     from orchestrator.delegation.tree.progress import Progress
+    from orchestrator.delegation.tree.rollups import Rollups, Subtree
+    from orchestrator.delegation.tree.tally import Tally
 
 
 MAX_BOXES: Final = 120
@@ -174,16 +175,20 @@ class Tree:
         if self._rollups is not None:
             return self.subtree(self.root).tally.counts
         # All rollups would take a hundred times as long: half a second for 25,000 tasks.
+        from orchestrator.delegation.tree.tally import STATUSES
+
         found = Counter([node.status for node in self._nodes.values()])
         return {status: found[status] for status in STATUSES if status in found}
 
-    def tally(self, task: TaskId | None = None) -> Tally:
+    def tally(self, task: TaskId | None = None) -> "Tally":
         """Return the tally of a task and all below it; without one, of the whole tree."""
         return self.subtree(self.root if task is None else task).tally.copy()
 
-    def subtree(self, task: TaskId) -> Subtree:
+    def subtree(self, task: TaskId) -> "Subtree":
         """Return the rollup of a subtree, for views, which only read it."""
         if self._rollups is None:
+            from orchestrator.delegation.tree.rollups import Rollups
+
             self._rollups = Rollups(self._nodes)
         return self._rollups[task]
 

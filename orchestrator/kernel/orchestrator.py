@@ -15,7 +15,6 @@ from orchestrator.kernel.doors.inbound import require_agent
 from orchestrator.kernel.doors.lifecycle import close_session
 from orchestrator.kernel.doors.one_shot import OnChange, Run, accepts_changes, resume_once, run_once
 from orchestrator.kernel.engine.model_events import TaskModelEvent
-from orchestrator.kernel.engine.shutdown import abandon, drain
 from orchestrator.kernel.errors import SessionOpenError, UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.outcomes import STOPPED
@@ -435,6 +434,8 @@ class Orchestrator:
         Args:
             seconds: the longest wait.
         """
+        from orchestrator.kernel.engine.shutdown import drain
+
         return await drain(self._engine.book, seconds)
 
     async def abandon(self) -> None:
@@ -443,6 +444,8 @@ class Orchestrator:
         For a process that must exit while a thread or a cleanup hangs. Work that can resume is
         interrupted.
         """
+        from orchestrator.kernel.engine.shutdown import abandon
+
         engine = self._engine
         engine.servers.kill_now()
         await abandon(engine.book, engine.runner.settlement, engine.sessions.machine)

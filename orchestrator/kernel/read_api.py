@@ -30,7 +30,6 @@ from orchestrator.kernel.engine.model_events import (
     ReceiveModelEvent,
     TaskModelEvent,
 )
-from orchestrator.kernel.engine.shutdown import count_running, has_running_tasks
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds
@@ -122,11 +121,15 @@ class ReadApi:
     @property
     def running_count(self) -> int:
         """The number of tasks that run now, the turns of sessions included."""
+        from orchestrator.kernel.engine.shutdown import count_running
+
         return count_running(self._book)
 
     @property
     def has_running_tasks(self) -> bool:
         """Whether a task runs now."""
+        from orchestrator.kernel.engine.shutdown import has_running_tasks
+
         return has_running_tasks(self._book)
 
     @property

@@ -9,12 +9,8 @@ import pytest
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import DefinitionError
-from orchestrator.agents.secret_references import (
-    CACHED_SECONDS,
-    LARGEST,
-    has_references,
-    resolve_references,
-)
+from orchestrator.agents.redaction.secret_variables import has_references
+from orchestrator.agents.secret_references import CACHED_SECONDS, LARGEST, resolve_references
 from orchestrator.ports.settings import Machine
 
 VALUE = "s3cr3t-value-0123456789"

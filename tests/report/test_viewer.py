@@ -100,6 +100,11 @@ def test_a_fully_opened_tree_renders_only_visible_rows(many: Written, opened: Op
 # 3
 
 
+def sums_of(usage: Usage) -> dict[str, int]:
+    """Return a usage as the viewer has it: without a cache, nothing is saved."""
+    return {name: value or 0 for name, value in asdict(usage).items()}
+
+
 def test_sums_equal_the_journal(many: Written, opened: Opened) -> None:
     page = opened(many)
     ids = random.Random(1).sample([*many.tree], 200)
@@ -110,8 +115,8 @@ def test_sums_equal_the_journal(many: Written, opened: Opened) -> None:
 
     for task in there:
         node = many.tree[TaskId(task["id"])]
-        assert task["total"] == asdict(node.total)
-        assert task["usage"] == asdict(node.usage)
+        assert task["total"] == sums_of(node.total)
+        assert task["usage"] == sums_of(node.usage)
         assert task["micro_usd"] == node.usage.micro_usd
 
 
