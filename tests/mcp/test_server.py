@@ -9,7 +9,7 @@ import trio
 from mcp.client.context import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from orchestrator.agents import Agent, ScriptedModel, ToolMessage, confirm
+from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, confirm
 from orchestrator.delegation import DeliveryCapability, Ending, SessionRecord
 from orchestrator.delegation.events import (
     Entry,
@@ -22,7 +22,7 @@ from orchestrator.ports.sessions import is_over
 from orchestrator.products.mcp.server.tools import TaskMode
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.state import Settings
-from orchestrator.testing import facts
+from orchestrator.testing import StreamingModel, facts
 from tests.mcp.server_kit import (
     TASKS,
     Rpc,
@@ -403,7 +403,11 @@ async def test_a_call_that_asks_goes_on_with_the_answer_of_its_own_owner(tmp_pat
 
 
 async def test_a_call_whose_client_does_not_answer_is_cancelled() -> None:
-    hasty = attrs.evolve(deleter(), approve=[confirm("delete_file", seconds=0.01)])
+    call = ToolCall("delete_file", {"filename": "a.txt"})
+    # Without the cancel, it would think about the denial for ever.
+    model = StreamingModel([[call], [trio.Event(), "done"]])
+    rules = [confirm("delete_file", seconds=0.01)]
+    hasty = attrs.evolve(deleter(), model=model, approve=rules)
     async with serving(hasty) as served:
         client = rpc_of(served, can_poll=False, can_ask=True)
         state, _ = await asked_call(client)

@@ -282,4 +282,5 @@ async def test_the_server_waits_when_files_run_out(tmp_path: Path) -> None:
         async with server.http() as http:
             assert (await http.get("/v1/models")).status_code == 200
         assert await server.terminate() == 0
-        assert server.errors == ""
+        assert server.errors.count("\n") == 1
+        assert "raise the limit of open files" in server.errors

@@ -39,7 +39,6 @@ from orchestrator.agents.redaction.long_texts import (
     search_tree_ahead,
     texts_in,
 )
-from orchestrator.agents.redaction.redactor import LONG_TEXT
 from orchestrator.agents.turn_host import Step
 from orchestrator.delegation import (
     Cause,
@@ -83,6 +82,8 @@ def server_place(server: str) -> str:
 
 
 ABANDONED: Final = "the call that asked for it failed when it was made again"
+MANY_TEXTS: Final = 1_000
+"""The number of texts in the calls of an answer that are searched for secrets in a thread."""
 
 
 class HostServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,7 +303,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         calls: Sequence[ToolCall] = ()
         if isinstance(step, AssistantMessage):
             arguments = texts_in([call.arguments for call in step.calls])
-            calls = step.calls if sum(map(len, arguments)) > LONG_TEXT else ()
+            calls = step.calls if len(arguments) > MANY_TEXTS else ()
             texts += arguments
             texts += [it.text for it in step.reasoning]
             texts += spelled_texts(step.logprobs)
@@ -310,7 +311,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         with trio.CancelScope(shield=isinstance(step, AssistantMessage)):
             await search_ahead(self._book.redactor, texts)
             if calls:
-                # They may have many short texts, such as the goals of a large fan-out.
+                # Many short texts, such as the goals of a large fan-out.
                 await search_tree_ahead(self._book.redactor, calls, without_secrets)
 
     async def before_instructed(self, instructions: str) -> None:
