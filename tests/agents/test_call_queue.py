@@ -333,8 +333,7 @@ async def test_a_waiting_call_knows_its_place() -> None:
     for call in calls:
         call.provider = "openai"
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(place.use, "", Call(run_of()))
-        for call in calls:
+        for call in (Call(run_of()), *calls):
             nursery.start_soon(place.use, "", call)
             await trio.testing.wait_all_tasks_blocked()
 
