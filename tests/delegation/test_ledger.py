@@ -59,6 +59,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
     change_state,
 )
+from orchestrator.delegation.ledger.transitions import status_of
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import (
     NO_ENTRIES,
@@ -197,6 +198,17 @@ def test_the_next_turn_reads_the_mail_of_one_address(ledger: Ledger, tell: Tell)
     tell(TurnStarted(S, 1, PUSH, session.next_mail))
     assert session.root.context["chat_id"] == "-1"
     assert list(session.next_mail) == [4]
+
+
+def test_the_status_of_a_settled_task_is_its_ending(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
+    begin(PUSH)
+    tell(requested(A), TaskStarted(A), TaskSettled(A, DONE))
+    session = ledger.sessions[S]
+
+    assert status_of(session, ledger.tasks[A]) is Ending.SUCCEEDED
+    assert session.tree[A].status is Ending.SUCCEEDED
 
 
 def test_only_a_settled_detached_task_becomes_mail(
