@@ -1,4 +1,4 @@
-"""`job`: the tool by which an agent sets, lists and removes jobs of its own session.
+"""`job`: an agent sets, lists and removes jobs of its own session with it.
 
 A job is a promise, so it can be set only in a session that can receive results later and whose
 process starts jobs. A model gives a time and a goal, never a target: the answers of its jobs come

@@ -115,6 +115,7 @@ def test_every_folder_is_a_package() -> None:
 
 
 def test_modules_are_named_after_things() -> None:
+    """A gerund names an activity, not a thing that a reader looks for."""
     gerunds = {file.name for file in sources() if file.stem.endswith("ing")}
     assert gerunds == set()
 
@@ -134,6 +135,7 @@ def test_only_engine_and_journal_read_the_ledger_of_a_book() -> None:
 
 
 def test_importing_the_library_stays_light() -> None:
+    """A program that only defines agents does not pay for the rest."""
     heavy = [
         "networkx",
         "rich",

@@ -126,6 +126,7 @@ class TestDoors:
         assert one_shot.CAPABILITY is DeliveryCapability.NONE
 
     async def test_a_caller_of_a_run_cannot_choose_the_capability(self) -> None:
+        """There is no such argument: the door decides."""
         seen: list[tuple[bool, str]] = []
         async with open_orchestrator(":memory:") as orchestrator:
             with bind_session(platform="api_server", async_delivery=True):

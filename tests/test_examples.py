@@ -82,6 +82,7 @@ def test_an_example_prints_its_documented_output(
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
 def test_every_script_gives_way_to_the_model_that_is_named(file: Path) -> None:
+    """A user who names a real model must not get a script for one of several agents."""
     code = " ".join(file.read_text().split())
 
     assert re.findall(r"(?<!model=NAMED or )ScriptedModel[.(]", code) == []

@@ -119,7 +119,7 @@ class Call:
         self.provider = ""
         """The name of the provider, for displays."""
         self.waits_in: WaitingCalls | None = None
-        """The queue in which it waits now."""
+        """Its queue, while it waits."""
         self.note_allowance: Callable[[Allowance], None] | None = None
         """Tells the pace of the provider how many requests it still allows."""
         self._sent_at: float | None = None

@@ -83,7 +83,7 @@ class _Owner:
         self.name = name
         self.runs: _Heap[_WaitingRun] = _Heap()
         self.overdue: _Heap[_WaitingRun] = _Heap()
-        """The same runs, by the time from which their oldest call is overdue."""
+        """The same runs, by the time at which their oldest call is overdue."""
         self.sent = 0
         self.service = service
         """The predicted seconds of its calls that were sent, from where it began."""

@@ -71,7 +71,7 @@ def is_marked(request: ModelRequest, model: str) -> bool:
 
 
 def cache_key(request: ModelRequest) -> str | None:
-    """Return the name of a prefix, by which OpenAI routes its requests to one machine.
+    """Return the name of a prefix: OpenAI routes requests with the same name to one machine.
 
     None stands for a prefix that is too short.
     """

@@ -12,7 +12,7 @@ SHELL: Final = "/bin/sh"
 
 
 _FOR_LOADER: Final = re.compile(r"(?:D?Y?LD_\w+|GCONV_PATH|GLIBC_TUNABLES|LOCPATH)")
-"""The variables by which a program finds the libraries that it loads."""
+"""The variables that tell a program where its libraries are."""
 
 
 def without_loader_variables(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

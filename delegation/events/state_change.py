@@ -1,4 +1,4 @@
-"""The fact by which a product changes its state in a session."""
+"""The fact that changes the state of a product in a session."""
 
 from collections.abc import Callable
 from typing import ParamSpec

@@ -1,1 +1,1 @@
-"""The tools by which a model delegates: `delegate_task`, `task` and `ask_parent`."""
+"""The tools of a model that delegates: `delegate_task`, `task` and `ask_parent`."""

@@ -1,4 +1,4 @@
-"""`ask_parent`: the tool by which a child asks the agent that has delegated its task.
+"""`ask_parent`: a child asks the agent that delegated its task.
 
 The parent answers beside its turn, from its current transcript. The answer is not added to that
 transcript, and the child does not wait for a turn of the parent.

@@ -1,4 +1,4 @@
-"""`delegate_task`: the tool by which a model delegates tasks to other agents."""
+"""`delegate_task`: a model delegates tasks to other agents."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

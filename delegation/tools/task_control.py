@@ -1,4 +1,4 @@
-"""`task`: the tool by which a model lists, awaits, steers and cancels its delegated tasks.
+"""`task`: a model lists, awaits, steers and cancels its delegated tasks.
 
 It reaches only descendants of the calling task: any other id is unknown to it.
 """

@@ -1,7 +1,7 @@
 """The critical path of a run: the chain of tasks that took as long as all of it.
 
-**The critical path** of a subtree is found from its end backwards. It begins at the last end: that
-of the task itself, or of a detached task below it that outlived it. From there, at each moment:
+**The critical path** of a subtree is found from its end backwards. It begins at the last end: the
+end of the task itself, or of a detached task below it that outlived it. From there, at each moment:
 
 - in a task, back to the end of the joined child that it had waited for last, and on in that one;
   if there is none, back to its start: the task *works*;

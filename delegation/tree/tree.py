@@ -392,7 +392,7 @@ class Tree:
     def end(
         self, task: TaskId, at: float, error: str, status: Status | Ending | None = None
     ) -> None:
-        """Note when a task ended, its error, and its last status; a root shows that of a turn."""
+        """Note the end of a task, its error and last status; roots show the status of a turn."""
         node = self._nodes[task]
         node.ended, node.error = at, error
         node.status = node.status if status is None else status

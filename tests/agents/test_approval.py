@@ -370,6 +370,7 @@ def test_a_rule_about_the_files_of_a_folder_covers_the_folder() -> None:
 
 
 def test_letter_case_does_not_evade_a_rule() -> None:
+    """Some file systems ignore case, so the two spellings name one file."""
     assert deny("*", path="Secrets/*").matches(file("sEcRETS/a"))
     assert confirm("*", path="secrets/*").matches(file("SECRETS"))
     assert not allow("*", path="docs/*").matches(file("DOCS/a"))

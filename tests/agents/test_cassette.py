@@ -314,6 +314,7 @@ async def test_a_long_difference_is_cut(file: Path) -> None:
 
 @pytest.mark.parametrize("where", ["instructions", "transcript", "answer", "error"])
 async def test_a_secret_never_reaches_the_file(file: Path, where: str) -> None:
+    """Playback still matches: both sides are compared without the secret."""
     known = "swordfish"
     secret = f"the key is {KEY}, the word is {known}"
     request = {

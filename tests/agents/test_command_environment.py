@@ -102,6 +102,7 @@ def test_a_value_that_looks_like_a_secret_is_withheld() -> None:
 
 
 def test_a_path_is_not_secret(tmp_path: Path) -> None:
+    """The file may hold a secret, but a text without its paths says little."""
     file = tmp_path / "credentials.json"
     file.touch()
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}

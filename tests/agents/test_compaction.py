@@ -123,6 +123,7 @@ async def test_the_oldest_results_are_shortened_first() -> None:
 
 
 async def test_the_next_requests_begin_like_the_one_before() -> None:
+    """Providers cache the common start of two requests."""
     model = spy()
     compact = with_compaction(model, window=WINDOW)
     for count in (15, 16, 17):
@@ -531,6 +532,8 @@ async def test_a_provider_that_refuses_every_size_is_believed() -> None:
 
 
 async def test_a_script_of_one_token_a_letter_bricks_no_conversation() -> None:
+    """Our estimate is a quarter of the provider's count."""
+
     async def answer(request: ModelRequest) -> AssistantMessage:
         await trio.lowlevel.checkpoint()
         if sum(len(message.text) for message in request.transcript) > WINDOW:

@@ -120,6 +120,7 @@ async def test_a_long_line_is_not_cut_inside_a_secret(tmp_path: Path, worker: Wo
 async def test_undecodable_bytes_are_reported_and_survive_an_edit(
     tmp_path: Path, worker: Worker
 ) -> None:
+    """Writing the decoded text back would lose them."""
     (tmp_path / "latin").write_bytes(b"caf\xe9\nplain\n")
 
     assert "edit_file leaves them" in await worker.use(read_file, path="latin")
@@ -258,6 +259,7 @@ async def test_permissions_stay_with_a_file(tmp_path: Path, worker: Worker, mode
 
 
 async def test_a_read_only_file_is_not_replaced(tmp_path: Path, worker: Worker) -> None:
+    """A rename could replace it against the intent of its owner."""
     file = tmp_path / "kept"
     file.write_text("kept")
     file.chmod(0o444)

@@ -198,6 +198,7 @@ async def test_checking_a_schema_fetches_no_url() -> None:
 
 
 def test_a_regular_expression_never_takes_long() -> None:
+    """The engine does not backtrack: its time grows with the text only."""
     schema = {"pattern": "(a+)+$"}
 
     (problem,) = schema_problems(schema, json.dumps("a" * 40 + "!"))
@@ -286,6 +287,7 @@ def test_nested_unevaluated_properties_are_too_slow_to_check() -> None:
     ],
 )
 def test_no_schema_crashes_the_process(schema: dict[str, Any], text: str) -> None:
+    """The stack has half a megabyte, like a thread on some systems."""
     code = (
         "import sys, threading, json\n"
         "from orchestrator.agents.output.json_schema import schema_problems\n"
@@ -321,6 +323,8 @@ def test_a_long_answer_is_checked_all_the_same() -> None:
 def test_a_fault_in_the_library_is_an_error_of_ours(
     use: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The library raises no `Exception`, so the fault would end more than the task."""
+
     class PanicException(BaseException):
         pass
 

@@ -413,6 +413,7 @@ async def test_a_forced_call_is_forced_once_a_turn() -> None:
 async def test_messages_are_marked_where_they_are_to_be_cached(
     server: FakeProvider, caching: Any, mark: Any
 ) -> None:
+    """The next request reads the entry that this one writes."""
     call = ToolCall("look", {"at": "x"}, id=CallId("toolu_1"))
     model = AnthropicModel("claude-opus-5-5", key="sk-0123456789", base_url=server.url)
     transcript: list[Message] = [

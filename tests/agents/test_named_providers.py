@@ -425,6 +425,7 @@ async def test_a_token_of_gcloud_is_in_no_error() -> None:
 
 @pytest.mark.parametrize("body", ["{session}", "{key}", "{half}"])
 async def test_keys_of_aws_are_in_no_error(body: str) -> None:
+    """The start of a session token is redacted too if the error is cut inside it."""
     keys = AwsKeys(
         access_key="OWNKEYEXAMPLE",
         secret_key=AWS["AWS_SECRET_ACCESS_KEY"],

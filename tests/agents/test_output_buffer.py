@@ -263,6 +263,7 @@ class TestLines:
 
 
 def test_writing_byte_by_byte_costs_no_more_memory() -> None:
+    """One piece per byte would cost fifty times the kept output."""
     output = OutputBuffer(head=1000, tail=30_000)
     euro = "€".encode()
     tracemalloc.start()

@@ -84,6 +84,7 @@ async def test_other_code_is_written_as_always(project: Path, path: str) -> None
 async def test_a_module_at_the_end_of_the_path_may_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`orchestrator run FILE` puts the folder of the file there."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
 
     await Worker(tmp_path).use(write_file, path="json.py", content="x = 1\n")

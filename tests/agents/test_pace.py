@@ -151,6 +151,7 @@ async def test_a_provider_that_refuses_no_call_soon_gets_all_of_them() -> None:
 
 
 async def test_a_slow_model_delays_no_other_call() -> None:
+    """A call that is not refused soon counts as accepted before its answer begins."""
     provider = Provider(lambda _: False, first_sign=300)
 
     assert await ask_together(asked(provider), 200) == 200
@@ -226,6 +227,7 @@ async def test_a_cancelled_wait_and_a_cancelled_trial_delay_no_other_call() -> N
 async def test_a_hold_that_is_too_long_fails_at_once_without_a_request(
     wait: float, seconds: float | None
 ) -> None:
+    """So a fallback can continue, and a task does not wait past its deadline."""
     provider = Provider(lambda _: wait)
     pace = Pace()
     with pytest.raises(ModelError):

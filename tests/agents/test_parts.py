@@ -230,6 +230,7 @@ CHAT_NOTES = "This is the file 'notes.md' (text/markdown):\n\n# Größe\n\n"
 async def test_a_part_is_sent_in_the_form_of_the_protocol(
     server: FakeProvider, build: Build, part: Part, sent: dict[str, Any]
 ) -> None:
+    """The fake server refuses invalid requests like the real one."""
     answer = await ask(build, server, request(part))
 
     assert answer.text == "seen"

@@ -103,6 +103,7 @@ def test_tags_are_found_in_an_environment_of_any_size(start: Start) -> None:
 
 
 def test_a_tag_in_another_variable_is_ignored(start: Start) -> None:
+    """A process that only mentions the tag must not be killed."""
     tag = new_tag()
     start("exec sleep 1000", new_tag(), {f"NOT_{TAG_VARIABLE}": tag, "PATH": "/bin:/usr/bin"})
 
@@ -136,6 +137,7 @@ def test_a_process_that_execs_all_the_time_is_found(start: Start, tmp_path: Path
 def test_a_process_without_an_environment_is_skipped_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A process in the middle of an exec has none either, and is looked at again for a while."""
     monkeypatch.setattr("orchestrator.agents.tools.terminal.process_tags._EXEC_SECONDS", 60)
     process = start("echo 1; exec env -i sleep 1000", new_tag())
     said_by(process)
@@ -184,6 +186,7 @@ def test_processes_that_come_and_go_do_not_disturb_the_search(start: Start) -> N
 
 
 def test_a_fork_bomb_is_ended(start: Start) -> None:
+    """The next look finds processes that started after the previous one."""
     tag = new_tag()
     start("while :; do setsid sleep 1000 & echo $!; done", tag)
     start("trap '' TERM; echo 1; while :; do sleep 1000 & wait; done", tag)

@@ -188,6 +188,7 @@ async def test_responses_get_their_reasoning_back_encrypted(is_plain: bool) -> N
 async def test_only_a_reasoning_model_is_asked_for_reasoning(
     name: str, effort: Any, includes: bool
 ) -> None:
+    """Other models refuse the request for encrypted reasoning."""
     async with open_provider(Say(text="so")) as server:
         model = ResponsesModel(name, key=KEY, base_url=f"{server.url}/v1")
         await turn(model, reasoning_effort=effort)

@@ -169,6 +169,7 @@ trees = st.recursive(
 @given(texts)
 @example("password=Bearer abcdefgh")
 def test_redaction_is_idempotent(text: str) -> None:
+    """So a stored text equals the text that would be stored now."""
     once = redacted(text, ["swordfish"])
 
     assert redacted(once, ["swordfish"]) == once

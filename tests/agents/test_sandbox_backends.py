@@ -557,6 +557,7 @@ def test_the_strongest_working_backend_is_chosen_with_reasons(
 def test_a_program_that_only_looks_like_bubblewrap_does_not_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The detection runs it, and does not trust its name."""
     program = tmp_path / "bwrap"
     program.write_text(
         '#!/bin/sh\n[ "$1" = --help ] && echo "--disable-userns --size " && exit\n'

@@ -517,6 +517,7 @@ async def wait_until_it_is_waited_for() -> None:
 async def test_a_cancelled_thread_that_does_not_end_is_abandoned(
     late: str, seconds: float | None, set_grace: Callable[[float], None]
 ) -> None:
+    """Every cleanup is bounded; a late result is ignored."""
     set_grace(0.01)
     gate: queue.SimpleQueue[None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -260,6 +260,7 @@ async def test_the_next_turn_starts_with_zero_usage() -> None:
 
 
 async def test_the_agent_acts_when_all_that_was_recorded_is_safe() -> None:
+    """After a crash the journal must show all that the agent may have done."""
     log: list[str] = []
 
     def keep(step: Step) -> Step:
@@ -326,6 +327,7 @@ async def test_an_interrupted_call_is_not_repeated_without_its_secret(acts_outsi
 
 
 async def test_an_interrupted_turn_goes_on_when_all_that_was_recorded_is_safe() -> None:
+    """The transcript may have been recorded a moment ago."""
     transcripts: list[Sequence[Message]] = [
         [GO],
         [GO, AssistantMessage(calls=(FIRST,))],

@@ -173,6 +173,7 @@ async def test_links_that_stay_inside_are_followed(inside: Path) -> None:
 
 
 async def test_two_names_of_one_file_are_one_file(inside: Path) -> None:
+    """A file that was read through a link is known by its own name."""
     worker = Worker(inside)
 
     await worker.use(read_file, path="sub/../mine.txt")
@@ -267,6 +268,7 @@ async def test_a_walk_passes_special_files_by(inside: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/1/mem", "/sys/kernel", "/dev/zero"])
 async def test_pseudo_files_of_the_system_are_refused(path: str) -> None:
+    """They look like files, and may be endless or contain secrets."""
     answer = await Worker(Path("/")).refused(read_file, path=path)
 
     assert "made up by the system" in answer or "is a device" in answer

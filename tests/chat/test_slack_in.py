@@ -71,6 +71,7 @@ async def test_a_thread_is_an_address_and_knows_its_addressee(bot: Bot) -> None:
 
 
 async def test_a_reply_in_the_thread_of_our_message_is_addressed_to_us(bot: Bot) -> None:
+    """People who answer a job's message in its thread do not mention the bot."""
     (part,) = bot.slack.split("the report")
     sent = await bot.slack.send(ChatAddress("slack", GENERAL), part, key="1")
     bot.fake.say("why?", channel=GENERAL, thread_ts=sent.id)

@@ -244,6 +244,7 @@ async def test_a_file_that_was_not_completed_is_certainly_not_seen() -> None:
 
 
 async def test_the_token_goes_to_hosts_of_slack_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may be hosted elsewhere, and its address may be forged."""
     async with bot_by_requests() as bot, open_fake_slack() as foreign:
         external = bot.fake.add_file("x", b"1", is_external=True)
         with pytest.raises(GoneError, match="not kept at Slack"):

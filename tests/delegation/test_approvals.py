@@ -220,6 +220,7 @@ def test_a_task_that_goes_on_after_a_crash_waits_again(ledger: Ledger, tell: Tel
 def test_a_call_that_is_answered_without_an_approval_has_no_question_any_more(
     ledger: Ledger, tell: Tell
 ) -> None:
+    """After a restart the rules may differ, and then no person is asked."""
     tell(asks(), asks(A, SECOND_ASK, SECOND), hears())
     assert list(ledger.open_questions) == [SECOND_ASK]
     assert status(ledger) == "waiting"

@@ -182,6 +182,7 @@ def totals(usages: Sequence[Usage]) -> tuple[int, int, int]:
 
 
 def test_reservations_and_spending_never_pass_a_budget() -> None:
+    """A waiting call waits for a reservation; a refused call could never fit."""
     run_state_machine_as_test(Spending, settings=settings(stateful_step_count=40))
 
 
@@ -271,6 +272,7 @@ def test_a_budget_of_five_calls_allows_exactly_five(tasks: int) -> None:
 def test_a_refusal_names_the_exhausted_limit_the_budget_and_the_path(
     *, budget: Budget, spent: list[Usage], quote: Usage, ran_out: str, sentence: str
 ) -> None:
+    """The reader knows which number to change, and where."""
     account = account_of(budget)
     for usage in spent:
         account.book(usage)
@@ -320,6 +322,7 @@ def test_a_call_uses_neither_seconds_nor_levels_nor_tasks() -> None:
 
 
 def test_money_does_not_drift() -> None:
+    """A cent is exactly ten thousand micro-dollars."""
     account = account_of(Budget(usd=0.1 + 0.2))
     parts = [100_000, 200_000]
     random.Random(1).shuffle(parts)

@@ -152,6 +152,7 @@ for kind in (ModelAnswered, ModelFailed):
 @pytest.mark.parametrize("kind", get_args(Event))
 @given(data=st.data())
 def test_a_fact_survives_being_written(kind: type[Event], data: st.DataObject) -> None:
+    """The journal is the only truth, so no field may be lost or changed."""
     fact = data.draw(st.from_type(kind))
     written = encode(fact)
 
@@ -257,6 +258,7 @@ def test_an_unknown_version_is_not_guessed_at(version: int) -> None:
 
 
 def test_an_unknown_kind_is_not_skipped() -> None:
+    """All later state would lack that fact."""
     with pytest.raises(UnreadableFactError, match="written by a newer orchestrator"):
         decode(Encoded("MoonRisen", 1, b"{}"))
 

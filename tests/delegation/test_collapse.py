@@ -60,6 +60,7 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
 
 
 def test_of_many_failed_siblings_the_worst_are_opened() -> None:
+    """All of them have a failure below, so their order alone says nothing."""
     coders = [("s", "coder", DONE)] * 12
     failed = [(f"t{at}", "tester", FAILED) for at in range(12)]
     done = [(f"t{at}", "tester", DONE) for at in range(12) if at not in {7, 9}]

@@ -169,6 +169,7 @@ def test_the_tool_can_run_again_after_a_crash(memory: Memory) -> None:
 
 
 def test_the_name_of_the_tool_is_taken() -> None:
+    """A model that sees two tools of one name calls either."""
     with pytest.raises(DefinitionError, match="'delegate_task'"):
 
         @tool(name="delegate_task")
@@ -207,6 +208,7 @@ def test_the_schema_lets_a_model_give_one_goal_or_many(memory: Memory) -> None:
 
 
 async def test_one_goal_is_one_task(memory: Memory) -> None:
+    """The delegator learns the caller, its path and the call."""
     answer = await use(
         tool_of(TEAM, memory),
         goal="find it",

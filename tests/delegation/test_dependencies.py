@@ -166,6 +166,7 @@ def test_a_queued_task_waits_once_after_several_door_openings(
 def test_tasks_started_under_other_rules_keep_their_slots(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
+    """Rules apply to later starts, and do not change the past."""
     begin(PUSH)
     tell(*(requested(task, mode=Mode.DETACHED) for task in (A, B, C)))
     tell(TaskStarted(A), TaskStarted(B))

@@ -206,6 +206,7 @@ def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
 
 
 def test_charts_of_large_trees_are_folded_with_a_note() -> None:
+    """No viewer draws thousands of boxes."""
     tree = wide(5_000)
     said = "tasks are shown; the rest is folded"
 
@@ -260,6 +261,7 @@ def test_an_arrow_leads_to_a_child_on_another_lane() -> None:
 
 @given(trees(most=200))
 def test_slices_on_a_lane_of_a_trace_overlap_only_by_nesting(tree: Tree) -> None:
+    """Viewers draw other overlaps wrongly, or not at all."""
     now = last_moment(tree, tree)
     slices = pack_lanes(tree, now=now)
     assert {it.task for it in slices} == {task for task in tree if tree[task].started is not None}

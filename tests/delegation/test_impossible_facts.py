@@ -253,7 +253,7 @@ def test_answers_for_a_task_that_does_not_act_are_refused(fact: Event, refuses: 
         pytest.param(D, {"needs": (A, B)}, id="needing another's child"),
         pytest.param(D, {"needs": (ROOT,)}, id="needing whoever asks"),
         pytest.param(D, {"needs": (D,)}, id="needing itself"),
-        pytest.param(D, {"needs": (A,), "started": True}, id="started before what it needs"),
+        pytest.param(D, {"needs": (A,), "started": True}, id="started before its dependency"),
     ],
 )
 def test_a_task_cannot_be_asked_for(
@@ -304,6 +304,7 @@ def test_an_interrupted_task_neither_hears_nor_asks(
 def test_a_session_that_takes_no_turn_cannot_be_cancelled(
     begin: Tell, tell: Tell, refuses: Refuses
 ) -> None:
+    """The cancel would hit the next turn, which was not requested to end."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE))
 

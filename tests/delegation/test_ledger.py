@@ -173,6 +173,7 @@ def test_a_session_remembers_all_its_turns(ledger: Ledger, begin: Tell, tell: Te
 
 
 def test_the_fact_that_starts_a_turn_reads_the_mail(ledger: Ledger, tell: Tell) -> None:
+    """So no mail is lost between reading and starting, and none is read twice."""
     tell(SessionOpened(S, "editor"), SessionOpened(OTHER, "editor"))
     tell(MessageReceived(S, "one"), MessageReceived(OTHER, "not yours"))
     tell(MessageReceived(S, "two"), TurnStarted(S, 1, PUSH, (3, 5)))
@@ -214,6 +215,7 @@ def test_the_status_of_a_settled_task_is_its_ending(
 def test_only_a_settled_detached_task_becomes_mail(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
+    """The call of a joined task already returns its result."""
     begin(PUSH)
     tell(requested(A), requested(B, mode=Mode.DETACHED))
     tell(TaskSettled(A, DONE), TaskSettled(B, DONE))
@@ -298,6 +300,7 @@ def test_a_detached_task_is_startable_until_it_starts(
 
 
 def test_a_reply_waits_until_a_door_takes_it(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+    """It names the mail that it answers, so that a door finds the caller."""
     begin(PUSH)
     tell(TurnEnded(S, 1, DONE), DoorClosed(S), RESTART)
     session = ledger.sessions[S]
@@ -318,6 +321,7 @@ def test_the_reply_of_a_failed_turn_holds_the_error() -> None:
 def test_a_turn_without_async_delivery_leaves_no_reply(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
+    """The caller inside the turn already has the answer."""
     begin(NONE)
     tell(TurnEnded(S, 1, DONE))
 
@@ -347,6 +351,7 @@ def test_only_mail_turns_and_tasks_keep_a_session_pending(
 
 
 def test_one_ending_only_is_success() -> None:
+    """The ending comes from the events of the task, never from the presence of text."""
     outcomes = [Outcome(ending, "some text") for ending in Ending]
 
     assert [it.ending for it in outcomes if it.succeeded] == [Ending.SUCCEEDED]

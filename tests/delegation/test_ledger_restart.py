@@ -107,6 +107,7 @@ def test_a_task_that_starts_again_has_started_once(
 def test_a_resumed_turn_is_the_same_turn_behind_another_door(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
+    """The capability comes from the current door; read mail stays read."""
     begin(POLL)
     before = ledger.sessions[S].turn
     assert before is not None
@@ -227,6 +228,7 @@ def test_a_teardown_settles_no_session_between_turns(
 def test_a_queued_or_interrupted_task_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
 ) -> None:
+    """A cancel must settle it itself."""
     begin(PUSH)
     tell(requested(A, mode=Mode.DETACHED))
     assert ledger.has_no_runner(A)
@@ -246,6 +248,7 @@ def test_a_queued_or_interrupted_task_has_no_runner(
 def test_a_session_with_an_interrupted_turn_has_no_runner(
     ledger: Ledger, begin: Tell, tell: Tell
 ) -> None:
+    """Otherwise a cancel would wait for an end that no runner posts."""
     begin(PUSH)
     assert not ledger.has_no_runner(ROOT)
 

@@ -94,6 +94,7 @@ def test_a_task_is_detached_if_the_session_can_be_told_later(
 def test_the_turn_decides_and_not_the_door(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest]
 ) -> None:
+    """The origin travels by value: a door that opens later changes nothing."""
     begin(NONE)
 
     assert decide([request_of(PUSH)], ledger) == LATER
@@ -142,6 +143,7 @@ def test_a_task_at_the_depth_limit_delegates_no_task(
 def test_a_task_is_refused_when_the_rules_allow_no_running_task(
     ledger: Ledger, begin: Tell, request_of: Callable[..., TaskRequest], background: bool | None
 ) -> None:
+    """A limit of 0 would make it wait for ever."""
     begin(PUSH)
     refused = decide([request_of(PUSH, background)], ledger)
 
@@ -411,6 +413,7 @@ def test_a_request_uses_no_money_tokens_calls_or_seconds(
 def test_tasks_are_requested_after_their_dependencies(
     request_of: Callable[..., TaskRequest],
 ) -> None:
+    """A fact can only name tasks that exist."""
     a, b, c, d = (
         request_of(PUSH, id=id_, needs=tuple(map(TaskId, needs)))
         for id_, needs in (("a", "bc"), ("b", "c"), ("c", "x"), ("d", ""))
@@ -435,6 +438,7 @@ def test_a_cancelled_task_delegates_no_task(
     cancelled: str,
     background: bool | None,
 ) -> None:
+    """The child would outlive the cancel; this holds for all descendants."""
     begin(PUSH)
     tell(requested("a"), TaskStarted(TaskId("a")), CancelRequested(TaskId(cancelled)))
     request = request_of(PUSH, background, parent="a")

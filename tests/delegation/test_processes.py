@@ -123,6 +123,7 @@ class TestRunning:
     def test_a_session_is_not_at_rest_while_a_command_runs(
         self, session: SessionRecord, tell: Tell
     ) -> None:
+        """An evicted session could not be told that the command ended."""
         tell(ProcessStarted(ROOT, P, "serve", notify=False), TurnEnded(S, 1, DONE))
         tell(ReplyDelivered(S, 1), DoorClosed(S))
 
@@ -147,6 +148,7 @@ class TestRunning:
     def test_the_next_process_records_the_end_of_a_process(
         self, session: SessionRecord, tell: Tell
     ) -> None:
+        """The exit code is unknown, and the fold must not guess it."""
         tell(ProcessStarted(ROOT, P, "make", notify=True), TurnEnded(S, 1, DONE))
 
         tell(RESTART)
@@ -299,6 +301,7 @@ class TestNews:
     def test_much_output_of_many_is_cut_at_its_beginning(
         self, session: SessionRecord, tell: Tell
     ) -> None:
+        """The reason of an end is at the end of the output."""
         tell(ProcessStarted(ROOT, P, "a", notify=True), TurnEnded(S, 1, DONE))
         tell(ProcessEnded(ROOT, P, "exit code 0", "begin" + 2_000 * "." + "end"))
 

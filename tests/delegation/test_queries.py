@@ -299,6 +299,7 @@ def test_queries_of_a_subtree_ignore_turns_of_the_session() -> None:
 
 
 def test_a_detached_task_that_ends_last_is_on_the_critical_path() -> None:
+    """The session does not wait for it, so it has slack until then."""
     tree = planned(("d", "s", Mode.DETACHED, 2, 3, 20), turns=[(0, 5)])
 
     assert told(tree.critical_path()) == [

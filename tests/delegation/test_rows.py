@@ -164,6 +164,7 @@ def test_a_long_goal_is_cut_on_one_line() -> None:
     ],
 )
 def test_printable_removes_control_sequences(said: str, shown: str) -> None:
+    """A terminal obeys them, and an agent may have read some from a file."""
     assert printable(said) == shown
 
 
@@ -240,6 +241,7 @@ def test_rows_end_at_a_depth_and_count_the_tasks_below(tree: Tree) -> None:
 
 
 def test_rows_may_show_some_tasks_with_all_their_ancestors(tree: Tree) -> None:
+    """A failure is hard to understand without the task that requested it."""
     shown = [*tree.rows(only=tree.find(status="failed"))]
 
     assert [(row.branch + row.name, row.collapsed) for row in shown] == [

@@ -92,6 +92,7 @@ def test_a_bound_variable_wins_over_the_environment(
 def test_a_variable_bound_to_an_empty_text_hides_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, short: str
 ) -> None:
+    """The environment may describe another session."""
     monkeypatch.setenv(name, "of the process")
 
     with bind_session(**{short: ""}, async_delivery=None):

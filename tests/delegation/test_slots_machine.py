@@ -372,6 +372,7 @@ def test_a_large_batch_delays_a_small_one_by_one_round() -> None:
 
 
 def test_a_place_is_lent_down_a_chain_of_any_length() -> None:
+    """A waiting parent lends its slot to its child, so one slot is enough."""
     model = SlotModel(Rules(live_tasks=1, live_children=1))
     chain = [model.ask(model.root, Mode.JOINED)]
     for _ in range(20):

@@ -172,6 +172,7 @@ def test_an_agent_with_delegates_has_no_tool_of_this_name() -> None:
 async def test_a_task_outside_of_the_subtree_is_unknown(
     tool_of: ToolOf, house: House, *, action: str, caller: str, other: str
 ) -> None:
+    """The answer does not reveal whether such a task exists elsewhere."""
     with pytest.raises(ToolError) as refused:
         await use(tool_of(caller), action=action, ids=[other], message="faster")
 
@@ -190,6 +191,7 @@ async def test_an_unknown_id_fails_the_whole_call(tool_of: ToolOf, house: House)
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize("action", ["result", "steer", "cancel"])
 async def test_an_action_without_ids_is_refused(tool_of: ToolOf, action: str) -> None:
+    """An omitted id must not cancel all tasks."""
     with pytest.raises(ToolError, match=f"{action}: say which tasks are meant"):
         await use(tool_of(), action=action, message="faster")
 

@@ -72,6 +72,7 @@ async def test_an_unfinished_session_that_is_damaged_is_refused_and_others_go_on
 
 
 async def test_an_entry_that_the_index_does_not_find_is_missed(tmp_path: Path) -> None:
+    """The index is part of the file and may be damaged too."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(worker(), "go")

@@ -40,6 +40,7 @@ async def test_a_link_in_the_path_of_the_folder_is_the_same_journal(tmp_path: Pa
 
 
 async def test_a_journal_with_a_hard_link_is_refused_by_every_name(tmp_path: Path) -> None:
+    """The log is beside one name, so a reader by the other name would miss it."""
     path, other = tmp_path / "journal.db", tmp_path / "other.db"
     async with open_orchestrator(path) as orchestrator:
         await orchestrator.run(worker(), "go")

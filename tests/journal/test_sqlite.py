@@ -119,6 +119,7 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_newer_fact_is_refused_also_in_an_idle_session(tmp_path: Path) -> None:
+    """It is not read at opening, and a later reader would have to guess."""
     path = tmp_path / "journal.db"
     async with open_orchestrator(path) as orchestrator:
         run = await orchestrator.run(editor(), "go")
@@ -341,6 +342,7 @@ async def test_a_delegation_adds_two_flushes_to_a_run(tmp_path: Path) -> None:
 
 
 async def test_a_broken_journal_stops_the_orchestrator_with_one_error(tmp_path: Path) -> None:
+    """Work must not continue without its facts."""
     path = tmp_path / "journal.db"
 
     async def run_on_a_broken_journal() -> None:

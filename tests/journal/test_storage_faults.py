@@ -335,6 +335,7 @@ async def test_a_process_that_is_suspended_while_it_tests_the_lock_is_reported(
 
 
 def test_a_reused_process_id_is_not_a_writer(tmp_path: Path) -> None:
+    """After kill -9 the number stays in the file, and the system may reuse it."""
     path = tmp_path / "journal.db"
     lock_path(path).write_text(str(os.getpid()))
 

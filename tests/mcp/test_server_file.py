@@ -109,6 +109,7 @@ def test_a_server_that_no_file_has_is_refused_with_its_line(tmp_path: Path) -> N
 
 @pytest.mark.realtime
 async def test_an_agent_cannot_write_the_file_that_names_servers(tmp_path: Path) -> None:
+    """The next run would start the named servers."""
     model = ScriptedModel(
         [
             ToolCall("write_file", {"path": ".mcp.json", "content": "{}"}),

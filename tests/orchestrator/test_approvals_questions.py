@@ -116,6 +116,7 @@ async def test_a_secret_is_not_in_the_question() -> None:
 
 @pytest.mark.parametrize("at", range(SHOWN // 4 * 3 - 60, SHOWN // 4 * 3 + 5, 7))
 async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) -> None:
+    """Redaction comes before the cut: half of a secret would not be found."""
     shell = Shell()
     secret = "correct-horse-battery-staple"
     text = f"echo {'x' * (at - 5)} {secret} {'y' * SHOWN}"
@@ -141,6 +142,7 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     ],
 )
 async def test_a_command_with_a_redacted_secret_cannot_be_approved(line: str) -> None:
+    """An approval of `echo ***` says nothing about the hidden text."""
     shell = Shell()
 
     async with turn_of(shell.agent(run(line), tool_texts, rules=ASKS)) as turn:

@@ -283,6 +283,7 @@ async def test_a_question_can_be_answered_before_its_session_is_opened_again(
 
 @DEPTHS
 async def test_a_call_approved_during_an_interruption_is_not_run_twice(depth: Depth) -> None:
+    """A second crash comes while the call runs, so its effect is unknown."""
     shell = Shell(seconds=1_000)
     agent = lead(depth, shell)
     journal = await waiting(agent)

@@ -293,6 +293,7 @@ async def test_a_question_that_no_budget_pays_for_is_not_asked() -> None:
 
 
 async def test_questions_of_one_answer_are_asked_one_after_another() -> None:
+    """A task has one call at a time, so its budget knows the reservation."""
     both = [
         ToolCall("ask_parent", {"question": "One?"}),
         ToolCall("ask_parent", {"question": "Two?"}),

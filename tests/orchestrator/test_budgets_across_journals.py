@@ -19,6 +19,7 @@ def talker() -> Agent:
 
 @pytest.mark.memory_only
 async def test_a_second_journal_would_be_a_second_budget(tmp_path: Path) -> None:
+    """Each journal would grant the whole budget, so the second run does not begin."""
     file, other = tmp_path / "journal.db", MemoryJournal()
     async with open_orchestrator(file) as first, open_orchestrator(other) as second:
         with budget(calls=2, name="of the day"):

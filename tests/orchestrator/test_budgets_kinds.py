@@ -231,6 +231,7 @@ async def test_an_infinite_budget_sets_no_limit(kind: str) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("kind", ["calls", "tokens", "tasks", "depth"])
 async def test_a_fractional_amount_is_refused_or_read_back(kind: str, tmp_path: Path) -> None:
+    """A journal with an unreadable amount could not be opened again."""
     half: dict[str, Any] = {kind: 2.5}
     try:
         Budget(**half)

@@ -189,6 +189,7 @@ async def test_a_message_that_no_turn_has_read_yet_is_cancelled_with_its_turn() 
 
 @pytest.mark.realtime
 async def test_a_cancel_that_finds_a_session_at_rest_returns_while_it_is(tmp_path: Path) -> None:
+    """A message may arrive at the same moment; its turn was not cancelled."""
     with trio.fail_after(100):
         async with open_orchestrator(tmp_path / "journal.db") as orchestrator:
             for _ in range(20):

@@ -120,6 +120,7 @@ def test_runs_are_listed(shell: Shell) -> None:
 
 
 def test_run_prints_the_answer_alone_on_stdout(shell: Shell) -> None:
+    """The escape sequence in the answer is removed, so a terminal does not obey it."""
     file = shell.write("team.py", AGENTS)
 
     out, err = shell.run("run", f"{file}:editor", "go")

@@ -137,6 +137,7 @@ def test_the_user_of_a_chat_answers_while_the_turn_waits(home: Path) -> None:
 
 
 def test_the_user_of_a_chat_is_asked_one_question_at_a_time(home: Path) -> None:
+    """So an answer belongs to the question that was shown last."""
     with terminal(home, "chat", "team.py:main", drawn=True) as chat:
         chat.wait_for("Ctrl-D ends it")
         chat.type("run a b\n")
@@ -201,6 +202,7 @@ def test_a_question_of_a_detached_task_waits_for_the_next_chat(home: Path) -> No
 
 
 def test_a_run_asks_the_user_also_without_a_live_tree(home: Path) -> None:
+    """Text that was typed before the question is no answer to it."""
     arguments = ("run", "team.py:main", "run a b", "--progress", "plain")
     with terminal(home, *arguments) as it:
         it.type("y\ny\n")

@@ -151,6 +151,7 @@ coder = Agent("coder", model=model, tools=[terminal], approve=[confirm("terminal
 
 
 def test_the_user_sees_the_whole_subject_before_approving(home: Path) -> None:
+    """A hidden part of a long command would be approved with it."""
     (home / "long.py").write_text(LONG)
     with terminal(home, "run", "long.py", "go", columns=70) as run:
         run.wait_for("approve? ", anywhere=True)

@@ -285,6 +285,7 @@ class TestTheEnd:
     async def test_a_notice_holds_no_part_of_a_secret(
         self, tmp_path: Path, journal: MemoryJournal
     ) -> None:
+        """Redaction comes before the cut."""
         secret = "7h15-15-50-53cr37"
         filling = "x" * (SHOWN - len("key=") - 5)
         (tmp_path / "file").write_text(f"{filling}key={secret}{2 * SHOWN * 'y'}")
@@ -325,6 +326,7 @@ class TestWatching:
     async def test_a_line_wakes_the_session_and_so_does_the_end(
         self, tmp_path: Path, gate: Pipe, journal: MemoryJournal
     ) -> None:
+        """A reader that waits for a line must learn that no more lines come."""
         command = "echo starting; echo now ready to serve; read _ <gate; exit 1"
         async with in_a_session(tmp_path, journal) as talk:
             manual = await talk.begin()

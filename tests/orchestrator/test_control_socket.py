@@ -220,6 +220,7 @@ async def test_a_command_of_an_agent_cannot_approve_its_calls(
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 async def test_an_orphan_of_a_command_still_counts_as_a_command(tmp_path: Path) -> None:
+    """The supervisor of the command adopts it, even with a changed environment."""
     journal = tmp_path / "journal.db"
     (tmp_path / "orphan.py").write_text(ANSWER)
     command = (
@@ -508,6 +509,7 @@ async def test_a_foreign_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> 
 async def test_a_long_path_has_its_socket_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The place does not depend on TMPDIR: two processes must find it."""
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
     journal = folder / "journal.db"

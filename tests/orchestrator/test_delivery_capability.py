@@ -258,6 +258,7 @@ async def test_a_live_run_opens_as_a_session_or_is_refused() -> None:
 async def test_a_child_does_not_inherit_the_delivery_capability_of_its_parent(
     background: bool,
 ) -> None:
+    """A child ends with its one turn, so its delegations are joined with a note."""
     middle = Agent("middle", model=turns([hand_on("b", background=True)], []), delegates=[worker()])
     agent = Agent(
         "lead", model=turns([hand_on("a", background=background)], []), delegates=[middle]

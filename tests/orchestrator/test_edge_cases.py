@@ -401,6 +401,7 @@ async def test_the_partial_text_of_a_child_is_kept_when_its_parent_times_out() -
 
 @pytest.mark.parametrize("ticks", range(9))
 async def test_a_cancelled_task_delegates_no_more_tasks(ticks: int) -> None:
+    """The child would outlive the cancel."""
     model = ScriptedModel([hand_on("a", "b", background=True), *["ok"] * 9])
     lead = Agent("lead", model=model, delegates=[worker(seconds=100)])
     async with open_orchestrator(":memory:") as orchestrator:

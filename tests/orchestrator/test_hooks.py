@@ -220,6 +220,8 @@ def test_a_replay_calls_no_hook_and_is_the_same() -> None:
 
 
 async def test_a_resumed_run_does_not_apply_hooks_to_recorded_answers_again() -> None:
+    """The journal has the answer that the hook made."""
+
     def hooked() -> Agent:
         return looker(Hooks(after_tool=lambda _, __, text: f"{text}!"))
 

@@ -137,6 +137,7 @@ async def test_the_process_tool_describes_a_command_on_another_host(tmp_path: Pa
 
 
 async def test_a_journal_of_one_machine_survives_a_new_host_name(tmp_path: Path) -> None:
+    """A laptop has another name in another network."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
         async with open_orchestrator(local, environ={}, machine=Machine(workspace=tmp_path)):

@@ -99,6 +99,7 @@ async def test_commands_of_a_killed_process_are_ended_on_its_host_and_reported_e
 async def test_a_replaced_writer_neither_requests_nor_forgets_left_commands(
     postgres: str, journal: str
 ) -> None:
+    """A process that was stopped past its lease must not end the commands of its successor."""
     for _ in range(2):
         async with open_orchestrator(journal):
             pass

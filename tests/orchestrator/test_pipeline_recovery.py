@@ -125,6 +125,7 @@ def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
 
 
 async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
+    """The program finds its earlier children by their requests."""
     whole = await finish(team(), [])
     answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
 

@@ -233,6 +233,7 @@ def on_a_jumping_clock(function: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_budget_goes_on_without_the_time_between() -> None:
+    """The seconds without a process do not count."""
     harness = Harness()
 
     async def crash_and_resume() -> None:

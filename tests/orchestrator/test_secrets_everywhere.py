@@ -629,6 +629,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
 
 
 async def test_a_call_with_a_redacted_secret_is_not_run_after_a_crash(field: Field) -> None:
+    """The journal does not have the secret, so the call cannot be repeated."""
     journal = MemoryJournal()
     ran: list[str] = []
 

@@ -172,6 +172,7 @@ async def test_a_draining_run_is_told_that_delegation_is_refused() -> None:
 
 
 async def test_a_session_that_hands_work_on_waits_with_it_until_the_next_time() -> None:
+    """A refusal would be final, although the next process can do the work."""
     journal = MemoryJournal()
     agent = Agent("lead", model=ScriptedModel.always(on_its_way, 3), delegates=[worker()])
     async with open_orchestrator(journal) as orchestrator:
@@ -475,6 +476,7 @@ def test_hanging_work_does_not_block_the_exit(home: Path, file: str) -> None:
 
 
 def test_a_third_signal_ends_a_blocked_event_loop(home: Path) -> None:
+    """No fact can be written, so the journal looks as after `kill -9`."""
     with started(home, "run", "blocked.py", "go") as command:
         command.wait_for("now it is stuck")
         # Three that come too quickly one after the other may be one for Python.

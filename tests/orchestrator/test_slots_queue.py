@@ -125,6 +125,7 @@ async def test_racing_sessions_have_their_own_room_each() -> None:
 
 
 async def test_parents_take_turns() -> None:
+    """A parent with a hundred children does not delay the others."""
     counter = counting(1)
     leaf = Agent("leaf", model=counter)
 

@@ -241,6 +241,7 @@ async def test_commands_of_sessions_at_the_same_time_get_their_own_variables(
 async def test_a_command_in_the_background_keeps_the_variables_of_its_turn(
     house: Open, tmp_path: Path
 ) -> None:
+    """The next message may come from another chat."""
     say = 'echo "for $ORCHESTRATOR_SESSION_CHAT_ID"'
     start = output_of(f"read _ < {tmp_path}/go; {say}", background=True, notify_on_complete=True)
     model = ScriptedModel([start, "started", "other", last])
@@ -968,6 +969,7 @@ async def test_a_turn_that_is_cancelled_leaves_the_commands_of_its_session_alone
 async def test_a_command_commits_in_its_worktree_and_changes_no_setting(
     house: Open, repo: Path
 ) -> None:
+    """Worktrees share a folder with settings that git executes."""
     settings = (repo / ".git" / "config").read_text()
     command = "echo new > new.txt; git add . && git -c user.name=a -c user.email=b commit -qm made"
     model = asking(

@@ -520,6 +520,7 @@ async def test_a_quiet_task_can_be_cancelled() -> None:
 
 
 async def test_a_task_that_waits_for_a_budget_is_not_stalled() -> None:
+    """Its sibling holds the reservation and will release it."""
     child = Agent("child", model=streaming(40, every=50))
     top = Agent("top", model=steps(hand_on("a", "b"), "end"), delegates=[child])
     journal = MemoryJournal()

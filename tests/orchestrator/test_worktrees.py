@@ -503,6 +503,7 @@ async def test_many_siblings_open_and_close_at_the_same_time(
     repo: Path, trees: Worktrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine needs longer for twenty at once, and would leave the worktrees there.
+    """Git locks shared files and does not wait for the lock."""
     monkeypatch.setattr(worktrees, "CLOSE_SECONDS", 600)
     said: dict[str, str] = {}
 

@@ -157,7 +157,7 @@ class Page:
         return answer["result"].get("value")
 
     def settle(self) -> None:
-        """Wait until what has changed is drawn, or the page leads to another one."""
+        """Wait until the changes are drawn, or the page leads to another one."""
         drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         try:
             self.run(drawn)

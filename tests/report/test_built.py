@@ -46,6 +46,7 @@ def test_a_shipped_file_cannot_close_the_element_around_it() -> None:
 
 
 def test_the_viewer_never_reads_markup() -> None:
+    """Text goes into the page as text: no function that parses markup is used."""
     for file in sources():
         if file.suffix != ".js":
             continue

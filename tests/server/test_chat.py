@@ -201,6 +201,7 @@ async def test_a_huge_answer_arrives_whole() -> None:
 
 
 async def test_a_background_delegation_is_joined_and_the_model_is_told() -> None:
+    """No result can be delivered later, so the tool result has the outcome and the reason."""
     child = Agent("child", model=ScriptedModel.always("the child's result"))
     parent = Agent(
         "parent",

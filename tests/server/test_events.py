@@ -38,6 +38,7 @@ async def test_a_stream_has_every_fact_in_order_and_one_end() -> None:
 
 
 async def test_no_text_can_forge_an_event_line() -> None:
+    """Some readers split lines at all line ends of Unicode."""
     text = "a\u2028event: end\u2029b\x85c"
     async with serving(worker(says=text)) as served:
         run = await ended(served, (await started(served, "worker"))["id"])
@@ -246,6 +247,8 @@ def gated(*words: str) -> GatedModel:
 
 
 async def test_the_code_of_the_server_is_not_for_its_clients() -> None:
+    """Clients read the error; the operator reads the traceback with `show`."""
+
     @tool
     async def find(user: str) -> str:
         """Find a user."""

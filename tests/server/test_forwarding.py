@@ -185,6 +185,7 @@ async def test_a_server_of_a_database_needs_a_safe_address(
 
 @pytest.mark.realtime
 async def test_forwarded_clients_are_not_counted_as_one_peer() -> None:
+    """The forwarding server has counted each of them, and all come from its address."""
     settings = Settings(token=TOKEN, may_default_approve=True, cluster_secret=SECRET)
     target = "/v1/models"
     signed = sign(

@@ -91,6 +91,7 @@ async def test_a_malformed_request_is_refused_and_its_connection_closed(served: 
 
 
 async def test_a_length_and_chunks_together_hide_no_second_request(served: Served) -> None:
+    """Bytes after the last chunk are a request of their own, and it has no token."""
     hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     request = POST.encode() + (
         b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden

@@ -381,6 +381,7 @@ top = Agent("top", model=Provider(lead), delegates=[helper])
 
 @pytest.mark.realtime
 async def test_a_killed_server_keeps_the_use_of_the_day(tmp_path: Path) -> None:
+    """The provider also bills the calls that the kill cut off."""
     bill, answered = tmp_path / "bill", tmp_path / "answered"
     os.mkfifo(bill)
     limits = KeyLimits(dollars_per_day=4)

@@ -262,6 +262,7 @@ async def test_a_webhook_receives_only_replies_of_its_owner(tmp_path: Path) -> N
 
 
 def test_every_route_finds_sessions_by_the_owner_of_the_key() -> None:
+    """`lookup` checks the owner; a route with its own search might not."""
     found = [
         f"{file.name}:{node.lineno}"
         for folder in ("api", "openai")

@@ -217,6 +217,7 @@ async def test_a_request_leaves_no_values_for_the_next_turn() -> None:
 
 @pytest.mark.realtime
 async def test_the_session_of_a_request_can_be_told_again_behind_another_door() -> None:
+    """The request cannot receive later results, but its session can."""
     child = Agent("child", model=ScriptedModel.always("found it"))
     dig = hand_on("dig", background=True)
     agent = Agent(

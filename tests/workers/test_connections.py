@@ -41,6 +41,7 @@ class LossyDatabase(Database):
 
 
 async def test_a_request_with_a_lost_reply_is_received(postgres: str) -> None:
+    """The database has received it, although the writer got no answer."""
     leaf = Leaf("absurd", postgres)
     tenure = leaf.take_over()
     async with leaf.open() as exchange, exchange.worker_mailbox(WORKER) as worker:

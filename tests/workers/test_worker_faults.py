@@ -389,6 +389,7 @@ async def test_a_worker_with_another_version_refuses_once_and_others_do_the_work
 
 
 async def test_a_worker_that_could_not_beat_during_an_outage_takes_calls_again() -> None:
+    """Its writer never missed it, and sends it the calls again that it could not begin."""
     launches = Launches()
     places = launches.places
     faults = places.faults

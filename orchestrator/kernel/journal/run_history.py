@@ -126,7 +126,7 @@ def read_history(
 
 
 class _HistoryBuilder:
-    """Folds the facts, and collects what the ledger forgets."""
+    """Folds the facts, and collects texts that the ledger forgets."""
 
     def __init__(self, run: SessionId) -> None:
         self.run = run

@@ -1,6 +1,6 @@
 """The queue of writes to a journal: facts and audit for the next commit, and snapshots.
 
-A process that leaves writes what is left first, for as long as that may take; then nothing more.
+A closing process writes the rest of the queue, within `FLUSH_SECONDS`, and then nothing more.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ from orchestrator.kernel.journal.snapshots import SnapshotQueue, StoredSnapshot
 from orchestrator.kernel.journal.stored_entries import FactRow, IdleChanges
 
 FLUSH_SECONDS: Final = 10
-"""How long closing may take to write what is left."""
+"""The most seconds that a closing process takes to write the rest of the queue."""
 
 Commit: TypeAlias = Callable[
     [Sequence[FactRow], Sequence[AuditedEvent], Sequence[StoredSummary]], None
@@ -31,7 +31,7 @@ RunUntil: TypeAlias = Callable[[trio.CancelScope], Awaitable[None]]
 
 
 class WriteQueue:
-    """Takes what is to be written, and says when it is durable."""
+    """Takes facts, audit and snapshots, and tells when they are durable."""
 
     def __init__(self, commit: Commit, *, in_thread: RunInThread | None = None) -> None:
         self._commit = commit

@@ -35,7 +35,7 @@ class TrackedRequest:
         self.waits_for_run = False
         """Whether it waits for the end of a run, and not only for the journal."""
         self.accepted: int | None = None
-        """The number of the fact by which it takes effect."""
+        """The number of the fact that makes it take effect."""
         self.refusal: HttpError | None = None
         """The answer instead of its own, if it was cancelled."""
         self._journal: ServedJournal | None = None

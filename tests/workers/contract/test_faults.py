@@ -83,6 +83,7 @@ async def test_others_receive_the_dispatches_of_the_dead_and_not_of_the_living(
 async def test_a_crash_of_the_database_loses_no_dispatch(
     leaf_of_own_server: Leaf, own_server: PostgresServer
 ) -> None:
+    """Dispatches of the outage take effect when the database is back."""
     leaf = leaf_of_own_server
     tenure = leaf.take_over()
     before, during, held = dispatches(tenure, "before", "during", "held")

@@ -196,7 +196,7 @@ async def call_tool(
 async def _complete_arguments(
     tool: AgentTool, request: ToolCallRequest
 ) -> tuple[Json, Json | None]:
-    """Return all arguments of a call, or a result that asks for them or says what is wrong."""
+    """Return all arguments of a call, or a result that asks for them or names a wrong one."""
     await trio.lowlevel.checkpoint()
     given = dict(request.arguments)
     if asked := tool.arguments.missing(given):
