@@ -1,7 +1,7 @@
 """The levels of the tests: which ones `make quick` leaves out, and which ones measure coverage.
 
-`make quick` leaves the slow tests out: browsers, databases, server processes and long proofs. It
-measures no coverage. `make test` runs all tests, and measures the quick ones and `MEASURED`: the
+`make quick` leaves the slow tests out: browsers, databases, server processes and long proofs.
+`make test` runs all tests. `make coverage` measures the quick tests and `MEASURED`, because the
 measurement doubles the time of a test. A test is slow by its file, or by `@pytest.mark.slow`.
 """
 

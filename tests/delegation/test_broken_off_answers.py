@@ -83,7 +83,9 @@ def test_a_resumed_turn_forgets_its_broken_off_answer_and_keeps_earlier_ones(
 ) -> None:
     begin(PUSH)
     tell(ModelAnswered(ROOT, AssistantMessage("First")), broken_off(ROOT))
+    assert ledger.sessions[S].is_interrupted_in_answer
     tell(JournalOpened("1.0"), DoorOpened(S, PUSH), TurnResumed(S, 1, PUSH))
+    assert not ledger.sessions[S].is_interrupted_in_answer
     tell(ModelAnswered(ROOT, AssistantMessage("Roses are red")))
 
     assert texts(ledger, ROOT) == [("First", False), ("Roses are red", False)]

@@ -119,6 +119,14 @@ def test_the_delegate_tool_describes_the_team_and_the_limit(memory: Memory) -> N
     assert "- checker: no description" in shown.description
 
 
+def test_a_description_stands_for_the_instructions_of_an_agent(memory: Memory) -> None:
+    seeker = Agent("seeker", description="Finds one fact.", instructions="Search.", model=MODEL)
+
+    shown = tool_of(Agent("editor", model=MODEL, delegates=[seeker]), memory)
+
+    assert "- seeker: Finds one fact." in shown.description
+
+
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [

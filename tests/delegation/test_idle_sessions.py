@@ -15,6 +15,7 @@ from orchestrator.delegation import (
     SessionId,
     TaskId,
     UnreadableFactError,
+    decode_used_amounts,
     encode_shared_use,
     evict_session,
     register_idle_session,
@@ -83,6 +84,7 @@ def test_the_shared_use_of_an_idle_session_is_registered() -> None:
     assert (account.used.calls, account.used.tokens, account.used.tasks) == (2, 14, 0)
     assert (account.budget, account.path) == (TOGETHER.budget, "/editor")
     assert account.started_at == 1.0
+    assert decode_used_amounts(used) == {TOGETHER.id: first.accounts[TOGETHER.id].used}
     assert list(later.all_sessions) == [A, B]
     assert later.is_evicted(A)
 

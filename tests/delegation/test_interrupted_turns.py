@@ -76,6 +76,7 @@ def test_an_interrupted_run_holds_nothing_and_is_resumed() -> None:
 
     assert session.awaits_resume
     assert session.is_at_rest
+    assert session.root.was_interrupted
     assert session.turn is not None
     assert session.turn.change == "it has changed"
     assert not story.ledger.joinable

@@ -62,6 +62,12 @@ def test_a_task_reads_its_goal_and_its_context(
             id="what it had so far",
         ),
         pytest.param(
+            Outcome(Ending.SUCCEEDED, "in the drawer", note="It continued with changed code."),
+            "Outcome: succeeded after 3.0 s; 15 tokens, $0.0007.\n"
+            "Note: It continued with changed code.\nOutput:\nin the drawer",
+            id="how it came about",
+        ),
+        pytest.param(
             Outcome(Ending.LOST), "Outcome: lost after 3.0 s; 15 tokens, $0.0007.", id="nothing"
         ),
     ],
@@ -94,6 +100,7 @@ def test_a_completion_names_the_goal_the_time_and_the_outcome(
         (Usage(micro_usd=1_234_567), "$1.2346"),
         (Usage(unpriced=1), "price unknown"),
         (Usage(micro_usd=20_000, unpriced=1), "≥ $0.0200"),
+        (Usage(micro_usd=10**15), ">$1,000,000,000"),
     ],
 )
 def test_an_unknown_cost_is_not_shown_as_free(usage: Usage, money: str) -> None:

@@ -184,7 +184,11 @@ class TestElsewhere:
 
         assert session.processes[P].is_unreachable
         assert not session.awaits_notices
-        assert "host-a" in only_news(session).unknown
+        assert session.may_be_told_later
+        text = only_news(session).text(share=100)
+        assert "cannot be seen any more" in text
+        assert "host-a" in text
+        assert "do not start it again" in text
         with pytest.raises(ImpossibleEventError, match="is known"):
             tell(ProcessUnreachable(ROOT, P, "host-c"))
 

@@ -68,7 +68,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
     tell(ModelAnswered(B, AssistantMessage(usage=Usage(calls=1, unpriced=1))))
     misfits = ("/year: 'x' is no number",)
     tell(TaskSettled(B, Outcome(Ending.FAILED, "half", "no more paper", schema_errors=misfits)))
-    tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
+    tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42", note="It asked twice.")))
     answer = answer_of([ledger.tasks[A], ledger.tasks[B]], ledger.sessions[S], PLENTY)
 
     assert json.loads(answer) == {
@@ -86,6 +86,7 @@ def test_the_answer_of_joined_tasks_has_each_result_in_the_order_asked(
                 "tokens": 15,
                 "cost_usd": 0.0007,
                 "seconds": 7.0,
+                "note": "It asked twice.",
             },
             {
                 "task_id": "b",
@@ -117,6 +118,11 @@ def test_the_answer_explains_why_the_task_was_joined(
         "This ran within the same response, not in the background:"
         " the caller cannot be told anything after its turn ends."
     )
+
+
+def test_an_outcome_without_a_recorded_traceback_has_an_empty_one() -> None:
+    assert Outcome(Ending.FAILED, error="no more paper").traceback == ""
+    assert Outcome(Ending.FAILED, recorded_traceback="line 3").traceback == "line 3"
 
 
 def test_the_answer_counts_all_below(

@@ -47,6 +47,7 @@ from orchestrator.delegation.snapshot import (
     MIN_FACTS,
     MIN_FACTS_LEFT,
     Snapshot,
+    is_own_layout,
     is_same_state,
     is_snapshot_due,
     snapshot_layout,
@@ -267,6 +268,15 @@ def test_a_snapshot_depends_on_the_rules_for_slots(ledger: Ledger) -> None:
     assert layout != snapshot_layout(Rules(live_tasks=3))
     assert layout != snapshot_layout(Rules(live_children=3))
     assert layout != snapshot_layout(Rules(detached=3))
+
+
+def test_a_snapshot_of_other_code_is_known_by_its_layout(ledger: Ledger, begin: Tell) -> None:
+    begin(NONE)
+    own = take(ledger, S)
+
+    assert is_own_layout(own)
+    assert is_own_layout(replace(own, layout=snapshot_layout(Rules(detached=3))))
+    assert not is_own_layout(replace(own, layout=f"0 {own.layout}"))
 
 
 def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell) -> None:

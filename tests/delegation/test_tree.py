@@ -187,6 +187,8 @@ def test_a_tree_counts_its_tasks_by_status(tree: Tree, tell: Tell) -> None:
     tell(TaskSettled(B, Outcome(Ending.TIMED_OUT)), TaskSettled(A, Outcome(Ending.SUCCEEDED)))
     tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED)), JournalOpened("1.0"))
     assert tree.counts() == {"waiting": 1, "succeeded": 1, "timed_out": 1, "interrupted": 1}
+    assert tree.tally().waiting == 1
+    assert tree.tally().glyph_counts() == "!1 ◐1 ✗1 ✓1"
 
 
 def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:
