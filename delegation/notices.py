@@ -46,7 +46,7 @@ def first_message(
         context = CONTEXT.format(context=request.context)
         text, shared = context + text, len(context)
     for name, output in dependencies:
-        text += f"\n\nResult of {name}, which this needs:\n{output}"
+        text += "\n\n" * bool(text) + f"Result of {name}, which this needs:\n{output}"
     return text, shared
 
 

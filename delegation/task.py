@@ -5,7 +5,7 @@ Programs decide by `Ending` and `Cause`. The sentences beside them are for peopl
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final, NewType
+from typing import Any, Final, Literal, NewType
 
 import msgspec
 
@@ -248,6 +248,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The JSON schema that the answer must fit."""
     needs: tuple[TaskId, ...] = ()
     """The dependencies: they must succeed before it starts, and it reads their outputs."""
+    input: Literal["output", "outputs"] | msgspec.UnsetType = msgspec.UNSET
+    """The input of a task without a goal: the output of its dependency, or a list of outputs."""
     budget: Budget | None = None
     """The common budget of the task and its descendants."""
     grants: tuple[Grant, ...] = ()

@@ -119,8 +119,8 @@ if TYPE_CHECKING:
     )
     from orchestrator.kernel.pipelines.combinators.retry import Review, fallback, refine, retry
     from orchestrator.kernel.pipelines.combinators.sequence import sequence
+    from orchestrator.kernel.pipelines.delegate import delegate, detach
     from orchestrator.kernel.pipelines.gather import Settled
-    from orchestrator.kernel.pipelines.runner import delegate, detach
     from orchestrator.kernel.settings import Machine, Models, Workers
     from orchestrator.products.agent_files.load import load_agents
     from orchestrator.synchronous import run_sync
@@ -178,8 +178,8 @@ _HOMES = {
     "orchestrator.kernel.pipelines.combinators.fan_out": "FanOut map_each map_reduce parallel race",
     "orchestrator.kernel.pipelines.combinators.retry": "Review fallback refine retry",
     "orchestrator.kernel.pipelines.combinators.sequence": "sequence",
+    "orchestrator.kernel.pipelines.delegate": "delegate detach",
     "orchestrator.kernel.pipelines.gather": "Settled",
-    "orchestrator.kernel.pipelines.runner": "delegate detach",
     "orchestrator.kernel.orchestrator": "Orchestrator",
     "orchestrator.composition": "open_orchestrator",
     "orchestrator.kernel.settings": "Machine Models Workers",

@@ -11,6 +11,7 @@ from orchestrator.delegation.tree.glyphs import glyph
 from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
+    from orchestrator.delegation.tree.node import TaskNode
     from orchestrator.delegation.tree.tree import Tree
 
 
@@ -30,7 +31,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The same for people: an estimate is marked."""
     money: str
     about: str
-    """Its error, else its label or goal."""
+    """Its error, else its label or goal, with its dependencies."""
     collapsed: str = ""
     """The counts of the tasks below it that are not shown."""
 
@@ -108,9 +109,17 @@ def _row(tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: 
         tokens=node.total.tokens,
         tokens_text=node.total.tokens_text,
         money=usd(node.total),
-        about=one_line(node.error or node.label or node.goal),
+        about=_about(tree, task, node),
         collapsed=collapsed,
     )
+
+
+def _about(tree: "Tree", task: TaskId, node: "TaskNode") -> str:
+    about = one_line(node.error or node.label or node.goal)
+    if node.error or not (needs := tree.needs(task)):
+        return about
+    names = [tree[it].label or tree[it].path.rpartition("/")[2] for it in needs]
+    return one_line(f"{about} (after {', '.join(names)})".strip())
 
 
 def text(shown: Iterable[Row]) -> str:

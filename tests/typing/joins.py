@@ -74,6 +74,11 @@ async def total(numbers: list[int]) -> int:
 
 
 @agent
+async def sized(given: tuple[int, str]) -> str:
+    return given[1][: given[0]]
+
+
+@agent
 async def nothing() -> None: ...
 
 
@@ -165,7 +170,17 @@ async def uses_them_all(topic: Topic) -> str:
     await delegate(measure, topic)  # type: ignore[misc]  # pyright: ignore
     await delegate(measure, 5)  # type: ignore[misc]  # pyright: ignore
     await delegate(map_each(measure), "text")  # type: ignore[misc]  # pyright: ignore
-    await delegate("measure", "text")  # type: ignore[arg-type]  # pyright: ignore
+    await delegate("measure", "text")  # type: ignore[call-overload]  # pyright: ignore
+    # The outputs of dependencies are the input.
+    length, loud = await detach(measure, "text"), await detach(shout, "text")
+    assert_type(await delegate(sized, after=(length, loud)), str)
+    assert_type(await detach(total, after=[length, length]), Child[int])
+    assert_type(await delegate(measure, after=loud), int)
+    assert_type(await delegate(measure, "text", after=[length, loud]), int)
+    assert_type(await delegate(research, after=(length, loud)), str)
+    await delegate(measure, after=length)  # type: ignore[misc]  # pyright: ignore
+    await delegate(sized, after=(loud, length))  # type: ignore[misc]  # pyright: ignore
+    await delegate(measure)  # type: ignore[call-overload]  # pyright: ignore
     return ""
 
 

@@ -248,6 +248,9 @@ class OrchestratorDelegator:
         return self.run_child(task.id) if task.is_running else self._start_and_run(task)
 
     async def _start_and_run(self, task: TaskRecord) -> TaskEnd | None:
+        if self._book.ledger.unstartable:
+            # A pipeline may request a task after its dependency has failed.
+            self._settlement.refuse_unstartable()
         await self._book.wakeups.wait_slot(task.id)
         if task.outcome is not None or not self.start(task):
             return None

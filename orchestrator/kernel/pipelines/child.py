@@ -7,7 +7,7 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent, OutputError, Pipeline, read_output
-from orchestrator.delegation import Cause, Ending, Outcome, TaskRecord
+from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord
 from orchestrator.kernel.errors import FanOutFailedError, TaskFailedError, explain
 from orchestrator.kernel.execution.outcomes import TaskEnd
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
@@ -39,6 +39,10 @@ class Child(Generic[OutputT_co]):
     def error(self) -> BaseException | None:
         """The error that its agent raised in this process, if that ended it."""
         return self._error
+
+    @property
+    def id(self) -> TaskId:
+        return self._record.id
 
     @property
     def path(self) -> str:

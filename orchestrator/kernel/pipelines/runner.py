@@ -46,10 +46,14 @@ from orchestrator.kernel.execution.outcomes import unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child import NOT_AWAITED, Child, combined_failure
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
-from orchestrator.kernel.pipelines.current_run import (
-    current_pipeline_run,
-    outside_pipeline,
-    use_run,
+from orchestrator.kernel.pipelines.current_run import outside_pipeline, use_run
+from orchestrator.kernel.pipelines.dependencies import (
+    NO_DEPENDENCIES,
+    NO_VALUE,
+    After,
+    Dependencies,
+    find_dependencies,
+    goal_of_outputs,
 )
 from orchestrator.kernel.pipelines.earlier_children import (
     EarlierChildren,
@@ -173,6 +177,10 @@ class PipelineRun:
                     f"{pipeline.name} is a pipeline, and takes neither images nor files"
                 )
             return "\n\n".join(message.text for message in read)
+        if record.request.input is not msgspec.UNSET:
+            return goal_of_outputs(
+                pipeline, record.request, self._book.records.tasks, self._registry
+            )
         if pipeline.takes_text:
             return record.transcript[0].text
         # Without the context that a model may add: the goal alone is JSON.
@@ -207,7 +215,7 @@ class PipelineRun:
         timing = self._runner.timing
         return limit if timing is None else timing.fan_out_limit(limit)
 
-    async def start_child(
+    async def start_child(  # noqa: C901 (one frame for each delegation)
         self,
         agent: Agent[OutputT, Any],
         value: Any,
@@ -215,12 +223,14 @@ class PipelineRun:
         held_since: float | None = None,
         to_come: int | None = None,
         in_order: bool = False,
+        after: After | None = None,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
         `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
-        more it asks for, if one by one; `in_order` says that one trio task makes all requests.
-        Raise `TaskFailedError` if the rules, or a budget, do not allow it.
+        more it asks for, if one by one; `in_order` says that one trio task makes all requests;
+        `after` are its dependencies. Raise `TaskFailedError` if the rules, or a budget, do not
+        allow it.
         """
         # Before the request: afterwards the caller must get the child.
         await trio.lowlevel.checkpoint()
@@ -229,16 +239,21 @@ class PipelineRun:
                 f"{agent!r} cannot be delegated to: it is not an agent; make one of a function"
                 " with @agent"
             )
-        goal = well_formed(agent.as_goal(value))
+        needed = NO_DEPENDENCIES
+        if after is not None or value is NO_VALUE:
+            tasks = self._book.records.tasks
+            needed = find_dependencies(agent.name, value, after, self._record, tasks)
+        goal = "" if needed.are_input else well_formed(agent.as_goal(value))
         if (timing := self._runner.timing) is not None:
             await timing.before_request(self._record, agent.name, goal, held_since)
         about = _checksum(agent.instructions)
-        base = f"{self._origin.turn}.{agent.name}.{_digest(agent.name, str(agent.output), goal)}"
+        digest = _digest(agent.name, str(agent.output), goal, *needed.calls)
+        base = f"{self._origin.turn}.{agent.name}.{digest}"
         known = None
         if (earlier := self._earlier) is not None and earlier.unclaimed:
             known = earlier.claim(base, about)
             if known is None:
-                request = self._request(agent, goal, to_come, about, base)
+                request = self._request(agent, goal, to_come, about, base, needed=needed)
                 known = await self._wait_earlier(earlier, base, request, in_order=in_order)
         if known is None and self._book.admission.is_stopping:
             # A program cannot end without this child: it waits to be interrupted or cancelled.
@@ -249,7 +264,7 @@ class PipelineRun:
             )
         new = None
         if known is None:
-            new = self._request(agent, goal, to_come, about, self._new_call(base))
+            new = self._request(agent, goal, to_come, about, self._new_call(base), needed=needed)
             known = new.id
         # Before the request: an agent without a model cannot be registered.
         self._registry.register_child(known, agent, self._record.session)
@@ -321,6 +336,8 @@ class PipelineRun:
         to_come: int | None,
         about: int | msgspec.UnsetType,
         call: str,
+        *,
+        needed: Dependencies,
     ) -> TaskRequest:
         record = self._record
         return TaskRequest(
@@ -331,6 +348,8 @@ class PipelineRun:
             agent=agent.name,
             goal=goal,
             background=False,
+            needs=needed.ids,
+            input=needed.input,
             budget=agent.budget,
             grants=grants_beyond(record.accounts, self._book.journal_identity),
             to_come=msgspec.UNSET if to_come is None else to_come,
@@ -394,35 +413,3 @@ def _is_group(exc: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]
     # The group of a fan-out is one failure.
     is_failure = isinstance(exc, TaskFailedError)
     return isinstance(exc, BaseExceptionGroup) and not is_failure
-
-
-async def delegate(agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
-    """Delegate to an agent, and return its answer as the agent's output type.
-
-    The task is a child of the pipeline whose function calls this. Cancelling the call cancels the
-    task and its descendants, and returns when all of them have ended.
-
-    Args:
-        agent: does the task.
-        value: the goal, or another input that the agent takes.
-
-    Raises:
-        TaskFailedError: it did not succeed, or was not allowed.
-    """
-    return await current_pipeline_run("delegate").delegate(agent, value)
-
-
-async def detach(agent: Agent[OutputT, InputT], value: InputT, /) -> Child[OutputT]:
-    """Delegate to an agent, and continue at once.
-
-    The pipeline whose function calls this owns the task: when the function returns, it waits for
-    all detached tasks; when it raises, they are cancelled.
-
-    Args:
-        agent: does the task.
-        value: the goal, or another input that the agent takes.
-
-    Raises:
-        TaskFailedError: it was not allowed.
-    """
-    return await current_pipeline_run("detach").start_child(agent, value)
