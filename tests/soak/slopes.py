@@ -1,7 +1,12 @@
-"""Fits slopes to the samples of a soak, and says which are beyond their bounds."""
+"""Fits slopes to the samples of a soak, and says which are beyond their bounds.
+
+A slope is beyond its bound if it is greater by two standard errors: memory grows in steps, and few
+sessions would otherwise break a bound by chance.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from math import sqrt
 from statistics import fmean, linear_regression
 from typing import Final
 
@@ -11,6 +16,10 @@ from tests.soak.probe import Measurement
 
 WARM_UP: Final = 1 / 3
 """The share of the samples in which caches are filled."""
+ERRORS: Final = 2
+"""How many standard errors a slope must be beyond its bound: one fit in forty is, by chance."""
+LONGEST_MEMORY: Final = 0.9
+"""The most correlation of neighbours that is believed: a fit needs some independent samples."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,35 +61,55 @@ class Bounds:
     """Seconds: how much longer the longest stalls of a sample may become."""
 
 
+@attrs.frozen
+class Slope:
+    """The slope of a line through samples, and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, x: Sequence[float], y: Sequence[float]) -> "Slope":
+        """Fit a line; neighbours that are alike count as fewer samples."""
+        slope, intercept = linear_regression(x, y)
+        rests = [found - slope * at - intercept for at, found in zip(x, y, strict=True)]
+        squares = sum(it * it for it in rests)
+        if not squares:
+            return cls(slope, 0)
+        alike = sum(before * after for before, after in pairwise(rests)) / squares
+        alike = min(max(alike, 0), LONGEST_MEMORY)
+        mean = fmean(x)
+        spread = sum((it - mean) ** 2 for it in x)
+        independent = sqrt(squares / (len(x) - 2) / spread)
+        return cls(slope, independent * sqrt((1 + alike) / (1 - alike)))
+
+    @property
+    def least(self) -> float:
+        """The slope that the samples prove."""
+        return self.value - ERRORS * self.error
+
+
 def problems(samples: Sequence[Sample], bounds: Bounds) -> list[str]:
     """Return a sentence for each slope that is beyond its bound."""
     steady = samples[int(WARM_UP * len(samples)) :]
     if len(steady) < 4:
         return [f"{len(samples)} samples are too few"]
+    sessions = [it.sessions for it in steady]
+    memory = Slope.of(sessions, [it.measured.rss for it in steady])
+    journal = Slope.of([it.facts for it in steady], [it.journal_bytes for it in steady])
     found = [
-        _exceeds(
-            "bytes of memory per session",
-            _slope(steady, _sessions, lambda it: it.measured.rss),
-            bounds.rss_per_session,
-        ),
-        _exceeds(
-            "bytes of the journal per fact",
-            _slope(steady, lambda it: it.facts, lambda it: it.journal_bytes),
-            bounds.journal_per_fact,
-        ),
+        _exceeds("bytes of memory per session", memory.least, bounds.rss_per_session),
+        _exceeds("bytes of error of that slope", memory.error, bounds.rss_per_session),
+        _exceeds("bytes of the journal per fact", journal.least, bounds.journal_per_fact),
         _exceeds("more open files", _growth(steady, _files), bounds.files),
         _exceeds("seconds of stall", max(map(_stall, steady)), bounds.stall),
         _exceeds("seconds more stall", _growth(steady, _stall), bounds.stall_growth),
     ]
     for kind in sorted({kind for it in steady for kind in it.measured.objects}):
         counts = _without_largest_step([_count_of(it, kind) for it in steady])
-        slope = _slope_of([it.sessions for it in steady], counts)
+        slope = Slope.of(sessions, counts).least
         found.append(_exceeds(f"objects {kind!r} per session", slope, bounds.objects_per_session))
     return [problem for problem in found if problem]
-
-
-def _sessions(sample: Sample) -> float:
-    return sample.sessions
 
 
 def _files(sample: Sample) -> float:
@@ -100,16 +129,6 @@ def _without_largest_step(counts: Sequence[int]) -> list[int]:
     steps = [after - before for before, after in pairwise(counts)]
     steps[steps.index(max(steps))] = 0
     return [*accumulate(steps, initial=counts[0])]
-
-
-def _slope(
-    samples: Sequence[Sample], x: Callable[[Sample], float], y: Callable[[Sample], float]
-) -> float:
-    return _slope_of([*map(x, samples)], [*map(y, samples)])
-
-
-def _slope_of(x: Sequence[float], y: Sequence[float]) -> float:
-    return linear_regression(x, y).slope
 
 
 def _growth(samples: Sequence[Sample], y: Callable[[Sample], float]) -> float:
