@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from tests.clients.environments import CLIENTS, Client, MissingNodeError, prepare
-from tests.clients.matrix import Trial, read_lines, read_record, table, write_record
+from tests.clients.matrix import Trial, read_lines, read_record, tables, write_record
 from tests.server.server_process import ServerProcess, server_process
 
 AGENTS: Final = "from tests.clients.team import *\n"
@@ -87,7 +87,7 @@ def main() -> int:
     recorded = read_record()
     whole = {**recorded, **found}
     whole = {it.title: whole[it.title] for it in CLIENTS if it.title in whole}
-    print(table(whole))
+    print(tables(whole))
     if asked.record:
         write_record(whole)
     differs = [title for title in found if not found[title].agrees_with(recorded.get(title))]

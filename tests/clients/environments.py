@@ -39,6 +39,8 @@ class Client:
     title: str
     pins: str
     program: str
+    protocol: str = "OpenAI"
+    """Whose protocol it speaks."""
 
     @property
     def is_python(self) -> bool:
@@ -60,6 +62,9 @@ CLIENTS: Final = (
     Client("Instructor", "instructor", "instructor_checks.py"),
     Client("litellm", "litellm", "litellm_checks.py"),
     Client("llm", "llm", "llm_checks.py"),
+    Client("anthropic (Python)", "anthropic-python", "anthropic_checks.py", "Anthropic"),
+    Client("anthropic (Node)", "anthropic-node", "anthropic_checks.mjs", "Anthropic"),
+    Client("Claude Code", "claude-code", "claude_code_checks.mjs", "Anthropic"),
 )
 
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from tests.clients.environments import CLIENTS
+
 HERE: Final = Path(__file__).parent
 RECORD: Final = HERE / "recorded.json"
 PAGE: Final = HERE.parent.parent / "docs" / "http.md"
@@ -26,7 +28,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "parallel calls": "several calls in one answer",
     "streamed calls": "calls in streams",
     "tool choice": "`tool_choice` none, auto, required, named",
-    "one call at a time": "`parallel_tool_calls: false`",
+    "one call at a time": "one call at a time",
     "custom tools": "custom tools",
     "structured output": "structured output, every mode",
     "settings": "sampling and limits",
@@ -40,6 +42,8 @@ FEATURES: Final[Mapping[str, str]] = {
     "n": "`n`",
     "logprobs": "`logprobs`: named in `x-ignored-parameters`",
     "stored chats": "stored chats",
+    "count_tokens": "`count_tokens`",
+    "auth headers": "`x-api-key`, and `Authorization: Bearer`",
     "errors": "errors as its own classes",
     "idempotency": "`Idempotency-Key`",
     "cancel": "an abort cancels the run",
@@ -94,13 +98,13 @@ def read_record() -> dict[str, Trial]:
 
 
 def write_record(record: Record) -> None:
-    """Write the record, and the table of it into the page."""
+    """Write the record, and its tables into the page."""
     text = json.dumps(msgspec.to_builtins(record), indent=1, ensure_ascii=False)
     RECORD.write_text(f"{text}\n")
-    PAGE.write_text(_replaced(PAGE.read_text(), table(record)))
+    PAGE.write_text(_replaced(PAGE.read_text(), tables(record)))
 
 
-def table_of_page() -> str:
+def tables_of_page() -> str:
     return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
@@ -110,6 +114,16 @@ def _replaced(page: str, new: str) -> str:
     if not (begin and end):
         raise ValueError(f"{PAGE.name} has no place for the matrix: {BEGIN}")
     return f"{before}{begin}{new}{end}{after}"
+
+
+def tables(record: Record) -> str:
+    """Return the matrix of each protocol."""
+    made: list[str] = []
+    for protocol in dict.fromkeys(it.protocol for it in CLIENTS):
+        titles = [it.title for it in CLIENTS if it.protocol == protocol and it.title in record]
+        shown = table({title: record[title] for title in titles})
+        made.append(f"Clients of {protocol}'s protocol:\n\n{shown}")
+    return "\n".join(made)
 
 
 def table(record: Record) -> str:

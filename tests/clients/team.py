@@ -7,6 +7,7 @@ message of the user:
 |---|---|
 | `call weather` | calls that tool, with values that fit its parameters |
 | `call weather twice` | calls it two times in one answer, unless only one call is allowed |
+| `call weather {"city": "Oslo"}` | calls it with these arguments |
 | `report` | answers with what it was shown, as JSON |
 | anything else | repeats it |
 
@@ -40,7 +41,7 @@ from orchestrator.agents import (
 from orchestrator.agents.models.settings import FREE_CHOICES
 from tests.kit import hand_on
 
-ORDER: Final = re.compile(r"call ([a-zA-Z_]+)( twice)?")
+ORDER: Final = re.compile(r"call ([a-zA-Z_]+)( twice)?(?: (\{.*\}))?")
 PACE: Final = 0.01
 VALUES: Final[Mapping[str, Any]] = {
     "string": "Lima",
@@ -93,6 +94,7 @@ def _calls(request: ModelRequest) -> Iterator[ToolCall]:
     choice = request.settings.tool_choice
     last = request.transcript[-1]
     many = 1
+    arguments: dict[str, Any] | None = None
     if choice is not None and choice not in FREE_CHOICES:
         # Libraries put the tool that stands for the answer behind the others.
         names = [choice] if choice in names else names[-1:]
@@ -102,11 +104,13 @@ def _calls(request: ModelRequest) -> Iterator[ToolCall]:
         names = [name for name in names if name == order[1]]
         if order[2] and request.settings.parallel_tool_calls is not False:
             many = 2
+        arguments = json.loads(order[3]) if order[3] else None
     for tool in request.tools:
         for number in range(many * (tool.name in names)):
             # The position in the transcript makes an id unique there.
             id_ = CallId(f"call_{len(request.transcript)}_{number}")
-            yield ToolCall(tool.name, fitting(tool.parameters), id=id_)
+            given = fitting(tool.parameters) if arguments is None else arguments
+            yield ToolCall(tool.name, given, id=id_)
 
 
 def _text(request: ModelRequest) -> str:

@@ -12,13 +12,13 @@ import pytest
 
 from tests.clients.__main__ import AGENTS, run_program
 from tests.clients.environments import CLIENTS, PINS, PROGRAMS, MissingNodeError, node
-from tests.clients.matrix import FEATURES, Check, Trial, read_record, table, table_of_page
+from tests.clients.matrix import FEATURES, Check, Trial, read_record, table, tables, tables_of_page
 from tests.server.server_process import server_process
 
 
-def test_the_table_of_the_page_equals_the_recorded_one() -> None:
+def test_the_tables_of_the_page_equal_the_recorded_ones() -> None:
     """`python -m tests.clients --record` writes both."""
-    assert table_of_page() == table(read_record())
+    assert tables_of_page() == tables(read_record())
 
 
 def test_each_client_is_recorded_and_each_check_has_its_row() -> None:
@@ -72,9 +72,10 @@ def test_a_missing_or_old_node_is_reported(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.realtime
-async def test_the_official_client_passes_the_recorded_checks(tmp_path: Path) -> None:
-    recorded = read_record()["openai (Python)"]
-    command = [sys.executable, str(PROGRAMS / "openai_checks.py")]
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_the_official_client_passes_the_recorded_checks(name: str, tmp_path: Path) -> None:
+    recorded = read_record()[f"{name} (Python)"]
+    command = [sys.executable, str(PROGRAMS / f"{name}_checks.py")]
     async with server_process(tmp_path, AGENTS) as server:
         trial = await run_program(server, command, tmp_path)
 

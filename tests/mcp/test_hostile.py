@@ -10,6 +10,8 @@ import trio
 
 from orchestrator import Orchestrator, confirm, open_orchestrator
 from orchestrator.agents import ToolCall
+from orchestrator.agents.tools.mcp.listed_tools import tool_name
+from orchestrator.agents.tools.tool import NAME
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.engine.approvals import CHANGED
 from tests.mcp.kit import Caller, Log, hostile, is_running, program, use, user
@@ -228,6 +230,20 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
     properties = model.tools["bad__talkative"].parameters["properties"]
     assert properties["a"]["description"] == "seen"
     assert model.answers[0].text == "works"
+
+
+async def test_tools_whose_names_differ_in_a_dot_are_two_tools(tmp_path: Path) -> None:
+    listed = tmp_path / "tools.json"
+    names = ("files.read", "files_read")
+    listed.write_text(json.dumps([{"name": it, "inputSchema": {"type": "object"}} for it in names]))
+    calls = [ToolCall(tool_name("bad", it), {}) for it in names]
+    model = await use(hostile(env={"HOSTILE_TOOLS": str(listed)}), calls=calls)
+
+    assert set(model.tools) == {it.name for it in calls}
+    assert all(NAME.fullmatch(it.name) for it in calls)
+    # The server is asked for the tool by the name that it has itself.
+    for name, answer in zip(names, model.answers, strict=True):
+        assert f"Unknown tool: {name}" in answer.text
 
 
 async def test_a_listing_without_end_and_with_thousands_is_cut(tmp_path: Path) -> None:

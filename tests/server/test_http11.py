@@ -75,10 +75,53 @@ async def test_a_body_beyond_the_read_ahead_arrives_whole() -> None:
     assert [it.body for it in answers] == [f"POST /  {length}".encode(), b"GET /a b c=d 0"]
 
 
-async def test_a_connection_goes_on_after_a_body_that_was_not_read() -> None:
-    async def refuse(scope: Any, receive: Any, send: Any) -> None:
-        await Response(status_code=401)(scope, receive, send)
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    await Response(status_code=401)(scope, receive, send)
 
+
+async def test_a_connection_goes_on_after_a_body_that_comes_later_than_its_answer() -> None:
+    """Clients send a body after the head, and their next request on the same connection."""
+    head = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 5\r\n\r\n"
+    async with answering(refuse) as url, connected(url) as stream:
+        await stream.send_all(head)
+        first = await read_answer(stream)
+        await stream.send_all(b"hello" + head)
+        second = await read_answer(stream)
+
+    assert [first.status, second.status] == [401, 401]
+    assert "connection" not in first.headers
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Transfer-Encoding: chunked",
+        f"Content-Length: {MOST_UNREAD + 1}",
+        "Content-Length: 5\r\nExpect: 100-continue",
+    ],
+)
+async def test_an_answer_says_that_the_rest_of_a_body_is_not_waited_for(header: str) -> None:
+    async with answering(refuse) as url, connected(url) as stream:
+        await stream.send_all(f"POST / HTTP/1.1\r\nHost: it\r\n{header}\r\n\r\n".encode())
+        answer = await read_answer(stream)
+        assert answer.headers["connection"] == "close"
+        assert await until_closed(stream) == b""
+
+
+async def test_a_body_that_never_comes_ends_its_connection(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    mock_clock.rate = 1
+    head = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 5\r\n\r\n"
+    async with answering(refuse) as url, connected(url) as stream:
+        await stream.send_all(head)
+        assert (await read_answer(stream)).status == 401
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(HEAD_SECONDS + 1)
+        assert await stream.receive_some() == b""
+
+
+async def test_a_connection_goes_on_after_a_body_that_was_not_read() -> None:
     body = b"POST / HTTP/1.1\r\nHost: it\r\nContent-Length: 5\r\n\r\nhello"
     async with answering(refuse) as url, connected(url) as stream:
         await stream.send_all(body + body)

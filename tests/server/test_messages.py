@@ -284,6 +284,7 @@ async def test_errors_have_the_shape_of_the_protocol() -> None:
             "no model": await _error_of(client, model="nobody"),
             "no messages": await _error_of(client, messages=[]),
             "hosted": await _error_of(client, tools=[{"type": "web_search_1", "name": "web"}]),
+            "thread": await _error_of(client, extra_body={"thread": {"type": "create"}}),
             "limit": await _error_of(client),
             "limit in a stream": await _error_of(client, stream=True),
             "key": await _error_of(stranger),
@@ -295,6 +296,7 @@ async def test_errors_have_the_shape_of_the_protocol() -> None:
         "no model": (404, "not_found_error"),
         "no messages": (400, "invalid_request_error"),
         "hosted": (400, "invalid_request_error"),
+        "thread": (400, "invalid_request_error"),
         "limit": (429, "rate_limit_error"),
         "limit in a stream": (429, "rate_limit_error"),
         "key": (401, "authentication_error"),
@@ -303,6 +305,23 @@ async def test_errors_have_the_shape_of_the_protocol() -> None:
         body: Any = error.body
         assert body["type"] == "error"
         assert body["request_id"] == error.request_id
+
+
+async def test_the_tool_runner_goes_on_without_a_thread() -> None:
+    @anthropic.beta_async_tool
+    async def weather(city: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return f"sunny in {city}"
+
+    model = answering(_weather_answer)
+    async with serving(Agent("helper", model=model)) as served, client_of(served) as client:
+        runner = client.beta.messages.tool_runner(
+            model="helper", max_tokens=9, messages=HELLO, tools=[weather]
+        )
+        answer = await runner.until_done()
+
+    assert [it.text for it in answer.content if it.type == "text"] == ["it is sunny"]
+    assert model.requests[1].transcript[-1].text == "sunny in Köln"
 
 
 async def test_a_stream_that_fails_after_its_first_text_ends_with_an_error() -> None:

@@ -27,6 +27,7 @@ from orchestrator.agents.messages import (
 )
 from orchestrator.agents.models.http.strict_schema import ProviderSchema
 from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.tools.model_names import model_name
 
 GO_ON: Final = "Go on."
 NOTHING: Final = "(nothing)"
@@ -37,8 +38,6 @@ IMAGES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"}
 
 # The length and the letters that all providers allow.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME: Final = 64
 
 
 @attrs.frozen
@@ -163,7 +162,7 @@ def _answered(opened: _OpenCall, ids: _WireIds) -> AnsweredCall:
     return AnsweredCall(
         ids.unique(call.id),
         # Models call tools that do not exist, by names that no provider accepts.
-        _NOT_IN_A_NAME.sub("_", call.name)[:_LONGEST_NAME] or "unnamed",
+        model_name(call.name) or "unnamed",
         call.arguments,
         answer.text if answer.text.strip() else NOTHING,
         answer.failed,

@@ -6,19 +6,23 @@ Register it in `orchestrator.agents.models.registry`. A service that speaks one 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
-from orchestrator.agents.messages import AssistantMessage
+import attrs
+from msgspec.structs import replace
+
+from orchestrator.agents.messages import AssistantMessage, ToolCall
 from orchestrator.agents.models.http.answer_builder import AnswerBuilder
 from orchestrator.agents.models.http.answer_limits import AnswerLimits
 from orchestrator.agents.models.http.credentials import Credentials
 from orchestrator.agents.models.http.endpoint import DEFAULT_LIMITS, SILENCE_SECONDS, Endpoint
 from orchestrator.agents.models.http.strict_schema import ProviderSchema, provider_schema
-from orchestrator.agents.models.model import ModelRequest
+from orchestrator.agents.models.model import CallDelta, ModelEvent, ModelRequest
 from orchestrator.agents.models.provider_table import PROVIDERS, Login, Provider
 from orchestrator.agents.models.settings import ModelSettings
+from orchestrator.agents.tools.model_names import changed_names, model_name
 
 
 class HttpModel(ABC):
@@ -69,6 +73,12 @@ class HttpModel(ABC):
         await self._endpoint.aclose()
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
+        if names := changed_names(request.tools):
+            answer = await self._answer(_with_model_names(request, names))
+            return replace(answer, calls=_named(answer.calls, names))
+        return await self._answer(request)
+
+    async def _answer(self, request: ModelRequest) -> AssistantMessage:
         schema = self._output_schema(request)
         body = self._body(request, schema)
         if request.settings.extra:
@@ -100,6 +110,27 @@ class HttpModel(ABC):
     @abstractmethod
     def _builder(self, request: ModelRequest, schema: ProviderSchema | None) -> AnswerBuilder:
         """Return a new reader of one answer."""
+
+
+def _with_model_names(request: ModelRequest, names: Mapping[str, str]) -> ModelRequest:
+    """Return a request whose tools have names for models; its events have the tools' own names."""
+
+    def tell(event: ModelEvent) -> None:
+        if isinstance(event, CallDelta):
+            event = replace(event, name=names.get(event.name, event.name))
+        request.tell(event)
+
+    choice = request.settings.tool_choice
+    return replace(
+        request,
+        tools=[attrs.evolve(tool, name=model_name(tool.name)) for tool in request.tools],
+        settings=attrs.evolve(request.settings, tool_choice=choice and model_name(choice)),
+        tell=tell,
+    )
+
+
+def _named(calls: Iterable[ToolCall], names: Mapping[str, str]) -> tuple[ToolCall, ...]:
+    return tuple(replace(call, name=names.get(call.name, call.name)) for call in calls)
 
 
 def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

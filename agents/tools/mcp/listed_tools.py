@@ -4,7 +4,6 @@ A server may list anything. An entry that cannot be a tool is left out and repor
 cut; invisible characters are removed, because a model reads them.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -16,17 +15,15 @@ from orchestrator.agents.messages import well_formed
 from orchestrator.agents.output.json_schema import require_schema
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.server import McpServer
+from orchestrator.agents.tools.model_names import model_name
 
 SEPARATOR: Final = "__"
 MOST_TOOLS: Final = 1_000
-LONGEST_NAME: Final = 64
-"""Of a tool, for every provider."""
 LONGEST_OWN_NAME: Final = 256
 """Of a tool, as its server calls it."""
 LONGEST_DESCRIPTION: Final = 8_192
 MOST_PROBLEMS: Final = 5
 """How many of the tools that were left out are named."""
-_OTHER_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 # Tags, the zero-width ones, those that turn the direction of a line, variation selectors, fillers.
 _UNSEEN: Final = re.compile(
     "[\U000e0000-\U000e0fff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u00ad"
@@ -69,13 +66,8 @@ def visible_text(text: object, limit: int = LONGEST_DESCRIPTION) -> str:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return how models call a tool of a server; a changed name ends in a hash of the whole one."""
-    plain = _OTHER_CHARACTERS.sub("_", tool)
-    name = f"{server}{SEPARATOR}{plain}"
-    if plain == tool and len(name) <= LONGEST_NAME:
-        return name
-    mark = hashlib.sha256(tool.encode(errors="replace")).hexdigest()[:8]
-    return f"{name[: LONGEST_NAME - len(mark) - 1]}_{mark}"
+    """Return how models call a tool of a server."""
+    return model_name(tool, f"{server}{SEPARATOR}")
 
 
 def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listing:

@@ -9,6 +9,7 @@ const [, program, url, ...wanted] = process.argv;
 const packages = createRequire(path.join(process.cwd(), "package.json"));
 const checks = [];
 
+export const SERVER = url;
 export const URL_V1 = `${url}/v1`;
 export const KEY = process.env.ORCHESTRATOR_API_KEY;
 export const PIXEL =

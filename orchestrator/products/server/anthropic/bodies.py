@@ -156,6 +156,8 @@ class MessageRequest(CountRequest, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     metadata: MessageMetadata | None = None
+    thread: dict[str, Any] | None = None
+    """Refused, because the server keeps no thread: clients then send the whole conversation."""
 
 
 class TokenCount(msgspec.Struct):

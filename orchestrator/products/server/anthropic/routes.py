@@ -4,6 +4,8 @@ As in a chat completion, no result can be delivered later. So every task is join
 that disconnects cancels the whole tree.
 """
 
+from typing import Final
+
 from starlette.responses import Response
 
 from orchestrator.products.server.anthropic import bodies
@@ -19,8 +21,11 @@ from orchestrator.products.server.openai.choices import (
 )
 from orchestrator.products.server.openai.estimate import estimated_tokens
 from orchestrator.products.server.operation import Answer, Operation
-from orchestrator.products.server.transport.errors import JSON, MESSAGES
+from orchestrator.products.server.transport.errors import JSON, MESSAGES, bad_request
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
+
+NO_THREADS: Final = "thread_unsupported_request"
+"""With this code Anthropic's tool runner goes on without a thread."""
 
 
 @Operation(
@@ -39,6 +44,12 @@ from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE
 async def create_message(call: ApiCall) -> Response:
     """Run an agent, and wait for its answer in Anthropic's protocol."""
     request, unknown = await call.body_and_unknown(bodies.MessageRequest)
+    if request.thread is not None:
+        raise bad_request(
+            "the server keeps no threads: send the whole conversation without 'thread'",
+            param="thread",
+            code=NO_THREADS,
+        )
     inbound, call.answer_headers = to_inbound_request(call, request, unknown)
     await call.take_request(inbound)
     sessions = await begin_choices(call, [inbound])

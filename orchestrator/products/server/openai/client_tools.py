@@ -15,6 +15,7 @@ import trio
 
 from orchestrator.agents import Agent, CallId, Tool, ToolCall, ToolError
 from orchestrator.agents.models.registry import has_custom_tools
+from orchestrator.agents.tools.model_names import model_name
 from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
@@ -23,7 +24,8 @@ from orchestrator.products.history.ports import DELEGATION_TOOLS
 from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
 
-TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""The names of tools in all protocols, MCP included; a model may see another name."""
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 FUNCTION: Final = "function"
 CUSTOM: Final = "custom"
@@ -80,13 +82,13 @@ def made_tools(
     reserved = reserved_tool_names(agent)
     tools: dict[str, Tool] = {}
     for definition in definitions:
-        name = definition.name
-        if not TOOL_NAME.fullmatch(name):
+        if not TOOL_NAME.fullmatch(definition.name):
             raise dialect.invalid_value(
-                f"{name!r} cannot be the name of a tool: use 1 to 64 of the letters a to z, digits,"
-                " '-' and '_'",
+                f"{definition.name!r} cannot be the name of a tool: use 1 to 128 of the letters a"
+                " to z, digits, '-', '_' and '.'",
                 definition.param,
             )
+        name = model_name(definition.name)
         if name in reserved:
             raise bad_request(
                 f"{agent.name} has its own tool {name!r}: give your tool another name",

@@ -56,11 +56,18 @@ class ErrorBody(msgspec.Struct):
     error: Problem
 
 
+class AnthropicDetails(msgspec.Struct):
+    """The kind of an error, for programs."""
+
+    error_code: str | None
+
+
 class AnthropicProblem(msgspec.Struct):
     """An error, in Anthropic's words."""
 
     type: str
     message: str
+    details: AnthropicDetails
 
 
 class AnthropicErrorBody(msgspec.Struct, kw_only=True):
@@ -98,7 +105,8 @@ class HttpError(Exception):
         """Return the body for Anthropic's clients."""
         default = "api_error" if self.status >= 500 else INVALID_REQUEST
         kind = _ANTHROPIC_TYPES.get(self.status, default)
-        problem = AnthropicProblem(kind, self.problem.message)
+        details = AnthropicDetails(self.problem.code)
+        problem = AnthropicProblem(kind, self.problem.message, details)
         return msgspec.json.encode(AnthropicErrorBody(error=problem, request_id=request_id))
 
 

@@ -245,7 +245,7 @@ class HttpConnection:
         }
         await self._app(scope, exchange.receive, exchange.send)
         with suppress(h11.RemoteProtocolError):
-            return exchange.start_next()
+            return await exchange.start_next()
         return False
 
     async def _next_request(self) -> h11.Request | None:
@@ -331,8 +331,11 @@ class _Exchange:
         self._connection = connection
         self._is_head = request.method == b"HEAD"
         names = [name for name, _ in request.headers]
+        is_chunked = b"transfer-encoding" in names
+        self._has_input = is_chunked or b"content-length" in names
         # RFC 9112, 6.1: such a request may hide a second one, so the connection ends after it.
-        self._is_last = b"transfer-encoding" in names and b"content-length" in names
+        self._is_last = is_chunked and b"content-length" in names
+        self._request = request
         self._start: Message | None = None
         """The status and headers, which are sent with the first bytes of the body."""
         self._has_body = True
@@ -403,7 +406,7 @@ class _Exchange:
             status: int = start["status"]
             self._has_body = not self._is_head and status not in WITHOUT_BODY
             headers = [*start["headers"], connection.dates.header()]
-            if self._is_last:
+            if self._is_last or (self._has_input and not self._is_read and self._leaves_rest()):
                 headers.append((b"connection", b"close"))
             data = connection.encode(h11.Response(status_code=status, headers=headers))
         if self._has_body and (body := message.get("body")):
@@ -412,14 +415,32 @@ class _Exchange:
             data += connection.encode(h11.EndOfMessage())
         await connection.write(data)
 
-    def start_next(self) -> bool:
+    def _leaves_rest(self) -> bool:
+        """Return whether the rest of the body is large, or may never come: it is not waited for."""
+        headers = dict(self._request.headers)
+        return (
+            b"transfer-encoding" in headers
+            or b"expect" in headers
+            or int(headers[b"content-length"]) > MOST_UNREAD
+        )
+
+    async def start_next(self) -> bool:
         """Return whether another request may follow, and prepare the parser for it."""
         parser = self._connection.parser
-        # Drop the rest of the body that has arrived and that the application has not read.
+        # Drop the rest of the body that the application has not read.
         while parser.their_state is h11.SEND_BODY:
             if parser.next_event() is h11.NEED_DATA:
+                if parser.our_state is h11.DONE:
+                    await self._drop_rest()
                 break
         if parser.our_state is not h11.DONE or parser.their_state is not h11.DONE:
-            return False
+            return False  # noqa: ASYNC910 (the application waits)
         parser.start_next_cycle()
-        return True
+        return True  # noqa: ASYNC910 (the application waits)
+
+    async def _drop_rest(self) -> None:
+        """Wait for the rest of the body: the next request of the client comes after it."""
+        with trio.move_on_after(HEAD_SECONDS):
+            await self._connection.next_event()
+            while self._connection.parser.their_state is h11.SEND_BODY:
+                await self._connection.next_event()

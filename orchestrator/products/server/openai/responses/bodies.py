@@ -99,7 +99,7 @@ class ResponseTool(msgspec.Struct, kw_only=True):
 
     type: str
     """`function` or `custom`."""
-    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{0,128}$")] = ""
     description: str | None = None
     parameters: dict[str, Any] | None = None
     """The JSON schema of the arguments of a function."""
