@@ -1,9 +1,11 @@
 """Large fan-outs are admitted in steps, so that other tasks have a turn between two steps."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import trio
+from attrs import evolve
 
 from orchestrator import budget, open_orchestrator
 from orchestrator.agents import Agent, ModelRequest, ScriptedModel
@@ -16,6 +18,7 @@ from orchestrator.delegation.events import (
     TaskSettled,
     ToolAnswered,
 )
+from orchestrator.kernel.engine.delegator import DURABLE_AT_ONCE
 from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.testing import Harness
 from tests.kit import hand_on, worker
@@ -25,8 +28,10 @@ GOALS = [f"goal {number}" for number in range(CHILDREN)]
 UNLIMITED = Rules(children_per_call=CHILDREN, live_tasks=None, detached=None)
 
 
-def lead(*, background: bool = False, child: Agent | None = None) -> Agent:
-    script: list[Any] = [hand_on(*GOALS, background=background), *["done"] * CHILDREN]
+def lead(
+    *, background: bool = False, child: Agent | None = None, goals: Sequence[str] = GOALS
+) -> Agent:
+    script: list[Any] = [hand_on(*goals, background=background), *["done"] * len(goals)]
     return Agent("lead", model=ScriptedModel(script), delegates=[child or worker()])
 
 
@@ -94,13 +99,14 @@ class Cancelling:
 
 
 async def test_a_cancel_between_two_steps_requests_no_more_and_settles_all() -> None:
-    harness = Harness(rules=UNLIMITED)
+    goals = [*["wait"] * DURABLE_AT_ONCE, *GOALS]
+    harness = Harness(rules=evolve(UNLIMITED, children_per_call=len(goals)))
     async with harness.open() as orchestrator:
         with trio.CancelScope() as scope:
             child = Agent("worker", model=Cancelling(scope))
-            await orchestrator.run(lead(child=child), "go")
+            await orchestrator.run(lead(child=child, goals=goals), "go")
     asked = [it.request.id for it in harness.facts(TaskRequested)]
-    assert START_AT_ONCE <= len(asked) < CHILDREN
+    assert START_AT_ONCE <= len(asked) < len(goals)
     ended = {it.task: it.outcome.ending for it in harness.facts(TaskSettled)}
     assert ended == dict.fromkeys(asked, Ending.CANCELLED)
     harness.assert_laws()

@@ -94,3 +94,30 @@ async def test_an_answer_is_written_at_once_even_if_no_task_waits(
 
     assert run.output == "done"
     assert run.tree.counts() == {"succeeded": 3}
+
+
+async def test_no_child_of_a_fan_out_begins_before_its_request_is_durable() -> None:
+    journal, asked = HeldJournal(), list[str]()
+
+    async def answer_child(request: ModelRequest) -> str:
+        await trio.lowlevel.checkpoint()
+        asked.append(request.transcript[0].text)
+        return "found"
+
+    async def answer(request: ModelRequest) -> str | AssistantMessage:
+        await trio.lowlevel.checkpoint()
+        if len(request.transcript) > 1:
+            return "done"
+        journal.hold()
+        return AssistantMessage(calls=(hand_on("a", "b"),))
+
+    child = worker_on(FunctionModel(answer_child))
+    agent = Agent("lead", model=FunctionModel(answer), delegates=[child])
+    async with open_orchestrator(journal) as orchestrator, trio.open_nursery() as it:
+        it.start_soon(orchestrator.run, agent, "go")
+        await trio.testing.wait_all_tasks_blocked()
+        early = list(asked)
+        journal.release()
+
+    assert early == []
+    assert len(asked) == 2

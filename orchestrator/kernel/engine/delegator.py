@@ -60,6 +60,8 @@ NewTaskId: TypeAlias = Callable[[TaskId, str], TaskId]
 
 NO_DELIVERY: Final = DeliveryCapability.NONE
 """A constant: the class of an Enum answers slowly in Python 3.11."""
+DURABLE_AT_ONCE: Final = 1_000
+"""How many tasks of a call are requested before its first children begin, after one commit."""
 RESULTS_AT_ONCE: Final = 500
 """How many results are read before all others get a turn of the event loop: some 3 ms."""
 
@@ -153,14 +155,20 @@ class OrchestratorDelegator:
             # Every child gets a task of its own, also a single one: a chain of delegations
             # would otherwise be one stack, and end where Python's recursion ends.
             async with trio.open_nursery() as children:
-                for at in range(0, len(assignments), START_AT_ONCE):
-                    if at:
+                # A single child waits for its own start: its parent does nothing else meanwhile.
+                durable, count = 0, len(assignments)
+                for at in range(0, count, START_AT_ONCE):
+                    if at >= durable and count > 1:
+                        # One wait for many children, which are not there before they may act.
+                        await self._admit_durably(tasks, assignments, terms)
+                        durable = len(tasks)
+                    elif at:
                         await trio.lowlevel.checkpoint()
-                    if at == len(tasks):
-                        tasks += self._admit_next(assignments, terms, at)
                     for task in tasks[at : at + START_AT_ONCE]:
                         # A task with a slot starts here; any other waits for one.
-                        if task.is_running or (task.has_slot and self.start(task)):
+                        if task.is_running:
+                            children.start_soon(self.run_child, task.id, durable > 0)
+                        elif task.has_slot and self.start(task):
                             children.start_soon(self.run_child, task.id)
                         elif task.outcome is None:
                             children.start_soon(self.run_joined, task)
@@ -195,6 +203,16 @@ class OrchestratorDelegator:
         step = assignments[at : at + START_AT_ONCE]
         return self._admit(self._requests(step, terms, at), terms.caller, goes_on=True)
 
+    async def _admit_durably(
+        self, tasks: list[TaskRecord], assignments: Sequence[Assignment], terms: "_CallTerms"
+    ) -> None:
+        """Admit the next tasks of a call in steps, and wait until all so far are durable."""
+        until = min(len(tasks) + DURABLE_AT_ONCE, len(assignments))
+        while len(tasks) < until:
+            await trio.lowlevel.checkpoint()
+            tasks += self._admit_next(assignments, terms, at=len(tasks))
+        await self._book.wait_durable()
+
     async def _search_conversation(self, request: TaskRequest) -> None:
         """Search the conversation that is handed off for secrets, if that takes long."""
         handed = request.handed or ()
@@ -212,35 +230,33 @@ class OrchestratorDelegator:
         known = caller.children.by_call
         delegates = agent.plan.delegates
         handed = conversation(caller.transcript) if terms.handoff else UNSET
-        calls = [call_key(terms.call, first + index) for index in range(len(assignments))]
-        ids = [known.get(key) or self._new_task_id(caller.id, key) for key in calls]
-        requests: list[TaskRequest] = []
-        for id_, key, assignment in zip(ids, calls, assignments, strict=True):
-            needs: tuple[TaskId, ...] = ()
-            if assignment.depends_on:
-                labels = [it.label for it in assignments]
-                needs = tuple(ids[labels.index(label)] for label in assignment.depends_on)
-            its_agent = delegates.get(assignment.agent, agent)
-            requests.append(
-                TaskRequest(
-                    id=id_,
-                    parent=caller.id,
-                    origin=terms.origin,
-                    call=key,
-                    agent=assignment.agent or agent.name,
-                    goal=assignment.goal,
-                    context=assignment.context,
-                    label=assignment.label,
-                    background=terms.background,
-                    copy=not assignment.agent,
-                    output_schema=assignment.output_schema,
-                    needs=needs,
-                    budget=its_agent.budget,
-                    grants=terms.grants,
-                    handed=handed,
-                    version=its_agent.version or UNSET,
-                )
+        requests = [
+            TaskRequest(
+                id=known.get(key := call_key(terms.call, number))
+                or self._new_task_id(caller.id, key),
+                parent=caller.id,
+                origin=terms.origin,
+                call=key,
+                agent=it.agent or agent.name,
+                goal=it.goal,
+                context=it.context,
+                label=it.label,
+                background=terms.background,
+                copy=not it.agent,
+                output_schema=it.output_schema,
+                budget=(its_agent := delegates.get(it.agent, agent)).budget,
+                grants=terms.grants,
+                handed=handed,
+                version=its_agent.version or UNSET,
             )
+            for number, it in enumerate(assignments, first)
+        ]
+        ids: dict[str, TaskId] = {}
+        for at, assignment in enumerate(assignments):
+            if assignment.depends_on:
+                ids = ids or {it.label: it.id for it in reversed(requests)}
+                needs = tuple([ids[label] for label in assignment.depends_on])
+                requests[at] = replace(requests[at], needs=needs)
         return requests
 
     def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:
@@ -269,8 +285,15 @@ class OrchestratorDelegator:
         self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
         return True
 
-    def run_child(self, task: TaskId) -> Coroutine[Any, Any, TaskEnd]:
-        """Run a task that was posted as started, until it is settled."""
+    def run_child(
+        self,
+        task: TaskId,
+        is_durable: bool = False,  # noqa: FBT001, FBT002 (a nursery passes no names)
+    ) -> Coroutine[Any, Any, TaskEnd]:
+        """Run a task that was posted as started, until it is settled.
+
+        `is_durable`: its facts survive a crash, so it need not wait before it acts.
+        """
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
@@ -279,7 +302,7 @@ class OrchestratorDelegator:
             origin = replace(origin, capability=NO_DELIVERY)
         if self.timing is not None:
             return self._run_delayed(record, origin, self.timing)
-        return self._runner.run(record, origin, self)
+        return self._runner.run(record, origin, self, is_durable=is_durable)
 
     async def _run_delayed(self, record: TaskRecord, origin: Origin, timing: StepTiming) -> TaskEnd:
         await timing.before_run(record)

@@ -140,9 +140,17 @@ class TaskRunner:
             self.stop_changed(record, change)
 
     async def run(  # noqa: C901, PLR0912 (a feature that the agent does not use costs one `if`)
-        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator
+        self,
+        record: TaskRecord,
+        origin: Origin,
+        delegator: TaskDelegator,
+        *,
+        is_durable: bool = False,
     ) -> TaskEnd:
-        """Run a task until it has an outcome, and settle it."""
+        """Run a task until it has an outcome, and settle it.
+
+        `is_durable`: all facts of the task survive a crash by now.
+        """
         task, ledger = record.id, self._book.ledger
         outcome: Outcome | None = None
         error: BaseException | None = None
@@ -160,6 +168,7 @@ class TaskRunner:
                 if record.accounts or agent.limits.seconds is not None:
                     deadline = self._limit_time(scope, agent, record)
                 host = self._host_of(record, agent, origin, delegator=delegator, scope=scope)
+                host.is_durable = is_durable
                 execute = self._executor.run
                 if agent.on_restart == "restart":
                     execute = self._run_with_restarts
