@@ -18,7 +18,7 @@ from orchestrator.delegation.snapshot import MIN_FACTS, MIN_FACTS_LEFT, is_same_
 from orchestrator.delegation.snapshot.capture import take_snapshot
 from orchestrator.delegation.snapshot.stored_state import decode_state, encode_state
 from orchestrator.kernel.errors import JournalInUseError
-from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
+from orchestrator.kernel.journal.checksums import snapshot_checksum
 from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.kernel.journal.store import Level
 
@@ -149,19 +149,6 @@ async def test_the_facts_are_folded_instead_of_one_that_contradicts_itself(
     assert change(path, update, wrong.seq, wrong.layout, wrong.state, checksum) == 1
 
     assert is_same_state(await state_of(path, session), before)
-
-
-async def test_one_with_the_checksum_of_layout_1_is_of_another_version(
-    path: Path, session: SessionId
-) -> None:
-    was = await state_of(path, session)
-    layout = f"1{was.layout[1:]}"
-    checksum = row_checksum(session, was.seq, layout, was.state.hex())
-    update = "UPDATE snapshots SET seq = ?, layout = ?, state = ?, checksum = ?"
-    assert change(path, update, was.seq, layout, was.state, checksum) == 1
-
-    assert findings(path, Level.WRONG) == []
-    assert is_same_state(await state_of(path, session), was)
 
 
 async def test_a_state_that_cannot_be_stored_ends_no_session(

@@ -285,15 +285,8 @@ class OrchestratorDelegator:
         self._book.post(TaskStarted(task.id, afresh=on_restart == "restart"))
         return True
 
-    def run_child(
-        self,
-        task: TaskId,
-        is_durable: bool = False,  # noqa: FBT001, FBT002 (a nursery passes no names)
-    ) -> Coroutine[Any, Any, TaskEnd]:
-        """Run a task that was posted as started, until it is settled.
-
-        `is_durable`: its facts survive a crash, so it need not wait before it acts.
-        """
+    def run_child(self, task: TaskId, is_durable: bool = False) -> Coroutine[Any, Any, TaskEnd]:
+        """Run a task that was posted as started, maybe durably, until it is settled."""
         record = self._book.ledger.tasks[task]
         assert record.request is not None, "a session's root is run by its turns"
         origin = record.request.origin
@@ -302,7 +295,7 @@ class OrchestratorDelegator:
             origin = replace(origin, capability=NO_DELIVERY)
         if self.timing is not None:
             return self._run_delayed(record, origin, self.timing)
-        return self._runner.run(record, origin, self, is_durable=is_durable)
+        return self._runner.run(record, origin, self, is_durable)
 
     async def _run_delayed(self, record: TaskRecord, origin: Origin, timing: StepTiming) -> TaskEnd:
         await timing.before_run(record)

@@ -108,7 +108,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
     _scope: trio.CancelScope
     activity: TaskActivity | None
     _approvals: TaskApprovalCheck | None
-    is_durable: bool = False
+    _is_durable: bool = False
     """All facts of the task survive a crash: its model may be called at once."""
     _one_call: trio.Lock | None = None
     """Held by a model call beside the turn: a task has one at a time."""
@@ -258,7 +258,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     def record(self, step: Step, consumes: Sequence[int] = (), *, ends_turn: bool = False) -> Step:
         record = self._record
-        self.is_durable = False
+        self._is_durable = False
         if isinstance(step, ToolMessage):
             if step.failed and record.children.unsettled:
                 self._settle_children_of(step.call)
@@ -348,7 +348,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         if self._record.accounts:
             # Under a budget the call is a fact, too: its model waits for all of them at once.
             await trio.lowlevel.checkpoint()
-        elif self.is_durable and not steering:
+        elif self._is_durable and not steering:
             await trio.lowlevel.checkpoint_if_cancelled()  # the call is a checkpoint
         else:
             await self._book.wait_durable()

@@ -140,17 +140,9 @@ class TaskRunner:
             self.stop_changed(record, change)
 
     async def run(  # noqa: C901, PLR0912 (a feature that the agent does not use costs one `if`)
-        self,
-        record: TaskRecord,
-        origin: Origin,
-        delegator: TaskDelegator,
-        *,
-        is_durable: bool = False,
+        self, record: TaskRecord, origin: Origin, delegator: TaskDelegator, durable: bool = False
     ) -> TaskEnd:
-        """Run a task until it has an outcome, and settle it.
-
-        `is_durable`: all facts of the task survive a crash by now.
-        """
+        """Run a task, whose facts may be durable by now, until it has an outcome; settle it."""
         task, ledger = record.id, self._book.ledger
         outcome: Outcome | None = None
         error: BaseException | None = None
@@ -167,8 +159,7 @@ class TaskRunner:
                     self._check_version(record, agent, begun.version or "", delegator)
                 if record.accounts or agent.limits.seconds is not None:
                     deadline = self._limit_time(scope, agent, record)
-                host = self._host_of(record, agent, origin, delegator=delegator, scope=scope)
-                host.is_durable = is_durable
+                host = self._host_of(record, agent, origin, delegator, scope, durable)
                 execute = self._executor.run
                 if agent.on_restart == "restart":
                     execute = self._run_with_restarts
@@ -203,14 +194,14 @@ class TaskRunner:
             raise ChangedProgramError(record.session, turn.change)
         return TaskEnd(outcome, error)  # noqa: ASYNC910 (one that could not start waits for nothing)
 
-    def _host_of(
+    def _host_of(  # noqa: PLR0917 (the parts of a host)
         self,
         record: TaskRecord,
         agent: Agent[Any],
         origin: Origin,
-        *,
         delegator: TaskDelegator,
         scope: trio.CancelScope,
+        durable: bool,
     ) -> LocalTaskHost:
         """Return the host of a task that is about to run, and watch the task if it is a child."""
         deps = self._registry.deps.get(record.session)
@@ -225,7 +216,15 @@ class TaskRunner:
         if self._registry.has_rules or agent.plan.may_ask_person:
             approvals = self._approval_check(record, agent)
         return LocalTaskHost(
-            order, record, self._services, self._book, delegator, scope, activity, approvals
+            order,
+            record,
+            self._services,
+            self._book,
+            delegator,
+            scope,
+            activity,
+            approvals,
+            durable,
         )
 
     def _torn_down(self, record: TaskRecord) -> Outcome | None:

@@ -59,7 +59,11 @@ class GroupCommit(Generic[RowT]):
     def append(self, seq: int, row: RowT, *, urgent: bool = False) -> None:
         """Take the next row; if `urgent`, its commit begins whether a task waits for it or not."""
         self._numbered.appended = seq
-        self.append_unnumbered(row)
+        # As `append_unnumbered`, without a call: every fact comes here.
+        if not self._pending:
+            self._appended.set()
+        self._pending.append(row)
+        self._rows.appended += 1
         if urgent:
             self._wanted.set()
 

@@ -16,7 +16,11 @@ MAX_INLINE_CHARACTERS: Final = 2_000
 MARK: Final = "\x1a"
 MARK_BYTES: Final = MARK.encode()
 
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# A string that is long or has a backslash, after all that comes before it, in one step.
+_STRING: Final = re.compile(
+    rf'(?:[^"]++|"[^"\\]{{0,{MAX_INLINE_CHARACTERS - 2}}}+")*+'
+    r'("[^"\\]*+(?:\\.[^"\\]*+)*+")'
+)
 _REFERENCE: Final = re.compile(MARK_BYTES + rb"([0-9a-f]{64})")
 
 
@@ -29,16 +33,16 @@ def extract_long_strings(body: str, payloads: MutableMapping[str, str]) -> str:
     """Return the JSON of a fact with references for its long strings, which go to `payloads`."""
     if len(body) <= MAX_INLINE_CHARACTERS:
         return body
-
-    def reference(found: re.Match[str]) -> str:
-        string = found[0]
-        if len(string) <= MAX_INLINE_CHARACTERS:
-            return string
-        name = digest(string.encode())
-        payloads[name] = string
-        return f"{MARK}{name}"
-
-    return _STRING.sub(reference, body)
+    parts: list[str] = []
+    done = at = 0
+    while (found := _STRING.match(body, at)) is not None:
+        start, at = found.span(1)
+        if at - start > MAX_INLINE_CHARACTERS:
+            name = digest(found[1].encode())
+            payloads[name] = found[1]
+            parts += body[done:start], MARK, name
+            done = at
+    return "".join([*parts, body[done:]])
 
 
 def restore_long_strings(body: bytes, find: Callable[[str], bytes], *, limit: int) -> bytes:

@@ -94,13 +94,9 @@ class SessionCache:
         """The folds under way that are as new as the last eviction."""
 
     def note_fact(self, entry: Entry, size: int) -> Mapping[SessionId, str | None]:
-        """Return the sessions that a fact has made idle or active.
+        """Return the sessions that a fact, of a stored size, has made idle or active.
 
         The value is the shared budget usage of an idle session, and None for an active one.
-
-        Args:
-            entry: the fact.
-            size: its stored length in bytes.
         """
         id_ = entry.session
         session = self._ledger.sessions.get(id_)

@@ -2,7 +2,7 @@
 
 A list reads the summary of a long session instead of its facts. The summary names the last fact
 that it includes. A session at rest has its summary in the commit of its last fact; the summary of a
-session at work is at most a second, or a tenth of its facts, behind. The facts are the truth: a
+session at work is at most a second, or a third of its facts, behind. The facts are the truth: a
 reader folds them if the summary does not fit.
 """
 
@@ -18,8 +18,8 @@ from orchestrator.kernel.journal.records import Records
 
 MIN_FACTS: Final = 200
 """A session with fewer facts has no summary: a reader folds it in 2 ms."""
-SHARE: Final = 10
-"""A session at work gets a new summary after this share of new facts, such as a tenth."""
+SHARE: Final = 3
+"""A session at work gets a new summary after this share of new facts, such as a third."""
 SECONDS: Final = 1.0
 """The time after which the next fact of a session at work brings a new summary."""
 

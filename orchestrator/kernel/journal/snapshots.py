@@ -22,7 +22,7 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import Entry
 from orchestrator.delegation.snapshot import Snapshot, is_snapshot_due, snapshot_layout
-from orchestrator.kernel.journal.checksums import row_checksum, snapshot_checksum
+from orchestrator.kernel.journal.checksums import snapshot_checksum
 from orchestrator.kernel.journal.journal import fold
 
 StoredSnapshot: TypeAlias = tuple[Snapshot, int]
@@ -101,11 +101,7 @@ def _checksum(snapshot: Snapshot) -> int:
 
 def is_whole(snapshot: Snapshot, checksum: int) -> bool:
     """Return whether a snapshot matches its checksum."""
-    if _checksum(snapshot) == checksum:
-        return True
-    # As layout 1 was written.
-    columns = (snapshot.session, snapshot.seq, snapshot.layout, snapshot.state.hex())
-    return row_checksum(*columns) == checksum
+    return _checksum(snapshot) == checksum
 
 
 def fold_stored(
