@@ -53,14 +53,8 @@ class Bookkeeper:
     ) -> None:
         """Write to a journal whose contents the ledger has folded.
 
-        Args:
-            journal: stores the facts.
-            ledger: the state after all that the journal has.
-            clock: the time of now, which dates facts.
-            redactor: removes secrets from facts before they are folded.
-            fact_stamp: dates and completes facts instead of the clock; replay dates them as they
-                were recorded.
-            schedule: begins due work later than at once; replay begins it when it was begun.
+        Replay has a `fact_stamp`, which dates facts as they were recorded instead of the `clock`,
+        and a `schedule`, which begins due work when it was begun.
         """
         self.ledger = ledger
         self.records: Records = ledger

@@ -65,11 +65,9 @@ class SnapshotQueue:
             self._encoded.put((snapshot, _checksum(snapshot)))
 
     def take(self, *, until: float = math.inf) -> list[StoredSnapshot]:
-        """Return the encoded snapshots that were not taken yet.
+        """Return the encoded snapshots of entries up to a number that were not taken yet.
 
-        Args:
-            until: only those of entries up to this number. One that is stored before its entries
-                would bring back, after a crash, facts that never were durable.
+        One that is stored before its entries would bring back facts that never were durable.
         """
         for _ in range(self._encoded.qsize()):
             stored = self._encoded.get()
