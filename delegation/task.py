@@ -87,6 +87,9 @@ class Ending(enum.StrEnum):
     """Its process died, and no door is left to deliver a result to."""
 
 
+CANCELLED: Final = Ending.CANCELLED
+
+
 class Cause(enum.StrEnum):
     """Why a task ended as it did."""
 
@@ -137,6 +140,10 @@ class Cause(enum.StrEnum):
     """A pipeline could not do without a child that did not succeed."""
     ERROR = "error"
     """Its code raised: a tool, a pipeline's program, or a definition that is wrong."""
+
+
+WITH_CALLER: Final = frozenset({Cause.CALLER_GONE, Cause.NOT_AWAITED, Cause.ENDED_FIRST})
+"""Causes that cancel a task with its caller, or because its caller went on without it."""
 
 
 class Status(enum.StrEnum):

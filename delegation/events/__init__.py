@@ -63,6 +63,7 @@ from orchestrator.delegation.events.facts import (
     TurnInterrupted,
     TurnResumed,
     TurnStarted,
+    WaitSpan,
     WorkFact,
     WorkspaceOpened,
     in_parts,

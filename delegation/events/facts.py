@@ -53,6 +53,8 @@ NO_ID: Final = MessageId("")
 EMPTY: Final[Mapping[str, str]] = {}
 GivenSettings: TypeAlias = Mapping[str, Any] | msgspec.UnsetType
 """The settings of a model call that were given, by name; most calls have none."""
+WaitSpan: TypeAlias = tuple[float, float] | msgspec.UnsetType
+"""When a model call began to wait for its provider, and when it was sent; most do not wait."""
 
 
 def _empty() -> Mapping[str, str]:
@@ -320,6 +322,7 @@ class ModelAnswered(msgspec.Struct, frozen=True, gc=False):
     instructions: str | msgspec.UnsetType = msgspec.UNSET
     """The instructions that a function of its agent had made for this turn: of the first answer
     after that. A turn that is resumed goes on with them."""
+    waited: WaitSpan = msgspec.UNSET
 
 
 class ModelFailure(enum.StrEnum):
@@ -356,6 +359,7 @@ class ModelFailed(msgspec.Struct, frozen=True, gc=False):
     """How the model was to answer."""
     then: str = ""
     """The model that is called instead, after an attempt; "" is the same one again."""
+    waited: WaitSpan = msgspec.UNSET
 
 
 class ToolAnswered(msgspec.Struct, frozen=True, gc=False):

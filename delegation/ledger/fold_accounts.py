@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from orchestrator.agents import Usage
 from orchestrator.delegation.amounts import ONE_TASK
 from orchestrator.delegation.budget import Account
+from orchestrator.delegation.events import WaitSpan
 from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
 from orchestrator.delegation.task import Grant, TaskRequest
 
@@ -44,17 +47,18 @@ def accounts_under(
     return accounts
 
 
-def book(ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None = None) -> None:
-    """Book the usage of a task, on all its accounts.
+def book(
+    ledger: "Ledger", record: TaskRecord, usage: Usage, charged: Usage | None, waited: WaitSpan
+) -> None:
+    """Book the usage of a model call on the accounts of its task, and its wait for the provider.
 
-    Args:
-        ledger: has the session of the task.
-        record: the task.
-        usage: the usage that its tree shows.
-        charged: the charge of its accounts, if the real usage may be higher than the known one.
+    Its tree shows `usage`; the accounts are charged with `charged`, if the real usage may be higher
+    than the known one.
     """
     session = ledger.sessions[record.session]
     session.tree.add_usage(record.id, usage)
+    if waited is not UNSET:
+        session.tree.add_provider_wait(record.id, waited)
     for account in record.accounts:
         for booked in (account, session.own_account(account)):
             if charged is None:

@@ -67,7 +67,7 @@ from orchestrator.delegation.ledger.transitions import (
     update_state,
 )
 from orchestrator.delegation.notices import TaskNotice
-from orchestrator.delegation.task import DETACHED, JOINED, ROOT, TaskId, TaskRequest
+from orchestrator.delegation.task import CANCELLED, DETACHED, JOINED, ROOT, TaskId, TaskRequest
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -268,16 +268,18 @@ def model_called(ledger: "Ledger", event: ModelCalled, _: Entry) -> None:
     running_task(ledger, event).reserved = event.reserved
 
 
-def model_answered(ledger: "Ledger", event: ModelAnswered, _: Entry) -> None:
+def model_answered(ledger: "Ledger", event: ModelAnswered, entry: Entry) -> None:
     task = running_task(ledger, event)
     task.reserved = None
+    if event.message.calls and task.is_root:
+        ledger.sessions[task.session].tree.calls_began = entry.at
     if event.left_out:
         _note(task, Incident(len(task.transcript), left_out=event.left_out))
     task.transcript = task.transcript.followed_by(event.message)
     if event.instructions is not msgspec.UNSET:
         task.made_instructions = event.instructions
     if not event.copied:
-        book(ledger, task, event.message.usage, charged=event.charged)
+        book(ledger, task, event.message.usage, event.charged, event.waited)
 
 
 def model_failed(ledger: "Ledger", event: ModelFailed, entry: Entry) -> None:
@@ -290,7 +292,7 @@ def model_failed(ledger: "Ledger", event: ModelFailed, entry: Entry) -> None:
             event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{entry.seq}")
         )
         task.transcript = task.transcript.followed_by(said)
-    book(ledger, task, event.usage, charged=event.charged)
+    book(ledger, task, event.usage, event.charged, event.waited)
 
 
 def _note(task: TaskRecord, incident: Incident) -> None:
@@ -309,8 +311,10 @@ def tool_answered(ledger: "Ledger", event: ToolAnswered, _: Entry) -> None:
         is_there = is_there and len({*event.mail}) == len(event.mail)
         require(is_there, event, f"its notices are {sorted(readable)}", task)
         for seq in event.mail:
-            session.consumed[seq] = session.mail.pop(seq)
+            session.consumed[seq] = notice = session.mail.pop(seq)
             del session.envelopes[seq]
+            if isinstance(notice, TaskNotice) and notice.outcome.ending is not CANCELLED:
+                session.tree.add_awaited(notice.request.id, notice.settled_at)
     if event.message.call in task.questions:
         drop_question(ledger, task, event.message.call)
     if event.message.call in task.placed:
@@ -391,7 +395,7 @@ def task_settled(  # noqa: C901 (a feature that the task does not use costs one 
             raise refusal(event, "its last answer is of a task that does not run", task)
         task.reserved = None
         if not answer.copied:
-            book(ledger, task, answer.message.usage, charged=answer.charged)
+            book(ledger, task, answer.message.usage, answer.charged, answer.waited)
     session = ledger.sessions[task.session]
     if not task.is_running:
         _drop_due(ledger, task)

@@ -33,7 +33,7 @@ from orchestrator.delegation.ledger.task_state import (
     TaskState,
     state_name,
 )
-from orchestrator.delegation.task import Ending, Outcome, Status
+from orchestrator.delegation.task import CANCELLED, WITH_CALLER, Ending, Outcome, Status
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -118,7 +118,8 @@ def end_task(session: SessionRecord, task: TaskRecord, outcome: Outcome, at: flo
     assert Ended in TRANSITIONS[type(task.state)], "facts are checked before"
     task.history = (*task.history, state)
     task.set_state(state)
-    session.tree.end(task.id, at, outcome.error, outcome.ending)
+    is_abandoned = outcome.ending is CANCELLED and outcome.cause in WITH_CALLER
+    session.tree.end(task.id, at, outcome.error, outcome.ending, abandoned=is_abandoned)
 
 
 def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:

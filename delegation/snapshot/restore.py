@@ -34,7 +34,7 @@ from orchestrator.delegation.snapshot.stored_state import (
     decode_state,
     state_of_code,
 )
-from orchestrator.delegation.task import Grant, SessionId
+from orchestrator.delegation.task import CANCELLED, WITH_CALLER, Grant, SessionId
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 
 
@@ -138,7 +138,7 @@ class _Restoration:
         return self._histories[codes]
 
     def _add_node(self, session: SessionRecord, it: StoredTask, goal: str) -> None:
-        usage = NOTHING_USED if it.usage is None else it.usage
+        usage, outcome = NOTHING_USED if it.usage is None else it.usage, it.outcome
         node = TaskNode(
             parent=it.parent,
             agent=it.agent,
@@ -154,6 +154,9 @@ class _Restoration:
             usage=usage,
             total=usage if it.total is None else it.total,
             error=it.error,
+            abandoned=outcome is not None
+            and outcome.ending is CANCELLED
+            and outcome.cause in WITH_CALLER,
         )
         request = it.request
         needs = () if request is None else request.needs
@@ -210,6 +213,9 @@ class _Restoration:
         session.turns = it.turns
         session.turn = it.turn
         session.tree.turns = it.turn_times
+        session.tree.calls_began = it.calls_began
+        session.tree.provider_waits = it.provider_waits
+        session.tree.awaited = it.awaited
         session.last_outcome = it.last_outcome
         session.mail = {seq: stored.it for seq, stored in it.mail}
         session.consumed = {seq: stored.it for seq, stored in it.consumed}

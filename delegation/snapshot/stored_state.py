@@ -167,6 +167,9 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     turns: int
     turn: Turn | None
     turn_times: list[tuple[float, float | None]]
+    calls_began: float
+    provider_waits: dict[TaskId, list[tuple[float, float]]]
+    awaited: list[tuple[float, TaskId]]
     last_outcome: Outcome | None
     mail: list[tuple[int, StoredMail]]
     consumed: list[tuple[int, StoredMail]]

@@ -3,8 +3,9 @@
 **The critical path** of a subtree is found from its end backwards. It begins at the last end: the
 end of the task itself, or of a detached task below it that outlived it. From there, at each moment:
 
-- in a task, back to the end of the joined child that it had waited for last, and on in that one;
-  if there is none, back to its start: the task *works*;
+- in a task, back to the end of the child that it had waited for last, and on in that one; if there
+  is none, back to its start: the task *works*, or waits for its *provider*. A session waits for
+  detached tasks with its tool `task`, and a task does not wait for a child that it stops itself;
 - from its start, back to when it could have started: it was *queued*. That moment is the last end
   of its dependencies, and the path goes on there; else its request, and the path goes on in its
   parent;
@@ -26,7 +27,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from orchestrator.delegation.task import Mode, TaskId
-from orchestrator.delegation.tree.intervals import end_of, last_moment
+from orchestrator.delegation.tree.intervals import (
+    awaited_children,
+    awaited_tasks,
+    end_of,
+    last_moment,
+)
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 
 class SegmentKind(enum.StrEnum):
     WORKS = "works"
+    PROVIDER = "provider"
+    """Its model call waits until the provider takes it."""
     QUEUED = "queued"
     """It waits for a slot."""
     IDLE = "idle"
@@ -68,7 +76,11 @@ class CriticalPath:
     @property
     def work(self) -> float:
         """The seconds of work of a task."""
-        return sum(it.seconds for it in self.segments if it.part is SegmentKind.WORKS)
+        return self.seconds_of(SegmentKind.WORKS)
+
+    def seconds_of(self, part: SegmentKind) -> float:
+        """Return the seconds of all segments of one kind."""
+        return sum(it.seconds for it in self.segments if it.part is part)
 
     @property
     def tasks(self) -> list[TaskId]:
@@ -89,11 +101,25 @@ def critical_path(
     top = tree.root if task is None else task
     if tree[top].started is None:
         return CriticalPath(())
-    tasks = [*tree.descendants(top, itself=True)]
-    until = last_moment(tree, tasks) if now is None else now
+    until = last_moment(tree, tree.descendants(top, itself=True)) if now is None else now
+    walk = _BackwardWalk(tree, top, awaited_tasks(tree, top), until)
     # A task that waited for nothing has empty segments.
-    found = [it for it in _BackwardWalk(tree, top, tasks, until).segments() if it.end > it.begin]
+    found = [it for whole in walk.segments() for it in _parts(tree, whole) if it.end > it.begin]
     return CriticalPath(tuple(reversed(found)))
+
+
+def _parts(tree: "Tree", segment: Segment) -> Iterator[Segment]:
+    """Yield the work of a task and its waits for a provider, the last one first."""
+    waits = tree.provider_waits.get(segment.task)
+    at = segment.end
+    if waits and segment.part is SegmentKind.WORKS:
+        for begin, end in reversed(waits):
+            since, until = max(begin, segment.begin), min(end, at)
+            if since < until:
+                yield attrs.evolve(segment, begin=until, end=at)
+                yield Segment(segment.task, SegmentKind.PROVIDER, since, until)
+                at = since
+    yield segment if at == segment.end else attrs.evolve(segment, end=at)
 
 
 def _end_order(tree: "Tree", task: TaskId, now: float) -> tuple[float, bool]:
@@ -172,12 +198,15 @@ class _BackwardWalk:
         return self.tree.turns[self.turn][0]
 
     def last_joined(self, task: TaskId, at: float, before: int) -> TaskId | None:
-        """Return the joined child that ended last, of those requested before another one."""
+        """Return the awaited child that ended last, of those requested before another one."""
         if task not in self._joined:
+            tree = self.tree
+            joined = [it for it in awaited_children(tree, task) if tree[it].mode == Mode.JOINED]
+            if task == tree.root:
+                joined += dict.fromkeys(it for _, it in tree.awaited)
             self._joined[task] = sorted(
-                (_end_order(self.tree, child, self.now), place, child)
-                for place, child in enumerate(self.tree.children(task))
-                if self.tree[child].mode == Mode.JOINED
+                (_end_order(tree, child, self.now), tree.subtree(child).place, child)
+                for child in joined
             )
         ends = self._joined[task]
         # The walk only goes back: an entry that is too late now stays too late.

@@ -1,24 +1,29 @@
 """The intervals of work of tasks, and the number of concurrent ones.
 
 A task *works* from its start to its end, except while it waits for joined tasks: from the request
-of the first until the end of the last. A session works during its turns only. So a waiting parent
-and its child count as one.
+of the first until the end of the last. It does not wait for a child that it stops itself, such as
+the loser of a race. A session works during its turns only, and waits for the detached tasks that
+its tool `task` waits for. So a waiting parent and its child count as one.
 
 An unended task goes on until `now`, by default the last moment in the tree.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.task import Ending, Mode, Status, TaskId
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
 
 Interval: TypeAlias = tuple[float, float]
+STOPPED: Final[frozenset[Status | Ending]] = frozenset(
+    {Ending.CANCELLED, Ending.TIMED_OUT, Ending.LOST}
+)
+"""The endings of a parent that had waited for the children that were cancelled with it."""
 
 
 @attrs.frozen
@@ -60,14 +65,39 @@ def end_of(tree: "Tree", task: TaskId, now: float) -> float:
     return now if ended is None else ended
 
 
+def is_stopped_by_parent(tree: "Tree", task: TaskId) -> bool:
+    """Return whether the parent of a task stopped it and went on, as a race stops its losers."""
+    node = tree[task]
+    parent = node.parent
+    return node.abandoned and parent is not None and tree[parent].status not in STOPPED
+
+
+def awaited_children(tree: "Tree", task: TaskId) -> list[TaskId]:
+    """Return the children of a task without those that it stopped itself."""
+    return [it for it in tree.children(task) if not is_stopped_by_parent(tree, it)]
+
+
+def awaited_tasks(tree: "Tree", top: TaskId) -> list[TaskId]:
+    """Return a task and all below it, without the subtrees that a parent stopped itself."""
+    found: list[TaskId] = []
+    pending = [top]
+    while pending:
+        found.append(pending.pop())
+        pending += reversed(awaited_children(tree, found[-1]))
+    return found
+
+
 def wait_intervals(tree: "Tree", task: TaskId, now: float) -> list[Interval]:
-    """Return when a task waited for joined ones, in order and without overlaps."""
+    """Return when a task waited for other ones, in order and without overlaps."""
+    waits = [
+        (tree[child].requested, end_of(tree, child, now))
+        for child in awaited_children(tree, task)
+        if tree[child].mode == Mode.JOINED
+    ]
+    if task == tree.root and tree.awaited:
+        waits = sorted([*waits, *((since, end_of(tree, it, now)) for since, it in tree.awaited)])
     merged: list[Interval] = []
-    for child in tree.children(task):
-        node = tree[child]
-        if node.mode != Mode.JOINED:
-            continue
-        begin, end = node.requested, end_of(tree, child, now)
+    for begin, end in waits:
         if merged and begin < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:

@@ -35,6 +35,8 @@ class TaskNode(msgspec.Struct, gc=False):
     error: str = ""
     level: int = 0
     """How many tasks are above it; no export shows it."""
+    abandoned: bool = False
+    """It was cancelled because its caller went on or was cancelled itself; no export shows it."""
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it ran, or has run until now; nothing without a start or an end."""
@@ -44,5 +46,5 @@ class TaskNode(msgspec.Struct, gc=False):
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that graphs and exports show, by name, `micro_usd` among them."""
         shown = msgspec.structs.asdict(self) | {"micro_usd": self.usage.micro_usd}
-        del shown["level"]
+        del shown["level"], shown["abandoned"]
         return shown

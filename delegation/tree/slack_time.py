@@ -3,6 +3,7 @@
 **The slack** of a task is how much later it could have ended without a later last end. All other
 durations stay the same: a waiting parent goes on at once, and the time to begin stays the same,
 whether a task waits for a slot or a session for its turn. A task on the critical path has no slack.
+A task that its parent stopped is not in the result, and neither is anything below it.
 """
 
 import bisect
@@ -12,7 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.delegation.task import Mode, TaskId
-from orchestrator.delegation.tree.intervals import end_of, last_moment, wait_intervals
+from orchestrator.delegation.tree.intervals import (
+    awaited_children,
+    awaited_tasks,
+    end_of,
+    last_moment,
+    wait_intervals,
+)
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
@@ -23,9 +30,8 @@ def slack(
 ) -> Mapping[TaskId, float]:
     """Return how many seconds later each task of a subtree could have ended."""
     top = tree.root if task is None else task
-    tasks = [*tree.descendants(top, itself=True)]
-    until = last_moment(tree, tasks) if now is None else now
-    return _Slack(tree, top, tasks, until).found
+    until = last_moment(tree, tree.descendants(top, itself=True)) if now is None else now
+    return _Slack(tree, top, awaited_tasks(tree, top), until).found
 
 
 class _Slack:
@@ -47,6 +53,7 @@ class _Slack:
         for task in tasks:
             for need in tree.needs(task):
                 self.needed_by.setdefault(need, []).append(task)
+        self.awaited_since = {it: since for since, it in tree.awaited}
         self.begins = [begin for begin, _ in tree.turns]
         self.causes = self.causes_of_turns(tasks)
         pending = [self.backwards(top)]
@@ -79,7 +86,7 @@ class _Slack:
         """
         tree = self.tree
         intervals = wait_intervals(tree, parent, self.now)
-        for child in reversed(tree.children(parent)):
+        for child in reversed(awaited_children(tree, parent)):
             own = self.of(parent, child, intervals)
             self.found[child] = own
             yield child
@@ -92,8 +99,9 @@ class _Slack:
         tree = self.tree
         ended = end_of(tree, child, self.now)
         later = self.end - ended
-        if tree[child].mode == Mode.JOINED:
-            asked = tree[child].requested
+        is_joined = tree[child].mode == Mode.JOINED
+        asked = tree[child].requested if is_joined else self.awaited_since.get(child)
+        if asked is not None:
             place = bisect.bisect_right(intervals, (asked, self.end + 1)) - 1
             goes_on = intervals[place][1]
             turn = self.turn_at(parent, asked)

@@ -54,6 +54,12 @@ class Tree:
         """How many more tasks the fan-out of each parent will ask for."""
         self.turns: list[tuple[float, float | None]] = []
         """When the turns of the session began and ended, oldest first."""
+        self.provider_waits: dict[TaskId, list[tuple[float, float]]] = {}
+        """When the model calls of a task waited for their provider, oldest first."""
+        self.awaited: list[tuple[float, TaskId]] = []
+        """The detached tasks that a tool call of the session waited for, and since when."""
+        self.calls_began = 0.0
+        """When the last answer of the session requested tool calls."""
 
     def __repr__(self) -> str:
         return f"<Tree {self.root}: {len(self)} tasks>"
@@ -390,11 +396,17 @@ class Tree:
                 self._rollups.changed[task] = None
 
     def end(
-        self, task: TaskId, at: float, error: str, status: Status | Ending | None = None
+        self,
+        task: TaskId,
+        at: float,
+        error: str,
+        status: Status | Ending | None = None,
+        *,
+        abandoned: bool = False,
     ) -> None:
         """Note the end of a task, its error and last status; roots show the status of a turn."""
         node = self._nodes[task]
-        node.ended, node.error = at, error
+        node.ended, node.error, node.abandoned = at, error, abandoned
         node.status = node.status if status is None else status
         if self._to_come:
             self._to_come.pop(task, None)
@@ -415,6 +427,25 @@ class Tree:
         self.end(self.root, at, error)
         began, _ = self.turns[-1]
         self.turns[-1] = (began, at)
+
+    def add_provider_wait(self, task: TaskId, span: tuple[float, float]) -> None:
+        """Note when a model call of a task waited for its provider."""
+        self.provider_waits.setdefault(task, []).append(span)
+
+    def add_awaited(self, task: TaskId, settled_at: float) -> None:
+        """Note that a tool call of the session returns the result of a detached task."""
+        if settled_at >= self.calls_began:
+            self.awaited.append((self.calls_began, task))
+
+    def provider_wait(self, task: TaskId | None = None) -> float:
+        """Return the seconds that model calls of a subtree waited for their providers."""
+        if not self.provider_waits:
+            return 0.0
+        return sum(map(self.own_provider_wait, self.descendants(task, itself=True)))
+
+    def own_provider_wait(self, task: TaskId) -> float:
+        """Return the seconds that model calls of one task waited for their providers."""
+        return sum(end - begin for begin, end in self.provider_waits.get(task, ()))
 
     def add_usage(self, task: TaskId, usage: Usage) -> None:
         """Book usage on a task, and in the totals of all above it."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents import AssistantMessage, CallId, MessageId, ToolCall, ToolMessage, Usage
 from orchestrator.delegation import (
+    Cause,
     DeliveryCapability,
     Ending,
     Grant,
@@ -60,6 +61,7 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WaitSpan,
 )
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalVerdict
 from orchestrator.delegation.events.processes import ProcessId
@@ -91,7 +93,8 @@ COMMANDS = 4
 
 # As often as not it succeeds, so that those who need it get their turn.
 endings = st.just(Ending.SUCCEEDED) | st.sampled_from(Ending)
-outcomes = st.builds(Outcome, endings, st.text(max_size=3))
+causes = st.sampled_from([Cause.NONE, Cause.ASKED, Cause.CALLER_GONE, Cause.ENDED_FIRST])
+outcomes = st.builds(Outcome, endings, st.text(max_size=3), cause=causes)
 usages = st.builds(
     Usage,
     **{name: st.integers(0, 9) for name in Usage.__struct_fields__ if name != "saved_micro_usd"},
@@ -149,6 +152,11 @@ class Facts(RuleBasedStateMachine):
         self.ledger.fold(entry)
         self.entries.append(entry)
         return seq
+
+    def waited(self, usage: Usage) -> WaitSpan:
+        """Return the wait for a provider before the next fact; every second call has none."""
+        end = len(self.entries) / 7
+        return (end - usage.calls / 70, end) if usage.calls % 2 else UNSET
 
     def enter(self, task: Task) -> None:
         self.tasks[task.id] = task
@@ -367,10 +375,12 @@ class Facts(RuleBasedStateMachine):
             task.hear_a_tool(FOUND.call)
         elif has_failed:
             again = ModelFailure.ATTEMPT
-            self.post(ModelFailed(task.id, "no", usage, again, then="another"))
+            waited = self.waited(usage)
+            self.post(ModelFailed(task.id, "no", usage, again, then="another", waited=waited))
         else:
-            answer = replace(ASKS, usage=usage)
-            self.post(ModelAnswered(task.id, answer, left_out=usage.output_tokens))
+            answer, waited = replace(ASKS, usage=usage), self.waited(usage)
+            left_out = usage.output_tokens
+            self.post(ModelAnswered(task.id, answer, left_out=left_out, waited=waited))
         if usage is not None:
             task.reserved = None
             task.book(usage)
@@ -501,7 +511,8 @@ class Facts(RuleBasedStateMachine):
             self.settle(child, outcome)
         last: ModelAnswered | None = None
         if usage is not None and task.acts():
-            last = ModelAnswered(task.id, AssistantMessage("42", usage=usage))
+            message = AssistantMessage("42", usage=usage)
+            last = ModelAnswered(task.id, message, waited=self.waited(usage))
             task.reserved = None
             task.book(usage)
         seq = self.post(TaskSettled(task.id, outcome, last))

@@ -6,7 +6,7 @@ It is plain and slow, and goes forwards; `slack_time` goes backwards.
 from functools import cache
 
 from orchestrator.delegation import Mode, TaskId, Tree
-from orchestrator.delegation.tree.intervals import wait_intervals
+from orchestrator.delegation.tree.intervals import awaited_children, awaited_tasks, wait_intervals
 
 
 def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (one model)
@@ -14,7 +14,7 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
     root, turns = tree.root, tree.turns
     ends = {task: node.ended for task, node in tree.nodes().items() if node.ended is not None}
     starts = {it: node.started for it, node in tree.nodes().items() if node.started is not None}
-    detached = [it for it in tree if tree[it].mode == Mode.DETACHED]
+    detached = [it for it in awaited_tasks(tree, root) if tree[it].mode == Mode.DETACHED]
 
     def told_at(turn: int) -> list[TaskId]:
         begins = [begin for begin, _ in turns]
@@ -51,7 +51,7 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
             if anchor <= wait_begin and wait_end <= at:
                 joined = [
                     end(child)
-                    for child in tree.children(task)
+                    for child in awaited_children(tree, task)
                     if tree[child].mode == Mode.JOINED
                     and wait_begin <= tree[child].requested < wait_end
                 ]
@@ -75,4 +75,4 @@ def last_end(tree: Tree, delayed: TaskId, by: float) -> float:  # noqa: C901 (on
         more = by if task == delayed else 0.0
         return shifted(task, ends[task], turn) + more
 
-    return max(map(end, tree))
+    return max(map(end, awaited_tasks(tree, root)))

@@ -11,6 +11,7 @@ from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
 from orchestrator.delegation.tree.critical_path import CriticalPath, SegmentKind
 from orchestrator.delegation.tree.intervals import (
     ConcurrencyStep,
+    awaited_tasks,
     end_of,
     last_moment,
     work_intervals,
@@ -278,6 +279,74 @@ def test_the_critical_path_of_a_live_tree_leads_to_the_slowest_task(
     assert tree.slack(now=7.0)[TaskId("fast")] == 2.0
 
 
+def test_a_child_that_its_parent_stopped_is_on_no_path_and_has_no_slack() -> None:
+    """The loser of a race ends last, and neither it nor its own child has delayed the parent."""
+    tree = planned(
+        ("fast", "s", Mode.JOINED, 2, 2, 5),
+        ("slow", "s", Mode.JOINED, 2, 2, 9),
+        ("below", "slow", Mode.JOINED, 3, 3, 8),
+        turns=[(0, 10)],
+    )
+    tree.end(TaskId("slow"), 9.0, "", Ending.CANCELLED, abandoned=True)
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("fast", "works", 2, 5),
+        ("s", "works", 5, 10),
+    ]
+    assert tree.slack() == {"s": 0, "fast": 0}
+    assert tree.critical_path(TaskId("slow")).tasks == ["slow", "below"]
+    # A parent that was stopped itself had waited for both.
+    tree.set_status(ROOT, Ending.TIMED_OUT)
+    assert tree.critical_path().tasks == ["s", "slow", "below"]
+    assert tree.slack().keys() == {*tree}
+
+
+def test_a_session_waits_for_a_detached_task_with_a_tool() -> None:
+    tree = planned(
+        ("d", "s", Mode.DETACHED, 2, 2, 7), ("e", "s", Mode.DETACHED, 2, 2, 6), turns=[(0, 10)]
+    )
+    tree.calls_began = 4.0
+    tree.add_awaited(TaskId("d"), 7.0)
+    tree.add_awaited(TaskId("e"), 6.0)
+
+    assert told(tree.critical_path()) == [
+        ("s", "works", 0, 2),
+        ("d", "works", 2, 7),
+        ("s", "works", 7, 10),
+    ]
+    assert work_intervals(tree, ROOT, 10.0) == [(0, 4), (7, 10)]
+    assert tree.slack() == {"s": 0, "d": 0, "e": 1}
+
+
+def test_a_result_that_was_there_before_the_call_of_a_tool_was_not_waited_for() -> None:
+    tree = planned(("d", "s", Mode.DETACHED, 2, 2, 3), turns=[(0, 10)])
+    tree.calls_began = 4.0
+    tree.add_awaited(TaskId("d"), 3.0)
+
+    assert told(tree.critical_path()) == [("s", "works", 0, 10)]
+
+
+def test_the_critical_path_tells_the_wait_for_a_provider_from_work() -> None:
+    tree = planned(("a", "s", Mode.JOINED, 2, 2, 9), turns=[(0, 10)])
+    tree.add_provider_wait(TaskId("a"), (2.0, 3.0))
+    tree.add_provider_wait(TaskId("a"), (5.0, 8.0))
+    tree.add_provider_wait(ROOT, (1.0, 2.0))
+
+    path = tree.critical_path()
+    assert told(path) == [
+        ("s", "works", 0, 1),
+        ("s", "provider", 1, 2),
+        ("a", "provider", 2, 3),
+        ("a", "works", 3, 5),
+        ("a", "provider", 5, 8),
+        ("a", "works", 8, 9),
+        ("s", "works", 9, 10),
+    ]
+    assert (path.work, path.seconds_of(SegmentKind.PROVIDER)) == (5, 5)
+    assert (tree.provider_wait(), tree.own_provider_wait(TaskId("a"))) == (5, 4)
+
+
 def test_the_last_of_several_dependencies_is_on_the_critical_path() -> None:
     tree = planned(
         ("a", "s", Mode.JOINED, 2, 2, 5),
@@ -347,10 +416,9 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
         assert {*path.tasks} <= {*below}
         if not path.segments:
             continue
-        tally = tree.tally(top)
-        last = last_moment(tree, below) if tally.unsettled else tally.ended
+        ends = [end_of(tree, it, last_moment(tree, below)) for it in awaited_tasks(tree, top)]
         assert path.segments[0].begin == tree[top].started
-        assert path.segments[-1].end == last
+        assert path.segments[-1].end == max(ends)
         for one, two in zip(path.segments, path.segments[1:], strict=False):
             assert one.end == two.begin
         assert path.work <= path.seconds
@@ -361,7 +429,7 @@ def test_the_critical_path_has_no_gap_and_is_as_long_as_all_took(tree: Tree) -> 
 def test_slack_is_how_much_later_a_task_could_have_ended(tree: Tree) -> None:
     """So much later and nothing ends later; a little more, and something does."""
     last = last_end(tree, ROOT, 0.0)
-    assert last == last_moment(tree, tree)
+    assert last == max(end_of(tree, it, 0.0) for it in awaited_tasks(tree, ROOT))
     for task, seconds in tree.slack().items():
         assert last_end(tree, task, seconds) == last
         assert last_end(tree, task, seconds + 1) > last
@@ -372,7 +440,7 @@ def test_tasks_on_the_critical_path_have_no_slack(tree: Tree) -> None:
     slack, path = tree.slack(), tree.critical_path()
     last = last_moment(tree, tree)
 
-    assert slack.keys() == {*tree}
+    assert slack.keys() == {*awaited_tasks(tree, ROOT)}
     for task, seconds in slack.items():
         assert 0 <= seconds <= last - end_of(tree, task, last)
     for it, after in zip(path.segments, [*path.segments[1:], None], strict=False):

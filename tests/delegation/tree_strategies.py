@@ -29,6 +29,7 @@ class Grown:
     needs: "tuple[Grown, ...]" = ()
     ending: Ending = Ending.SUCCEEDED
     usage: Usage = NOTHING
+    abandoned: bool = False
 
 
 class Making:
@@ -84,7 +85,10 @@ class Making:
                 child.needs = (batch[self.number(len(batch) - 1)],)
             ready = max([at, *(need.ended for need in child.needs)])
             self.live(child, ready, 0 if is_wide else depth - 1)
-            batch.append(child)
+            if mode is Mode.JOINED and not child.needs and not self.number(7):
+                child.ending, child.abandoned = Ending.CANCELLED, True
+            else:
+                batch.append(child)
             if mode is Mode.JOINED:
                 goes_on = max(goes_on, child.ended)
         return goes_on
@@ -136,8 +140,7 @@ def grown(tasks: Iterable[Grown], turns: list[tuple[int, int]], cut: int) -> Tre
             tree.set_status(task.id, Status.RUNNING)
             tree.add_usage(task.id, task.usage)
         if task.parent is not None and task.ended <= cut:
-            tree.end(task.id, float(task.ended), "")
-            tree.set_status(task.id, task.ending)
+            tree.end(task.id, float(task.ended), "", task.ending, abandoned=task.abandoned)
     return tree
 
 

@@ -47,6 +47,8 @@ FOLLOWS = """
     facts.forEach(fact => ledger.fold(fact));
     return Object.fromEntries([...ledger.sessions].map(([id, {model}]) => [id, [
         delegation.criticalPath(model, facts.at(-1).at).map(it => model.ids[it]),
+        Object.fromEntries([...model.waits].map(([number, spans]) => [model.ids[number], spans])),
+        model.awaited,
         Object.values(delegation.progressOf(model, toCome[id], facts.at(-1).at))]]));
 }
 """
@@ -125,12 +127,14 @@ def forget_slots(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> Non
 
 
 def assert_same_follows(page: Page, text: str, ledger: Ledger, now: float) -> None:
-    """Compare what follows from a tree at a moment: its critical path, and its progress."""
+    """Compare what follows from a tree at a moment: its critical path, waits and progress."""
     trees = {id_: session.tree for id_, session in ledger.sessions.items()}
     to_come = {id_: tree.to_come for id_, tree in trees.items()}
     here = {
         id_: [
             tree.critical_path(now=now).tasks,
+            {task: [list(it) for it in spans] for task, spans in tree.provider_waits.items()},
+            [list(it) for it in tree.awaited],
             pytest.approx([*attrs.astuple(tree.progress(now=now))]),
         ]
         for id_, tree in trees.items()

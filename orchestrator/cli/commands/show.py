@@ -66,7 +66,13 @@ def _task_json(session: SessionRecord, task: TaskId, entries: Sequence[Entry]) -
         **plain(tree, task),
         "needs": tree.needs(task),
         "children": tree.children(task),
-        "below": {"tasks": below.tasks - 1, "counts": below.counts, "seconds": below.seconds()},
+        "provider_wait": tree.own_provider_wait(task),
+        "below": {
+            "tasks": below.tasks - 1,
+            "counts": below.counts,
+            "seconds": below.seconds(),
+            "provider_wait": tree.provider_wait(task),
+        },
         "facts": [
             {
                 "seq": entry.seq,
@@ -94,13 +100,14 @@ def _task_lines(
     if node.label:
         yield _line("label", printable(node.label))
     yield _line("times", " · ".join(_times(node)))
-    yield _line("own", f"{node.usage.tokens_text} tok, {usd(node.usage)}")
+    own_wait = _wait_text(tree.own_provider_wait(task))
+    yield _line("own", f"{node.usage.tokens_text} tok, {usd(node.usage)}{own_wait}")
     seconds = tally.seconds(now)
     took = "" if seconds is None else f", {seconds:,.1f} s"
     yield _line(
         "subtree",
         f"{tally.tasks:,} tasks ({tally.glyph_counts()}), {tally.usage.tokens_text} tok,"
-        f" {usd(tally.usage)}{took}",
+        f" {usd(tally.usage)}{took}{_wait_text(tree.provider_wait(task))}",
     )
     if node.error:
         yield _line("error", printable(node.error), "red")
@@ -117,6 +124,10 @@ def _task_lines(
 
 def _line(name: str, words: str, style: str = "") -> Text:
     return Text.assemble((f"{name:<10}", "dim"), (words, style))
+
+
+def _wait_text(seconds: float) -> str:
+    return f", waited {seconds:,.1f} s for a provider" if seconds else ""
 
 
 def _child(tree: Tree, child: TaskId) -> Text:

@@ -59,7 +59,7 @@ def _event_lines(event: events.Event) -> Iterator[Text]:  # noqa: C901, PLR0912,
             if left_out:
                 note = f"has not read {left_out} characters, to fit its window"
                 yield Text(note, "yellow")
-            yield from _settings(event.settings)
+            yield from _before_call(event)
             yield from _answer(message)
         case events.ModelFailed():
             yield from _failed_call(event)
@@ -122,14 +122,16 @@ def _answer(message: AssistantMessage) -> Iterator[Text]:
         yield from _body(_call_text(call), "magenta")
 
 
-def _settings(given: events.GivenSettings) -> Iterator[Text]:
-    if given is not msgspec.UNSET:
+def _before_call(event: events.ModelAnswered | events.ModelFailed) -> Iterator[Text]:
+    if (waited := event.waited) is not msgspec.UNSET:
+        yield Text(f"has waited {waited[1] - waited[0]:,.1f} s for the provider", "yellow")
+    if (given := event.settings) is not msgspec.UNSET:
         text = ", ".join(f"{name}={value!r}" for name, value in given.items())
         yield from _body(f"asked with {text}", "dim")
 
 
 def _failed_call(event: events.ModelFailed) -> Iterator[Text]:
-    yield from _settings(event.settings)
+    yield from _before_call(event)
     tokens = format_tokens(event.usage)
     if event.reason is events.ModelFailure.SUMMARY:
         yield Text(f"what it was told was summarized, {tokens} tokens", "dim")

@@ -34,7 +34,7 @@ from orchestrator.agents.models.settings import NO_SETTINGS
 from orchestrator.agents.models.token_estimate import estimated_usage, message_length
 from orchestrator.agents.redaction.long_texts import has_long_text
 from orchestrator.delegation import OverBudgetError, TaskRecord
-from orchestrator.delegation.events import ModelFailure
+from orchestrator.delegation.events import ModelFailure, WaitSpan
 from orchestrator.kernel.engine.reservations import NO_CALL, ONE_CALL, Reservation, Reservations
 from orchestrator.kernel.errors import error_text
 
@@ -86,6 +86,9 @@ class _ModelCall(msgspec.Struct, eq=False):
     _written: int = 0
     """The number of characters so far, including reasoning and tool calls."""
     _is_queued: bool = False
+    _wait_began: float | None = None
+    _waited: WaitSpan = msgspec.UNSET
+    """When it waited for its provider, if it did."""
 
     def __repr__(self) -> str:
         # Short, because the request that it prints refers back to it.
@@ -114,6 +117,8 @@ class _ModelCall(msgspec.Struct, eq=False):
         self._is_queued = False
         if self._task.accounts:
             request = await self._reserve(request)
+        # A wait for a budget is none for the provider.
+        self._wait_began, self._waited = None, msgspec.UNSET
         self.is_open = True
         self.sent = request
         return request  # noqa: ASYNC910 (without a budget there is nothing to wait for)
@@ -179,8 +184,10 @@ class _ModelCall(msgspec.Struct, eq=False):
         charged: Usage | None = None,
         then: str = "",
     ) -> None:
+        waited = self._waited
+        self._wait_began, self._waited = None, msgspec.UNSET
         self._reservations.failed(
-            self._task.id, reason, error, usage, text, charged=charged, then=then
+            self._task.id, reason, error, usage, text, charged=charged, then=then, waited=waited
         )
 
     async def break_off(self, error: BaseException) -> None:  # noqa: ASYNC910 (books at once)
@@ -245,6 +252,8 @@ class _ModelCall(msgspec.Struct, eq=False):
             paid = with_cost(usage, self._asked, answer.model)
         if self._reservation is not None:
             self._reservation.used = paid
+        if self._waited is not msgspec.UNSET:
+            self._reservations.waits[self._task.id] = self._waited
         if self._thoughts:
             thought = well_formed("".join(self._thoughts))
             block = ReasoningBlock(answer.model, {}, text=thought)
@@ -266,10 +275,19 @@ class _ModelCall(msgspec.Struct, eq=False):
             self._written += len(event.arguments)
         elif isinstance(event, Queued):
             self._is_queued = event.waiting
+            self._note_wait(event.waiting)
         elif isinstance(event, (Retrying, Switched)):
             # Earlier text is void, and is booked.
             self._texts = self._thoughts = None
         self._emit(event)
+
+    def _note_wait(self, waiting: bool) -> None:
+        now, began = self._reservations.now(), self._wait_began
+        if waiting and began is None:
+            self._wait_began = now
+        elif not waiting and began is not None and now > began:
+            # Several queues, one after the other, are one wait.
+            self._waited = (began, now)
 
 
 class _QuestionCall(_ModelCall):

@@ -23,7 +23,13 @@ from orchestrator.delegation import (
     TaskRecord,
     fits_budget,
 )
-from orchestrator.delegation.events import GivenSettings, ModelCalled, ModelFailed, ModelFailure
+from orchestrator.delegation.events import (
+    GivenSettings,
+    ModelCalled,
+    ModelFailed,
+    ModelFailure,
+    WaitSpan,
+)
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 if TYPE_CHECKING:
@@ -60,6 +66,9 @@ class Reservations:
         """The work of runs; None as long as no call may have to wait for a provider."""
         self.settings: Final[dict[TaskId, GivenSettings]] = {}
         """The settings of running calls that have any."""
+        self.waits: Final[dict[TaskId, WaitSpan]] = {}
+        """When the calls waited for their provider that are answered, and not recorded yet."""
+        self.now: Final = book.clock
 
     def known_workload(self) -> "Workload":
         """Return the work of runs, which is observed from now on."""
@@ -133,6 +142,7 @@ class Reservations:
     def booked(self, task: TaskId) -> None:
         """Release the reservation of a task's call: the ledger has its usage."""
         self.settings.pop(task, None)
+        self.waits.pop(task, None)
         if (reservation := self.open.pop(task, None)) is not None:
             self._release(reservation)
 
@@ -152,6 +162,7 @@ class Reservations:
         *,
         charged: Usage | None = None,
         then: str = "",
+        waited: WaitSpan = msgspec.UNSET,
     ) -> None:
         """Book a call without an answer, or without one that can be recorded.
 
@@ -164,7 +175,9 @@ class Reservations:
             if not said.strip():
                 said = ""  # blanks are no message: providers refuse one
             settings = self.settings_of(task)
-            self._book.post(ModelFailed(task, error, usage, reason, said, charged, settings, then))
+            self._book.post(
+                ModelFailed(task, error, usage, reason, said, charged, settings, then, waited)
+            )
         self.booked(task)
 
     async def search_said(self, text: str) -> None:

@@ -57,6 +57,7 @@ from orchestrator.delegation.events import (
     ModelFailure,
     SteeringSeen,
     ToolAnswered,
+    WaitSpan,
 )
 from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_call import SAMPLED, BookedModel, QuestionModel
@@ -270,10 +271,16 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         reservations = self._services.reservations
         charged: Usage | None = None
         settings: GivenSettings = UNSET
-        is_noted = record.id in reservations.open or record.id in reservations.settings
+        waited: WaitSpan = UNSET
+        is_noted = (
+            record.id in reservations.open
+            or record.id in reservations.settings
+            or record.id in reservations.waits
+        )
         if is_noted:
             charged = reservations.charge_of(record.id)
             settings = reservations.settings_of(record.id)
+            waited = reservations.waits.get(record.id, UNSET)
         fact = ModelAnswered(
             record.id,
             step,
@@ -281,6 +288,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             charged=charged,
             settings=settings,
             instructions=self._instructions,
+            waited=waited,
         )
         self._instructions = UNSET
         if (

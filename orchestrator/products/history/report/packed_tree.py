@@ -80,6 +80,12 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
             [_since(start, began), None if ended is None else _since(start, ended)]
             for began, ended in tree.turns
         ],
+        "abandoned": [number for task, number in numbers.items() if tree[task].abandoned],
+        "awaited": [[_since(start, since), numbers[task]] for since, task in tree.awaited],
+        "waits": {
+            str(numbers[task]): [[_since(start, at) for at in span] for span in spans]
+            for task, spans in tree.provider_waits.items()
+        },
         "strings": strings.all(),
         "ids": [*numbers],
         **columns,

@@ -52,6 +52,12 @@ STATUS_DISPLAY: Final[Mapping[str, tuple[str, str, str]]] = {
     status: (STATUS_GLYPHS[status], *_word_and_group(status)) for status in (*Status, *Ending)
 }
 """The glyph, the word and the colour group of each status, as in `viewer/status.js`."""
+_PART_WORDS: Final[Mapping[SegmentKind, str]] = {
+    SegmentKind.WORKS: "at work",
+    SegmentKind.PROVIDER: "waiting for the provider",
+    SegmentKind.QUEUED: "queued",
+    SegmentKind.IDLE: "idle",
+}
 _NUMBERS: Final = re.compile(r"\d+")
 _MARKS: Final = re.compile(r"[\u200e\u200f]")
 
@@ -140,6 +146,16 @@ def _tiles(history: RunHistory) -> str:
             f"{_counted(len(path.tasks), 'agent')} on it, at work for {seconds(path.work)}",
         ),
     ]
+    if waited := tree.provider_wait():
+        on_path = seconds(path.seconds_of(SegmentKind.PROVIDER))
+        tiles.append(
+            Tile(
+                "waiting for providers",
+                seconds(waited),
+                f"before model calls of {_counted(len(tree.provider_waits), 'agent')};"
+                f" {on_path} on the critical path",
+            )
+        )
     return '<dl class="tiles">' + "".join(map(_tile, tiles)) + "</dl>"
 
 
@@ -264,13 +280,12 @@ def _critical(history: RunHistory) -> Iterator[str]:
         '<p class="small">What took as long as all of it took: only what is at work here is'
         " worth making faster.</p>"
     )
-    words = {SegmentKind.WORKS: "at work", SegmentKind.QUEUED: "queued", SegmentKind.IDLE: "idle"}
     yield _table(
         ["who", "what", "from", "for"],
         (
             [
                 _name(history, step.task),
-                words[step.part],
+                _PART_WORDS[step.part],
                 seconds(step.begin - history.began),
                 seconds(step.seconds),
             ]

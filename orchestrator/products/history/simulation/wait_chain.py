@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from orchestrator.delegation import TaskId, TaskNode, Tree
+from orchestrator.delegation.tree.intervals import awaited_children
 
 
 class Wait(enum.StrEnum):
@@ -98,7 +99,7 @@ def longest_chain(tree: Tree, waits: Mapping[TaskId, Sequence[WaitInterval]]) ->
 
 def _history_of(tree: Tree, task: TaskId, waits: Sequence[WaitInterval]) -> _TaskHistory:
     node = tree[task]
-    ends = [(tree[child].ended, child) for child in tree.children(task)]
+    ends = [(tree[child].ended, child) for child in awaited_children(tree, task)]
     return _TaskHistory(
         node.requested,
         start_of(node),

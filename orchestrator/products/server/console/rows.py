@@ -5,7 +5,7 @@
 
 from typing import Any, Final
 
-from orchestrator.delegation import SessionRecord, TaskId, TaskNode, Tree
+from orchestrator.delegation import SessionRecord, TaskId, Tree
 from orchestrator.ports.journals import Records
 
 GOAL_CHARACTERS: Final = 300
@@ -14,8 +14,9 @@ ERROR_CHARACTERS: Final = 2_000
 SHORT_CHARACTERS: Final = 200
 
 
-def changing_part(node: TaskNode) -> list[Any]:
-    """Return the part of a task that may change: its status, times, error and own usage."""
+def changing_part(tree: Tree, task: TaskId) -> list[Any]:
+    """Return the part of a task that may change: its status, times, error, usage and waits."""
+    node = tree[task]
     usage = node.usage
     return [
         node.status,
@@ -34,6 +35,8 @@ def changing_part(node: TaskNode) -> list[Any]:
             usage.cache_written_tokens,
             usage.saved_micro_usd or 0,
         ],
+        node.abandoned,
+        tree.provider_waits.get(task, ()),
     ]
 
 
@@ -66,13 +69,13 @@ def state_of(session: SessionRecord) -> dict[str, Any]:
 def all_rows(session: SessionRecord, records: Records) -> dict[str, Any]:
     """Return all rows of a run at rest, as one message."""
     tree = session.tree
-    nodes = tree.nodes()
     return {
         "reset": True,
-        "rows": [[it, *changing_part(nodes[it]), *fixed_part(tree, records, it)] for it in tree],
+        "rows": [[it, *changing_part(tree, it), *fixed_part(tree, records, it)] for it in tree],
         "at": 0,
         "working": False,
         "turns": tree.turns,
+        "awaited": tree.awaited,
         "to_come": tree.to_come,
         "budgets": [],
         "state": state_of(session),

@@ -134,12 +134,9 @@ class RunTopic(Topic):
             return None
         session, records = self.found.session, self.found.records
         tree = session.tree
-        nodes = tree.nodes()
         added = [*self._added][:BATCH]
         message: Message = {
-            "rows": [
-                [it, *changing_part(nodes[it]), *fixed_part(tree, records, it)] for it in added
-            ]
+            "rows": [[it, *changing_part(tree, it), *fixed_part(tree, records, it)] for it in added]
         }
         if self._is_reset:
             self._is_reset = False
@@ -151,7 +148,7 @@ class RunTopic(Topic):
             message["more"] = True
             return message
         changed = [*self._changed][:BATCH]
-        message["rows"] += [[it, *changing_part(nodes[it])] for it in changed]
+        message["rows"] += [[it, *changing_part(tree, it)] for it in changed]
         for task in changed:
             del self._changed[task]
         if self._changed:
@@ -162,6 +159,7 @@ class RunTopic(Topic):
             "at": self.journal.read.now(),
             "working": _is_working(session),
             "turns": tree.turns,
+            "awaited": tree.awaited,
             "to_come": tree.to_come,
             "budgets": _budgets(session),
             "state": state_of(session),

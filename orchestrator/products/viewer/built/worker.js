@@ -1,4 +1,4 @@
-/*! sources sha256 293ddae2f6b7d5d59170e276498ee4b47f2ea28d1409cce6082f6e1ff0c770ac */
+/*! sources sha256 971270bba8d753cdaf7f9afe1c7018f19ab9b662ce6da52f9a1a8fb2f165905c */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

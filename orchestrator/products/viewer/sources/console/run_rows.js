@@ -6,7 +6,7 @@ import { Model, USAGE } from '../run/model.js';
 export function applyRows(model, message) {
   const into = message.reset || model === null ? new Model() : model;
   const before = into.size;
-  for (const [id, status, started, ended, error, usage, ...fixed] of message.rows) {
+  for (const [id, status, started, ended, error, usage, abandoned, waits, ...fixed] of message.rows) {
     let number = into.numbers.get(id);
     if (number === undefined) {
       const [parent, agent, goal, label, path, mode, reason, requested, needs] = fixed;
@@ -16,10 +16,12 @@ export function applyRows(model, message) {
     into.started[number] = started;
     into.ended[number] = ended;
     into.error[number] = error;
+    into.abandoned[number] = abandoned;
+    if (waits.length) into.waits.set(number, waits);
     const change = USAGE.map((_, field) => usage[field] - into.ofOwn(number, field));
     if (change.some(Boolean)) into.spend(number, change);
   }
-  if (message.turns) into.turns = message.turns;
+  if (message.turns) Object.assign(into, { turns: message.turns, awaited: message.awaited });
   return { model: into, isNew: into !== model, hasGrown: into.size > before };
 }
 

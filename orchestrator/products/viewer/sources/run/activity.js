@@ -44,12 +44,17 @@ function stretches(model, number) {
   return started === null ? [] : [[started, model.until(number)]];
 }
 
-// When a task waited for joined children: from the first request until the last has settled.
+// When a task waited for others: for joined children from the first request until the last has settled.
 function waits(model, number) {
   const merged = [];
-  for (const child of model.children[number]) {
-    if (model.mode[child] !== 'joined') continue;
-    const [begin, end] = [model.requested[child], model.until(child)];
+  const found = model.children[number]
+    .filter((child) => model.mode[child] === 'joined' && !model.isStoppedByParent(child))
+    .map((child) => [model.requested[child], model.until(child)]);
+  if (number === 0 && model.awaited.length) {
+    for (const [since, id] of model.awaited) found.push([since, model.until(model.numbers.get(id))]);
+    found.sort(([begin, end], [other, otherEnd]) => begin - other || end - otherEnd);
+  }
+  for (const [begin, end] of found) {
     const last = merged.at(-1);
     if (last && begin < last[1]) last[1] = Math.max(last[1], end);
     else merged.push([begin, end]);

@@ -26,6 +26,7 @@ export function modelOf(columns) {
   // Always from the same start, so that the same moment is the same number.
   const moment = (milliseconds) => columns.start + milliseconds / 1000;
   const since = (from, milliseconds) => (milliseconds < 0 ? null : moment(from + milliseconds));
+  const abandoned = new Set(columns.abandoned);
   let requested = 0;
   columns.ids.forEach((id, number) => {
     const parent = columns.parent[number] ? number - columns.parent[number] : -1;
@@ -49,11 +50,16 @@ export function modelOf(columns) {
       model: strings[columns.model[number]],
       tools: columns.tools[number],
       ask: strings[columns.ask[number]],
+      abandoned: abandoned.has(number),
       needs: (columns.needs[number] ?? []).map((need) => columns.ids[need]),
     });
   });
   rollUp(model, USAGE.map((name) => columns.usage[name]));
   model.turns = columns.turns.map(([from, to]) => [moment(from), to === null ? null : moment(to)]);
+  model.awaited = columns.awaited.map(([since, number]) => [moment(since), columns.ids[number]]);
+  for (const [number, spans] of Object.entries(columns.waits)) {
+    model.waits.set(Number(number), spans.map((span) => span.map(moment)));
+  }
   model.last = moment(columns.last);
   return model;
 }

@@ -13,7 +13,7 @@ class BackwardWalk {
     this.model = model;
     this.now = now;
     this.turn = model.turns.length - 1;
-    this.joined = new Map(); // task to its joined children, the last to end last
+    this.joined = new Map(); // task to the children that it waited for, the last to end last
     this.detached = inTreeOrder(model).map((number, place) => [this.end(number), place, number])
       .filter(([, , number]) => model.mode[number] === 'detached')
       .sort(([end, place], [other, otherPlace]) => end - other || place - otherPlace);
@@ -80,11 +80,13 @@ class BackwardWalk {
     return turns[this.turn][0];
   }
 
-  // The joined child that ended last, of those requested before another one.
+  // The awaited child that ended last, of those requested before another one.
   lastJoined(number, at, before) {
     const { model } = this;
     if (!this.joined.has(number)) {
-      const found = model.children[number].map((child, place) => [child, place]).filter(([child]) => model.mode[child] === 'joined');
+      const awaited = new Set(number ? [] : model.awaited.map(([, id]) => model.numbers.get(id)));
+      const found = model.children[number].map((child, place) => [child, place]).filter(([child]) =>
+        awaited.has(child) || (model.mode[child] === 'joined' && !model.isStoppedByParent(child)));
       this.joined.set(number, found.sort(([one, place], [other, otherPlace]) =>
         this.end(one) - this.end(other) || this.goesOn(one) - this.goesOn(other) || place - otherPlace));
     }
@@ -119,13 +121,15 @@ class BackwardWalk {
   }
 }
 
-// All tasks, each parent before its children.
+// All tasks that someone may wait for, each parent before its children.
 function inTreeOrder(model) {
   const [order, pending] = [[], [0]];
   while (pending.length) {
     const number = pending.pop();
     order.push(number);
-    for (const child of model.children[number].toReversed()) pending.push(child);
+    for (const child of model.children[number].toReversed()) {
+      if (!model.isStoppedByParent(child)) pending.push(child);
+    }
   }
   return order;
 }

@@ -118,6 +118,8 @@ export class Details {
     rows.push(
       ['time', seconds === null ? 'not started' : duration(seconds),
         begun ? duration(rollups.final[number] - rollups.first[number]) : '–'],
+      ...(rollups.waited[number]
+        ? [['waiting for the provider', duration(model.waited(number)), duration(rollups.waited[number])]] : []),
       ['agents', '1', count(rollups.tasks[number])],
       // A tree alone does not know them.
       ...(model.tools[number] === null ? [] : [['tool calls', count(model.tools[number]), '']]),

@@ -29,7 +29,8 @@ export function stripNote(viewer) {
     ? [' · ', element('span', { class: 'count failed' }, '✗'), ` ${counted(viewer.failures.length, 'failure')} below the line`] : [];
   return [`agents at work, at most ${count(peakOf(viewer.changes))}`,
     ...failed, element('span', { class: 'wide-only' }, ' · drag to zoom time, click to see all'),
-    viewer.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : ''];
+    viewer.critical.size ? element('span', { class: 'wide-only' }, ' · line over a bar: critical path') : '',
+    viewer.model.waits.size ? element('span', { class: 'wide-only' }, ' · grey in a bar: waiting for the provider') : ''];
 }
 
 export function hints(viewer) {

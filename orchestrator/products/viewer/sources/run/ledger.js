@@ -7,6 +7,7 @@
 import { Model, USAGE } from './model.js';
 
 const NONE = 'none';
+const WITH_CALLER = new Set(['caller_gone', 'not_awaited', 'ended_first']); // causes
 
 class Session {
   constructor(root) {
@@ -21,6 +22,15 @@ class Session {
     this.asks = new Map(); // task to a map from call to {id, isOpen, words}
     this.unsettled = new Map(); // task to the set of its unsettled children
     this.names = new Map(); // task to the number of its children of each agent
+    this.notices = new Map(); // the number of a fact to the detached task that it ended, and when
+    this.callsBegan = 0; // when the last answer of the session requested tool calls
+  }
+
+  addWait({ task, waited }) {
+    if (!waited) return;
+    const { waits, numbers } = this.model;
+    const number = numbers.get(task);
+    waits.set(number, [...(waits.get(number) ?? []), waited]);
   }
 
   mark(task, attributes) {
@@ -152,15 +162,22 @@ const FOLD = {
     session.mark(body.task, { status: session.working(body.task), started: first ?? at });
     session.active.add(body.task);
   },
-  ModelAnswered(session, body) {
+  ModelAnswered(session, body, at) {
     if (body.message.model) session.mark(body.task, { models: body.message.model });
+    if (body.message.calls?.length && body.task === session.root) session.callsBegan = at;
     if (body.copied) return;
+    session.addWait(body);
     session.model.spend(session.model.numbers.get(body.task), usageOf(body.message.usage ?? {}));
   },
   ModelFailed(session, body) {
+    session.addWait(body);
     session.model.spend(session.model.numbers.get(body.task), usageOf(body.usage));
   },
   ToolAnswered(session, body) {
+    for (const seq of body.mail ?? []) {
+      const { task, at } = session.notices.get(seq) ?? {};
+      if (at >= session.callsBegan) session.model.awaited.push([session.callsBegan, task]);
+    }
     if (session.asks.get(body.task)?.delete(body.message.call)) updateQuestions(session, body.task);
     session.mark(body.task, { tools: session.of(body.task, 'tools') + 1 });
   },
@@ -193,9 +210,12 @@ const FOLD = {
     session.processes.delete(body.id);
     session.review();
   },
-  TaskSettled(session, body, at) {
+  TaskSettled(session, body, at, seq) {
     const { task, outcome } = body;
-    if (body.answer) FOLD.ModelAnswered(session, body.answer);
+    if (body.answer) FOLD.ModelAnswered(session, body.answer, at);
+    const isCancelled = outcome.ending === 'cancelled';
+    if (session.outstanding.has(task) && !isCancelled) session.notices.set(seq, { task, at });
+    session.mark(task, { abandoned: isCancelled && WITH_CALLER.has(outcome.cause) });
     session.active.delete(task);
     session.unsettled.delete(task);
     session.unsettled.get(session.model.ids[session.of(task, 'parent')]).delete(task);
@@ -230,7 +250,7 @@ export class Ledger {
     } else {
       if (kind === 'SessionOpened') this.sessions.set(id, new Session(body.session));
       const session = this.sessions.get(id);
-      FOLD[kind]?.(session, body, at);
+      FOLD[kind]?.(session, body, at, seq);
       session.model.see(at);
     }
     this.seq = seq;

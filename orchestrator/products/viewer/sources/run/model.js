@@ -9,6 +9,7 @@ export const USAGE = [
 ];
 export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED, , SAVED] = USAGE.keys();
 const WIDTH = USAGE.length;
+const STOPPED = new Set(['cancelled', 'timed_out', 'lost']);
 
 export class Model {
   constructor() {
@@ -34,7 +35,10 @@ export class Model {
     this.models = []; // who answered last
     this.tools = []; // how many calls of tools were answered; null if that is not known
     this.asks = []; // its open approval questions, as text
+    this.abandoned = []; // its caller stopped waiting for it or was cancelled, which cancelled it
+    this.waits = new Map(); // when the model calls of a task waited for their provider: [[from, to], ...]
     this.turns = []; // when the session worked: [start, end or null]
+    this.awaited = []; // the detached tasks that a tool call of the session waited for: [since, id]
     this.start = null; // when the first task was requested
     this.last = null; // the time of the last fact
   }
@@ -66,6 +70,7 @@ export class Model {
     this.models.push(task.model ?? '');
     this.tools.push(task.tools === undefined ? 0 : task.tools);
     this.asks.push(task.ask ?? '');
+    this.abandoned.push(task.abandoned ?? false);
     for (let field = 0; field < WIDTH; field += 1) {
       this.own.push(0);
       this.total.push(0);
@@ -121,6 +126,16 @@ export class Model {
     return this.ended[number] ?? this.last;
   }
 
+  // Whether the parent of a task stopped it and went on. A parent that was stopped itself had waited for it.
+  isStoppedByParent(number) {
+    return this.abandoned[number] && !STOPPED.has(this.status[this.parent[number]]);
+  }
+
+  // How long its model calls waited for their provider.
+  waited(number) {
+    return (this.waits.get(number) ?? []).reduce((sum, [from, to]) => sum + to - from, 0);
+  }
+
   // How long it took; null has not begun.
   seconds(number) {
     const started = this.started[number];
@@ -163,6 +178,8 @@ export class Rollups {
     this.final = new Float64Array(size);
     this.groups = Object.fromEntries(GROUP_NAMES.map((name) => [name, new Int32Array(size)]));
     this.own = new Array(size);
+    this.waited = new Float64Array(size);
+    for (const number of model.waits.keys()) this.waited[number] = model.waited(number);
     for (let number = 0; number < size; number += 1) {
       this.own[number] = groupOf(model.status[number]);
       this.groups[this.own[number]][number] = 1;
@@ -174,6 +191,7 @@ export class Rollups {
       const parent = model.parent[number];
       if (parent < 0) continue;
       this.tasks[parent] += this.tasks[number];
+      this.waited[parent] += this.waited[number];
       for (const column of columns) column[parent] += column[number];
       if (this.first[number] < this.first[parent]) this.first[parent] = this.first[number];
       if (this.final[number] > this.final[parent]) this.final[parent] = this.final[number];

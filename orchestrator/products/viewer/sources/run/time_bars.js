@@ -141,6 +141,7 @@ export class Bars {
     if (collapsed) this.hidden(number, top + 15);
     if (!span) return null;
     this.fillSpan(number, span, y, high);
+    this.providerWaits(number, y, high);
     if (this.critical.has(number)) {
       context.fillStyle = colours.ink;
       context.fillRect(span.x, y - 3, span.width, 2);
@@ -173,6 +174,15 @@ export class Bars {
       return;
     }
     context.fillRect(span.x, y, span.width, high);
+  }
+
+  // The parts in which a model call waited for its provider.
+  providerWaits(number, y, high) {
+    this.context.fillStyle = this.colours['bar-queued'];
+    for (const [from, to] of this.model.waits.get(number) ?? []) {
+      const part = this.span(from, to);
+      if (part) this.context.fillRect(part.x, y, part.width, high);
+    }
   }
 
   queued(number, top) {
