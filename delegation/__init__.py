@@ -63,7 +63,6 @@ from orchestrator.delegation.tools.results import (
 )
 from orchestrator.delegation.tools.task_control import control_tool
 from orchestrator.delegation.tree.node import TaskNode
-from orchestrator.delegation.tree.rows import Row
 from orchestrator.delegation.tree.safe_text import one_line, printable
 from orchestrator.delegation.tree.tree import Tree
 
@@ -96,7 +95,6 @@ __all__ = [
     "Refuse",
     "Reply",
     "Reserved",
-    "Row",
     "Rules",
     "SessionId",
     "SessionRecord",

@@ -30,7 +30,7 @@ DELEGATION = """
     ASK_PARENT ask_parent_tool asked_transcript
     Account AnswerTerms Assignment Cause Children NO_TERMS TaskNotice DelegationError Delegator
     TaskNode DeliveryCapability Detach Encoded Ending Grant ImpossibleEventError Join Ledger
-    Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots Row
+    Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots
     Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
     UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
     conversation control_tool decide decode delegate_tool dispatched_answer encode evict_session

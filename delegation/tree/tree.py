@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Usage
 from orchestrator.delegation.task import Ending, Mode, Reason, Status, TaskId
-from orchestrator.delegation.tree import rows as tree_rows
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 from orchestrator.delegation.tree.usage_totals import UsageTotals
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.delegation.tree.intervals import ConcurrencyStep, Parallelism
     from orchestrator.delegation.tree.progress import Progress
     from orchestrator.delegation.tree.rollups import Rollups, Subtree
+    from orchestrator.delegation.tree.rows import Row
     from orchestrator.delegation.tree.tally import Tally
 
 
@@ -242,7 +242,7 @@ class Tree:
         now: float | None = None,
         depth: int | None = None,
         only: Collection[TaskId] | None = None,
-    ) -> Iterator[tree_rows.Row]:
+    ) -> "Iterator[Row]":
         """Yield one row a task, each parent before its children.
 
         Args:
@@ -250,7 +250,9 @@ class Tree:
             depth: how many levels below the root are shown; by default all.
             only: the tasks to show, besides those above them; by default all.
         """
-        return tree_rows.rows(self, now=now, depth=depth, only=only)
+        from orchestrator.delegation.tree.rows import rows
+
+        return rows(self, now=now, depth=depth, only=only)
 
     def diff(self, later: "Tree") -> "list[Change]":
         """Return how another run differs from this one: see the module `diff`."""
@@ -271,7 +273,9 @@ class Tree:
         The other arguments are those of `rows()`; of a collapsed tree, only `now` counts.
         """
         if rows is None:
-            return tree_rows.text(self.rows(now=now, depth=depth, only=only))
+            from orchestrator.delegation.tree.rows import text
+
+            return text(self.rows(now=now, depth=depth, only=only))
         from orchestrator.delegation.tree.exports.text import collapsed_text
 
         return collapsed_text(self, rows=rows, now=now)

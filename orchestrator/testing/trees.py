@@ -9,7 +9,8 @@ from typing import Any, Final
 import attrs
 
 from orchestrator.agents import DefinitionError
-from orchestrator.delegation import Row, TaskId, Tree, printable
+from orchestrator.delegation import TaskId, Tree, printable
+from orchestrator.delegation.tree.rows import Row
 from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.doors.session import Session
 

@@ -10,7 +10,8 @@ from orchestrator.cli.terminal.style import is_ascii
 from orchestrator.cli.terminal.task_line import Canvas, TaskLine, head_line, mark_of, name_of
 from orchestrator.cli.terminal.transcript import wrapped
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
-from orchestrator.delegation import Mode, Reason, Row, TaskId, Tree
+from orchestrator.delegation import Mode, Reason, TaskId, Tree
+from orchestrator.delegation.tree.rows import Row
 
 UNCOLLAPSED_TASKS: Final = 40
 """The number of tasks that are printed one by one at the end of a run."""
