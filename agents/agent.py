@@ -1,7 +1,7 @@
 """The value `Agent`: a name, instructions, a model, tools, delegates and limits."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable, signature
 from pathlib import Path
 from types import UnionType
@@ -14,16 +14,11 @@ from orchestrator.agents.budget import Budget
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.hooks import Hooks
 from orchestrator.agents.limits import Limits, Patience
-from orchestrator.agents.models.model import Model, ModelRequest
-from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings
-from orchestrator.agents.models.token_estimate import (
-    SMALLEST_WINDOW,
-    estimated_tokens,
-    usable_tokens,
-)
-from orchestrator.agents.output.typed import encoded, output_schema, type_name
-from orchestrator.agents.tools.place_name import require_place_name
-from orchestrator.agents.tools.task_context import TaskContext, is_narrower, is_type
+from orchestrator.agents.models.model import Model
+from orchestrator.agents.models.settings import NO_SETTINGS, ModelSettings, ReasoningEffort
+from orchestrator.agents.models.token_estimate import SMALLEST_WINDOW
+from orchestrator.agents.output.typed import encoded, output_schema
+from orchestrator.agents.tools.task_context import TaskContext, is_type
 from orchestrator.agents.tools.tool import Tool
 from orchestrator.agents.turn_plan import TurnPlan
 from orchestrator.agents.type_checks import has_type
@@ -51,14 +46,6 @@ NextT = TypeVar("NextT")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task"})
 """The tool that an agent with delegates has in addition to its own."""
-ASK_PARENT: Final = "ask_parent"
-"""The tool that an agent with `asks_parent` has as a child."""
-JOB: Final = "job"
-"""The tool that an agent with `schedules` has as the root of a session."""
-DELEGATION_TOKENS: Final = 900
-"""About how long these tools are."""
-SHORTEST_MESSAGE: Final = 50
-"""The tokens of a message that a model must have room for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +83,14 @@ AnswerCheck: TypeAlias = (
 
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return _listed(tools)
+
+
+def _models(models: "str | Model | Iterable[str | Model]") -> "tuple[str | Model, ...]":
+    return (models,) if isinstance(models, str) else _listed(models)
+
+
+def _efforts(efforts: "Iterable[ReasoningEffort]") -> "tuple[ReasoningEffort, ...]":
+    return (cast("ReasoningEffort", efforts),) if isinstance(efforts, str) else _listed(efforts)
 
 
 def _servers(servers: "Iterable[McpServer]") -> "tuple[McpServer, ...]":
@@ -145,6 +140,12 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """The language it answers in, such as `"German"`; left to the model if empty."""
     model: str | Model = attrs.field(kw_only=True)
     """A name such as `"openai:gpt-5-mini"`, or any `Model`."""
+    models: "tuple[str | Model, ...]" = attrs.field(default=(), kw_only=True, converter=_models)
+    """The models that a parent may choose for a task in place of its own, by their names."""
+    efforts: "tuple[ReasoningEffort, ...]" = attrs.field(
+        default=(), kw_only=True, converter=_efforts
+    )
+    """The reasoning efforts that a parent may choose for a task."""
     settings: ModelSettings = attrs.field(default=NO_SETTINGS, kw_only=True)
     """How its model is to answer. Neither its delegates nor summaries inherit it."""
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
@@ -154,6 +155,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """The agents that it may delegate to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
     """Whether it may delegate to copies of itself, which may do so too."""
+    gives_budgets: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may give a task that it delegates a budget, with `delegate_task`."""
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
@@ -227,7 +230,6 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             not has_type(self.model, type),
             "its model is a class: make one of it, such as ScriptedModel([...])",
         )
-        self._require_settings()
         self._require(has_type(self.limits, Limits), "its limits must be Limits(...)")
         self._require(
             self.budget is None or has_type(self.budget, Budget), "its budget must be Budget(...)"
@@ -241,7 +243,6 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             self.compaction is None or has_type(self.compaction, Compaction),
             "its compaction must be Compaction(...)",
         )
-        self._require_room()
         for rule in self.approve:
             self._require(
                 has_type(rule, ApprovalRule),
@@ -251,29 +252,29 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             self.workspace in {None, "worktree"} or has_type(self.workspace, Path),
             f"its workspace is {self.workspace!r}, neither a Path nor 'worktree'",
         )
-        self._require_sandbox()
-        self._require_parts("tools", self.tools, Tool, "make one of a function with @tool")
-        self._require_servers()
+        if self.sandbox is not None:
+            # Imported late: most agents have none.
+            from orchestrator.agents.sandbox.sandbox import Sandbox
+
+            self._require(has_type(self.sandbox, Sandbox), "its sandbox must be Sandbox(...)")
+        require_parts(self, "tools", self.tools, Tool, "make one of a function with @tool")
         self._require(
             self.deps is None or is_type(self.deps),
             # Not the value: it may have secrets.
             f"its deps are a value of {type(self.deps).__name__}: Agent(deps=...) takes the type,"
             " and run(agent, goal, deps=...) the value",
         )
-        self._require_deps_of_tools()
         for hooks in self.hooks:
             self._require(has_type(hooks, Hooks), f"{hooks!r} in hooks= must be Hooks(...)")
         for check in self.checks:
             self._require(
                 callable(check), f"{check!r} in checks= must be a function of the final answer"
             )
-        self._require_parts("delegates", self.delegates, Agent, "delegates are agents")
+        require_parts(self, "delegates", self.delegates, Agent, "delegates are agents")
         self._require(
             not self.handoff or bool(self.delegates),
             "handoff=True, and it has no delegates to hand its conversation to",
         )
-        if self.place:
-            self._require_leaf_at_place()
         if self.may_delegate:
             for tool in self.tools:
                 self._require(
@@ -281,10 +282,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
                     f"it has a tool of its own called {tool.name!r}, and its delegates bring one of"
                     " that name: give it another one with @tool(name=...)",
                 )
-        if self.asks_parent:
-            self._require_askable()
-        if self.schedules:
-            self._require_scheduling()
+        if self._has_rare_features:
+            # Imported late: most agents have none of them.
+            from orchestrator.agents.feature_checks import require_features
+
+            require_features(self)
         # Not a cached property: with one, attrs makes every attribute of an agent slower.
         object.__setattr__(self, "plan", TurnPlan(self))
 
@@ -316,6 +318,22 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     @property
     def may_delegate(self) -> bool:
         return bool(self.delegates) or self.copies
+
+    @property
+    def _has_rare_features(self) -> bool:
+        """It has a feature that `feature_checks` checks."""
+        return bool(
+            self.settings is not NO_SETTINGS
+            or self.compaction is not None
+            or self.servers
+            or self.place
+            or self.asks_parent
+            or self.schedules
+            or self.models
+            or self.efforts
+            or self.gives_budgets
+            or any(tool.deps is not None for tool in self.tools)
+        )
 
     def as_goal(self, value: InputT_contra) -> str:
         """Return a value as the text of a goal."""
@@ -353,165 +371,24 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             return instructions
         return f"{instructions}\n\nAnswer in {self.language}.".strip()
 
-    def _require_settings(self) -> None:
-        """Refuse settings that the model is known to reject."""
-        settings = self.settings
-        if settings is NO_SETTINGS:
-            return
-        self._require(has_type(settings, ModelSettings), "its settings must be ModelSettings(...)")
-        # Imported late: most agents leave all of it to the provider.
-        from orchestrator.agents.models.registry import settings_problem
-
-        if problem := settings_problem(self.model, settings):
-            raise self._definition_error(f"its settings cannot be kept: {problem}")
-        choice = settings.tool_choice
-        names = {tool.name for tool in self.tools if has_type(tool, Tool)}
-        if self.may_delegate:
-            names |= DELEGATION_TOOLS
-        if self.schedules:
-            names.add(JOB)
-        # Which tools a server has is known when it is connected.
-        names |= {f"{it.name}__" for it in self.servers if hasattr(it, "name")}
-        self._require(
-            choice in {None, "auto", "none"}
-            or (bool(names) if choice == "required" else _is_named(choice, names)),
-            f"its tool_choice is {choice!r}, and it has no such tool"
-            if choice != "required"
-            else "its tool_choice is 'required', and it has no tools",
-        )
-
-    def _require_sandbox(self) -> None:
-        if self.sandbox is not None:
-            # Imported late: most agents have none.
-            from orchestrator.agents.sandbox.sandbox import Sandbox
-
-            self._require(has_type(self.sandbox, Sandbox), "its sandbox must be Sandbox(...)")
-
-    def _require_servers(self) -> None:
-        if not self.servers:
-            return
-        # Imported late: most agents have none.
-        from orchestrator.agents.tools.mcp.server import McpCommand, McpUrl
-
-        self._require_parts(
-            "servers", self.servers, McpCommand | McpUrl, "McpCommand(...) or McpUrl(...)"
-        )
-        self._require(
-            not self.place,
-            f"it has the place {self.place!r}, and servers, which are connected where the run is",
-        )
-        prefixes = tuple(f"{server.name}__" for server in self.servers)
-        for tool in self.tools:
-            self._require(
-                not tool.name.startswith(prefixes),
-                f"its tool {tool.name!r} has a name that a tool of its server may have",
-            )
-
-    def _require_room(self) -> None:
-        """Refuse a window that has no room for a message beside the instructions and tools."""
-        if self.compaction is None or not isinstance(self.instructions, str):
-            return
-        request = ModelRequest(
-            instructions=self.instructions,
-            transcript=(),
-            tools=[tool for tool in self.tools if has_type(tool, Tool)],
-            output=output_schema(self.output),
-        )
-        needed = estimated_tokens(request) + DELEGATION_TOKENS * self.may_delegate
-        usable = usable_tokens(self.compaction.window)
-        self._require(
-            needed + SHORTEST_MESSAGE <= usable,
-            f"its compaction has a window of {self.compaction.window} tokens: a"
-            f" request can use {usable} of them, and its instructions, tools and answer need about"
-            f" {needed}: no message fits beside them",
-        )
-
-    def _require_leaf_at_place(self) -> None:
-        """Refuse a place for an agent that one worker cannot run alone."""
-        require_place_name(self.place, f"agent {self.name!r}")
-        self._require(
-            not self.may_delegate,
-            f"it has the place {self.place!r} and may delegate: whole turns run at workers for"
-            " leaves only. Give the place to its delegates, or to single tools:"
-            f" @tool(place={self.place!r})",
-        )
-        self._require(
-            self.workspace != "worktree",
-            f"it has the place {self.place!r} and works in a worktree, which is only made where"
-            " the run is: name a folder of its workers, or none",
-        )
-        for tool in self.tools:
-            self._require(
-                tool.place in {"", self.place},
-                f"it has the place {self.place!r}, and its tool {tool.name!r} has"
-                f" {tool.place!r}: all calls of a turn run at one worker",
-            )
-        self._require(
-            self.deps is None,
-            f"it has the place {self.place!r}, and deps, which are values of this process",
-        )
-
-    def _require_askable(self) -> None:
-        self._require(
-            all(tool.name != ASK_PARENT for tool in self.tools),
-            f"it has a tool of its own called {ASK_PARENT!r}, and asks_parent brings one of that"
-            " name: give it another one with @tool(name=...)",
-        )
-        self._require(
-            not self.place,
-            f"it has the place {self.place!r} and asks its parent, which workers cannot reach",
-        )
-
-    def _require_scheduling(self) -> None:
-        self._require(
-            all(tool.name != JOB for tool in self.tools),
-            f"it has a tool of its own called {JOB!r}, and schedules brings one of that name: give"
-            " it another one with @tool(name=...)",
-        )
-        self._require(
-            not self.place,
-            f"it has the place {self.place!r} and schedules, which workers cannot do",
-        )
-
-    def _require_deps_of_tools(self) -> None:
-        for tool in self.tools:
-            if tool.deps is None:
-                continue
-            self._require(
-                self.deps is not None,
-                f"its tool {tool.name!r} takes a TaskContext[{type_name(tool.deps)}], and it has"
-                f" no dependencies: Agent(deps={type_name(tool.deps)})",
-            )
-            self._require(
-                is_narrower(self.deps, tool.deps),
-                f"its tool {tool.name!r} takes a TaskContext[{type_name(tool.deps)}], and its"
-                f" dependencies are of type {type_name(self.deps)}",
-            )
-
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:
-            raise self._definition_error(problem)
-
-    def _definition_error(self, problem: str) -> DefinitionError:
-        return DefinitionError(f"agent {self.name!r}: {problem}")
-
-    def _require_parts(
-        self, field: str, parts: tuple[Any, ...], kind: "type[Any] | UnionType", hint: str
-    ) -> None:
-        for part in parts:
-            # The message is built only on failure: the repr of an agent contains all its delegates.
-            if not isinstance(part, kind):
-                raise self._definition_error(f"{part!r} is not one of its {field}: {hint}")
-        names = [part.name for part in parts]
-        if len(set(names)) < len(names):
-            duplicate = next(name for name in names if names.count(name) > 1)
-            raise self._definition_error(f"it has two {field} called {duplicate!r}")
+            raise DefinitionError(f"agent {self.name!r}: {problem}")
 
 
-def _is_named(tool: str | None, names: Collection[str]) -> bool:
-    return any(
-        tool == name or (name.endswith("__") and str(tool).startswith(name)) for name in names
-    )
+def require_parts(
+    agent: Agent[Any], field: str, parts: tuple[Any, ...], kind: "type[Any] | UnionType", hint: str
+) -> None:
+    """Refuse parts of an agent that have another type, or the name of another part."""
+    for part in parts:
+        # The message is built only on failure: the repr of an agent contains all its delegates.
+        if not isinstance(part, kind):
+            problem = f"{part!r} is not one of its {field}: {hint}"
+            raise DefinitionError(f"agent {agent.name!r}: {problem}")
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise DefinitionError(f"agent {agent.name!r}: it has two {field} called {duplicate!r}")
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:

@@ -30,6 +30,7 @@ class TurnPlan:
         "needs_machine",
         "output",
         "takes_context",
+        "task_options",
     )
 
     def __init__(self, agent: "Agent[Any]") -> None:
@@ -60,5 +61,14 @@ class TurnPlan:
         """Its tools may need approval without any rule."""
         self.limits_usage: Final = agent.limits.tokens is not None or agent.limits.usd is not None
         self.delegates: Final[Mapping[str, Agent[Any]]] = {it.name: it for it in agent.delegates}
+        takers = [*agent.delegates]
+        if agent.copies or len(takers) != 1:
+            takers.append(agent)
+        self.task_options: Final = (
+            *(("model",) if any(it.models for it in takers) else ()),
+            *(("effort",) if any(it.efforts for it in takers) else ()),
+            *(("budget",) if agent.gives_budgets else ()),
+        )
+        """The arguments of `delegate_task` that only some agents have."""
         self.descriptions: Final[dict[int, tuple[object, str]]] = {}
         """The description of `delegate_task` for each number of levels below, and its rules."""

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from orchestrator.agents import RefusedBy
 from orchestrator.agents.budget import BudgetKind
@@ -131,6 +132,16 @@ def _refused_by_budget(
             if problem := _problem(account, kind, parent.depth + 1, len(requests)):
                 problem = f"{account.describe()} {problem}"
                 return Refuse(problem, ran_out=kind, account=account.id)
+    for request in requests:
+        if request.chosen is not UNSET:
+            # Imported late: most parents give no budgets.
+            from orchestrator.delegation.given_budgets import shortage
+
+            if (found := shortage(requests, parent, accounts)) is not None:
+                account, kind, problem = found
+                problem = f"{account.describe()} {problem}"
+                return Refuse(problem, ran_out=kind, account=account.id)
+            break
     return None
 
 

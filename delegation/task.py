@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NewType
 import msgspec
 
 from orchestrator.agents import Budget
+from orchestrator.delegation.choices import Choices
 from orchestrator.delegation.earlier_message import EarlierMessage
 
 TaskId = NewType("TaskId", str)
@@ -270,6 +271,14 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requests to agents of one name."""
     version: str | msgspec.UnsetType = msgspec.UNSET
     """The version of its agent, if the agent declares one."""
+
+    chosen: Choices | msgspec.UnsetType = msgspec.UNSET
+    """The model, effort and budget that its parent chose for it, if it chose any."""
+
+    @property
+    def choices_text(self) -> str:
+        """The choices of its parent for people; empty if there are none."""
+        return "" if isinstance(self.chosen, msgspec.UnsetType) else str(self.chosen)
 
     @property
     def siblings_to_come(self) -> int | None:

@@ -114,6 +114,7 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
         reason=event.reason,
         needs=request.needs,
         to_come=request.siblings_to_come,
+        chosen="" if request.chosen is msgspec.UNSET else str(request.chosen),
         started=event.started,
     )
     if event.mode is DETACHED:

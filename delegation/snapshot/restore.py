@@ -157,6 +157,7 @@ class _Restoration:
             abandoned=outcome is not None
             and outcome.ending is CANCELLED
             and outcome.cause in WITH_CALLER,
+            chosen="" if it.request is None else it.request.choices_text,
         )
         request = it.request
         needs = () if request is None else request.needs

@@ -23,6 +23,7 @@ from orchestrator.agents import (
     arguments_schema,
     read_arguments,
 )
+from orchestrator.delegation.choices import Choices
 from orchestrator.delegation.earlier_message import EarlierMessage
 from orchestrator.delegation.ledger.records import TaskRecord
 from orchestrator.delegation.rules import Rules
@@ -79,6 +80,11 @@ def delegate_tool(
     # With a single delegate, the name of the agent may be left out.
     default = agent.delegates[0].name if len(names) == 1 and not agent.copies else ""
     kind = DelegateOrHandOff if agent.handoff else DelegateTask
+    if agent.plan.task_options:
+        # Imported late: most agents leave no choice to their parents.
+        from orchestrator.delegation.tools.task_options import arguments_type, read_choices
+
+        kind = arguments_type(kind, agent.plan.task_options)
 
     async def run(call: ToolCall) -> str:
         arguments = read_arguments(call, kind)
@@ -93,6 +99,10 @@ def delegate_tool(
             is_ordered = is_ordered or bool(assignment.depends_on)
         if is_ordered:
             _require_order(assignments)
+        choices: Sequence[Choices] = ()
+        if agent.plan.task_options:
+            allowed_by = None if is_repeated else lambda name: names.get(name, agent)
+            choices = read_choices(arguments, assignments, allowed_by)
         is_handoff = isinstance(arguments, DelegateOrHandOff) and arguments.handoff
         if is_handoff:
             _require_handoff(arguments, assignments[0], agent, parent)
@@ -103,6 +113,7 @@ def delegate_tool(
             call=call.id,
             background=arguments.background,
             handoff=is_handoff,
+            choices=choices,
         )
 
     return Tool(
@@ -173,10 +184,11 @@ def _make_description(agent: Agent[Any], rules: Rules, levels: int) -> str:
         "Delegate work to other agents. Give either one `goal` or a list of `tasks`,"
         f" at most {rules.children_per_call} in one call. {_limits(rules, levels)}",
         "Agents:",
-        *(f"- {delegate.name}: {_about(delegate)}" for delegate in agent.delegates),
+        *(f"- {it.name}: {_about(it)}{_choices(it)}" for it in agent.delegates),
     ]
     if len(agent.delegates) != 1 or agent.copies:
-        lines.append("- left out: a copy of yourself, with the tools that you have")
+        copy = "- left out: a copy of yourself, with the tools that you have"
+        lines.append(f"{copy}{_choices(agent)}")
     return "\n".join(lines)
 
 
@@ -198,6 +210,15 @@ def _about(agent: Agent[Any]) -> str:
     if isinstance(agent.instructions, str) and agent.instructions:
         return agent.instructions
     return "no description"
+
+
+def _choices(agent: Agent[Any]) -> str:
+    if not (agent.models or agent.efforts):
+        return ""
+    # Imported late: most agents leave no choice to their parents.
+    from orchestrator.delegation.tools.task_options import choices_of
+
+    return choices_of(agent)
 
 
 def _assignments(arguments: DelegateTask, most: float, default: str) -> Sequence[Assignment]:

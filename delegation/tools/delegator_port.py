@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Protocol, assert_never
 import msgspec
 
 from orchestrator.agents import CallId, MessageId
+from orchestrator.delegation.choices import Choices
 from orchestrator.delegation.events import SteeringOrigin
 from orchestrator.delegation.task import Origin, TaskId
 
@@ -69,12 +70,14 @@ class Delegator(Protocol):
         call: CallId,
         background: bool | None,
         handoff: bool = False,
+        choices: Sequence[Choices] = (),
     ) -> str:
         """Delegate tasks, and return the text that the model reads.
 
         An assignment without an agent is for a copy of the parent's agent. A handoff is a single
-        one, which gets the conversation of the parent: the text is its output. Raise `ToolError` if
-        nothing was delegated, or a handoff has not succeeded.
+        one, which gets the conversation of the parent: the text is its output. `choices` has one
+        entry for each assignment, or is empty. Raise `ToolError` if nothing was delegated, or a
+        handoff has not succeeded.
         """
         ...
 

@@ -33,6 +33,8 @@ class TaskNode(msgspec.Struct, gc=False):
     total: Usage = NOTHING_USED
     """Its own model calls and all calls below it, when the tree returned this node."""
     error: str = ""
+    chosen: str = ""
+    """The model, effort and budget that its parent chose for it."""
     level: int = 0
     """How many tasks are above it; no export shows it."""
     abandoned: bool = False
@@ -47,4 +49,6 @@ class TaskNode(msgspec.Struct, gc=False):
         """Return the attributes that graphs and exports show, by name, `micro_usd` among them."""
         shown = msgspec.structs.asdict(self) | {"micro_usd": self.usage.micro_usd}
         del shown["level"], shown["abandoned"]
+        if not self.chosen:
+            del shown["chosen"]
         return shown

@@ -340,6 +340,7 @@ class Tree:
         reason: Reason | None = None,
         needs: Iterable[TaskId] = (),
         to_come: int | None = None,
+        chosen: str = "",
         started: bool = False,
     ) -> None:
         """Add a task that is queued, or starts at once."""
@@ -354,6 +355,7 @@ class Tree:
             reason="" if reason is None else reason,
             requested=at,
             started=at if started else None,
+            chosen=chosen,
             level=0 if parent is None else self._nodes[parent].level + 1,
         )
         if needs:

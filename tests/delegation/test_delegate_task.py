@@ -29,6 +29,7 @@ from orchestrator.delegation import (
     TaskRecord,
     delegate_tool,
 )
+from orchestrator.delegation.choices import Choices
 
 MODEL = ScriptedModel([])
 RESEARCHER = Agent("researcher", instructions="Answer one question.", model=MODEL)
@@ -73,6 +74,7 @@ class Memory:
         call: CallId,
         background: bool | None,
         handoff: bool = False,
+        choices: Sequence[Choices] = (),
     ) -> str:
         await trio.lowlevel.checkpoint()
         self.asked.append(

@@ -1,9 +1,10 @@
 """`python -m tests.orchestrator.budget_trees --seed 7 --rounds 3000`: budgets, counted outside.
 
 Random trees run under nested budgets on models that fail, are retried, fall back, summarize, break
-off in the middle, and are cancelled; some have commands that ignore SIGTERM, some processes die and
-are started again. The provider counts what it is asked and what it could bill. At no moment may
-that exceed a budget, and in the end no account may have booked less.
+off in the middle, and are cancelled; parents choose models and give budgets; some have commands
+that ignore SIGTERM, some processes die and are started again. The provider counts what it is asked
+and what it could bill. At no moment may that exceed a budget, and in the end no account may have
+booked less.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any, Final
 import attrs
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from orchestrator import Machine, MemoryJournal, Orchestrator, budget, open_orchestrator
 from orchestrator.agents import (
@@ -41,6 +43,7 @@ from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.agents.models.wrappers.retry import with_retries
+from orchestrator.agents.task_choices import model_names
 from orchestrator.agents.tools.terminal import terminal
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.amounts import NOTHING, Amounts
@@ -52,6 +55,8 @@ from tests.kit import hand_on
 DEAF: Final = "trap '' TERM; while :; do sleep 1000; done"
 """A command that has to be killed: its task is torn down late."""
 RULES: Final = Rules(depth=4)
+DEPTH: Final = 2
+"""How many levels of tasks are below a root."""
 REFUSALS: Final = (Failure.RATE_LIMIT, Failure.OVERLOADED, Failure.AUTH, Failure.QUOTA)
 BREAKS: Final = (Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORMED)
 UNLIMITED: Final = 100_000
@@ -216,7 +221,14 @@ class Node:
     ) -> None:
         self.name = path
         own = drawn_budget(chance, path) if chance.random() < 0.3 else None
-        self.scopes = scopes if own is None else (*scopes, Scope(own))
+        self._given = drawn_budget(chance, path) if chance.random() < 0.2 else None
+        """The budget that its parent gives it; a root has no parent."""
+        if own is None and self._given is not None:
+            own = Budget(name=path)
+        self.scopes = scopes
+        if own is not None:
+            given = None if depth == DEPTH else self._given
+            self.scopes = (*scopes, Scope(narrower(own, given)))
         self._lengths = [chance.choice([1, 20, 500, 6_000]) for _ in range(9)]
         self.children = [
             Node(chance, f"{path}{letter}", self.scopes, depth=depth - 1, has_commands=has_commands)
@@ -227,7 +239,7 @@ class Node:
             self._steps.append((ToolCall("terminal", {"command": DEAF, "background": True}),))
         for child in self.children:
             background = chance.choice([False, None])
-            call = hand_on("go", agent=child.name, background=background)
+            call = child.request(chance, background=background)
             if self._steps and chance.random() < 0.6:
                 self._steps[-1] += (call,)
             else:
@@ -235,7 +247,9 @@ class Node:
         self.agent: Agent = Agent(
             path,
             model=drawn_model(chance, self),
+            models=[drawn_model(chance, self, "third", "fourth")],
             delegates=[child.agent for child in self.children],
+            gives_budgets=bool(self.children),
             tools=[terminal],
             approve=[allow("*")],
             budget=own,
@@ -244,6 +258,17 @@ class Node:
             ),
             compaction=drawn_compaction(chance, self),
         )
+
+    def request(self, chance: random.Random, *, background: bool | None) -> ToolCall:
+        """Return the call that delegates to it, on its own model or on the other one."""
+        call = hand_on("go", agent=self.name, background=background)
+        chosen: dict[str, Any] = {}
+        if self._given is not None:
+            amounts = attrs.asdict(self._given, filter=lambda _, value: value is not None)
+            chosen["budget"] = {key: amounts[key] for key in amounts if key != "name"}
+        if chance.random() < 0.2:
+            chosen["model"] = model_names(self.agent)[0]
+        return replace(call, arguments={**call.arguments, **chosen})
 
     def next_step(self, request: ModelRequest) -> tuple[tuple[ToolCall, ...], int]:
         """Return the calls and the length of the next answer; a summary is a short text."""
@@ -268,7 +293,20 @@ def drawn_budget(chance: random.Random, name: str) -> Budget:
     )
 
 
-def drawn_model(chance: random.Random, node: Node) -> Model:
+def narrower(own: Budget, given: Budget | None) -> Budget:
+    """Return the smaller amount of each kind."""
+    if given is None:
+        return own
+    pairs = {key: (getattr(own, key), getattr(given, key)) for key in ("calls", "tokens", "usd")}
+    least: dict[str, Any] = {
+        key: min((it for it in pair if it is not None), default=None) for key, pair in pairs.items()
+    }
+    return attrs.evolve(own, **least)
+
+
+def drawn_model(
+    chance: random.Random, node: Node, first: str = "first", second: str = "second"
+) -> Model:
     """Return the provider behind wrappers, in any order that they can have."""
 
     def wrapped(name: str) -> Model:
@@ -283,9 +321,9 @@ def drawn_model(chance: random.Random, node: Node) -> Model:
             model = with_prices(model, table)
         return model
 
-    model = wrapped("first")
+    model = wrapped(first)
     if chance.random() < 0.3:
-        model = with_fallback(model, wrapped("second"))
+        model = with_fallback(model, wrapped(second))
     return with_retries(model, attempts=2, jitter=chance) if chance.random() < 0.2 else model
 
 
@@ -306,7 +344,7 @@ class World:
         self._journal = MemoryJournal()
         self._blocks = [Scope(drawn_budget(chance, name)) for name in ("outer", "inner")]
         self._roots = [
-            Node(chance, f"n{number}", self._blocks, depth=2, has_commands=has_commands)
+            Node(chance, f"n{number}", self._blocks, depth=DEPTH, has_commands=has_commands)
             for number in range(chance.randrange(1, 5))
         ]
         self._sessions: dict[str, SessionId | None] = {

@@ -99,6 +99,8 @@ def _task_lines(
         yield _line("mode", f"{node.mode}, {node.reason.replace('_', ' ')}")
     if node.label:
         yield _line("label", printable(node.label))
+    if node.chosen:
+        yield _line("chosen", printable(node.chosen))
     yield _line("times", " · ".join(_times(node)))
     own_wait = _wait_text(tree.own_provider_wait(task))
     yield _line("own", f"{node.usage.tokens_text} tok, {usd(node.usage)}{own_wait}")

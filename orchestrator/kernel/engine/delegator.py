@@ -38,6 +38,7 @@ from orchestrator.delegation import (
     share_per_result,
     task_result,
 )
+from orchestrator.delegation.choices import Choices
 from orchestrator.delegation.events import (
     CancelRequested,
     StartsPaused,
@@ -77,6 +78,7 @@ class _CallTerms(msgspec.Struct, frozen=True):
     handoff: bool
     grants: tuple[Grant, ...]
     """The budgets around the call, beyond those of its caller."""
+    choices: Sequence[Choices]
 
 
 class OrchestratorDelegator:
@@ -129,12 +131,13 @@ class OrchestratorDelegator:
         call: CallId,
         background: bool | None,
         handoff: bool = False,
+        choices: Sequence[Choices] = (),
     ) -> str:
         ledger, admission = self._book.ledger, self._book.admission
         caller = ledger.tasks[parent]
         agent = self._registry.agent_of(caller)
         grants = grants_beyond(caller.accounts, self._book.journal_identity)
-        terms = _CallTerms(caller, agent, origin, call, background, handoff, grants)
+        terms = _CallTerms(caller, agent, origin, call, background, handoff, grants, choices)
         first = assignments
         if len(assignments) > START_AT_ONCE and admission.takes_steps(assignments, caller, grants):
             first = assignments[:START_AT_ONCE]
@@ -257,6 +260,11 @@ class OrchestratorDelegator:
                 ids = ids or {it.label: it.id for it in reversed(requests)}
                 needs = tuple([ids[label] for label in assignment.depends_on])
                 requests[at] = replace(requests[at], needs=needs)
+        if terms.choices:
+            # Imported late: most parents choose nothing.
+            from orchestrator.kernel.execution.task_choices import request_with_choices
+
+            requests = list(map(request_with_choices, requests, terms.choices[first:]))
         return requests
 
     def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import attrs
+from msgspec import UNSET
+
 from orchestrator.agents import Agent, DefinitionError
 from orchestrator.agents.approval import ApprovalRule, inherited_rules
 from orchestrator.agents.tools.task_context import is_of_type
 from orchestrator.delegation import SessionId, TaskId, TaskRecord
+from orchestrator.delegation.choices import Choices
 from orchestrator.kernel.execution.model_resolver import ModelSource
 
 COPY: Final = "~"
@@ -54,6 +58,8 @@ class AgentRegistry:
         """The agents of running tasks: the search from a child upwards ends here."""
         self._leaf_copies: dict[str, tuple[Agent[Any], Agent[Any]]] = {}
         """Agents, and their copies that cannot delegate."""
+        self._chosen: dict[tuple[int, str, str], tuple[Agent[Any], Agent[Any]]] = {}
+        """Agents, and their forms with the model and the effort that a parent chose."""
         self._checked: WeakValueDictionary[int, Agent[Any]] = WeakValueDictionary()
         """The agents that can run here without deps, by their identity."""
         self.has_rules = False
@@ -97,6 +103,8 @@ class AgentRegistry:
         has_deps = False
         for reachable in reachable_agents(agent):
             self.models.model_of(reachable)
+            for model in reachable.models:
+                self.models.model_of(attrs.evolve(reachable, model=model))
             if self._require_places is not None:
                 self._require_places(reachable)
             if self._require_servers is not None and reachable.servers:
@@ -113,12 +121,29 @@ class AgentRegistry:
             return agent
         if (above := task.parent) is None:
             return self._session_agents[task.session]
+        request = task.request
         if task.id in self._child_agents:
-            return self._child_agents[task.id]
-        parent = self.running.get(above.id) or self.agent_of(above)
-        if task.request is not None and task.request.copy:
-            return self._copy_of(parent)
-        return parent.plan.delegates.get(task.agent) or _delegate_of(parent, task.agent)
+            found = self._child_agents[task.id]
+        else:
+            parent = self.running.get(above.id) or self.agent_of(above)
+            if request is not None and request.copy:
+                found = self._copy_of(parent)
+            else:
+                found = parent.plan.delegates.get(task.agent) or _delegate_of(parent, task.agent)
+        if request is None or request.chosen is UNSET:
+            return found
+        return self._with_choices(found, request.chosen)
+
+    def _with_choices(self, agent: Agent[Any], chosen: Choices) -> Agent[Any]:
+        if not (chosen.model or chosen.effort):
+            return agent
+        key = (id(agent), chosen.model, chosen.effort)
+        if key not in self._chosen:
+            # Imported late: most parents choose nothing.
+            from orchestrator.agents.task_choices import with_choices
+
+            self._chosen[key] = agent, with_choices(agent, chosen.model, chosen.effort)
+        return self._chosen[key][1]
 
     def steps_to(self, task: TaskRecord) -> tuple[str, ...]:
         """Return the steps from the agent of a session down to the agent of a task.

@@ -97,7 +97,13 @@ class FactRedactor:
 
 def _texts_of_request(event: events.TaskRequested) -> tuple[str, ...] | None:
     request = event.request
-    has_more = request.output_schema or request.handed or request.grants or request.budget
+    has_more = (
+        request.output_schema
+        or request.handed
+        or request.grants
+        or request.budget
+        or request.chosen
+    )
     return None if has_more else (request.goal, request.context, request.label)
 
 

@@ -39,6 +39,7 @@ from orchestrator.delegation import (
     TaskRequest,
     call_key,
 )
+from orchestrator.delegation.choices import Choices
 from orchestrator.kernel.budget_scope import grants_beyond, use_budget_names
 from orchestrator.kernel.errors import TaskFailedError
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
@@ -224,21 +225,18 @@ class PipelineRun:
         to_come: int | None = None,
         in_order: bool = False,
         after: After | None = None,
+        chosen: Choices | None = None,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
         `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
         more it asks for, if one by one; `in_order` says that one trio task makes all requests;
-        `after` are its dependencies. Raise `TaskFailedError` if the rules, or a budget, do not
-        allow it.
+        `after` are its dependencies; `chosen` has the model, effort and budget of this task alone.
+        Raise `TaskFailedError` if the rules, or a budget, do not allow it.
         """
         # Before the request: afterwards the caller must get the child.
         await trio.lowlevel.checkpoint()
-        if not is_agent(agent):
-            raise DefinitionError(
-                f"{agent!r} cannot be delegated to: it is not an agent; make one of a function"
-                " with @agent"
-            )
+        _require_agent(agent)
         needed = NO_DEPENDENCIES
         if after is not None or value is NO_VALUE:
             tasks = self._book.records.tasks
@@ -249,11 +247,15 @@ class PipelineRun:
         about = _checksum(agent.instructions)
         digest = _digest(agent.name, str(agent.output), goal, *needed.calls)
         base = f"{self._origin.turn}.{agent.name}.{digest}"
+        if chosen is not None:
+            base = f"{base}.{_checked_choices(agent, chosen)}"
         known = None
         if (earlier := self._earlier) is not None and earlier.unclaimed:
             known = earlier.claim(base, about)
             if known is None:
-                request = self._request(agent, goal, to_come, about, base, needed=needed)
+                request = self._request(
+                    agent, goal, to_come, about, base, needed=needed, chosen=chosen
+                )
                 known = await self._wait_earlier(earlier, base, request, in_order=in_order)
         if known is None and self._book.admission.is_stopping:
             # A program cannot end without this child: it waits to be interrupted or cancelled.
@@ -264,7 +266,8 @@ class PipelineRun:
             )
         new = None
         if known is None:
-            new = self._request(agent, goal, to_come, about, self._new_call(base), needed=needed)
+            call = self._new_call(base)
+            new = self._request(agent, goal, to_come, about, call, needed=needed, chosen=chosen)
             known = new.id
         # Before the request: an agent without a model cannot be registered.
         self._registry.register_child(known, agent, self._record.session)
@@ -338,9 +341,10 @@ class PipelineRun:
         call: str,
         *,
         needed: Dependencies,
+        chosen: Choices | None,
     ) -> TaskRequest:
         record = self._record
-        return TaskRequest(
+        request = TaskRequest(
             id=self._runner.new_task_id(record.id, call),
             parent=record.id,
             origin=self._origin,
@@ -356,6 +360,12 @@ class PipelineRun:
             about=about,
             version=agent.version or msgspec.UNSET,
         )
+        if chosen is None:
+            return request
+        # Imported late: most programs choose nothing.
+        from orchestrator.kernel.execution.task_choices import request_with_choices
+
+        return request_with_choices(request, chosen)
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
         # A child delegates for itself, not for this pipeline.
@@ -395,6 +405,23 @@ def _refused_outcome(refused: Refuse) -> Outcome:
         cause=Cause.BUDGET if refused.account else Cause.RULES,
         account=refused.account,
     )
+
+
+def _require_agent(value: object) -> None:
+    if not is_agent(value):
+        raise DefinitionError(
+            f"{value!r} cannot be delegated to: it is not an agent; make one of a function"
+            " with @agent"
+        )
+
+
+def _checked_choices(agent: Agent[Any], chosen: Choices) -> str:
+    """Return the part of a call's key for choices; raise `DefinitionError` if not allowed."""
+    # Imported late: most programs choose nothing.
+    from orchestrator.agents.task_choices import with_choices
+
+    with_choices(agent, chosen.model, chosen.effort)
+    return _digest(str(chosen))
 
 
 def _checksum(instructions: object) -> int | msgspec.UnsetType:

@@ -35,6 +35,7 @@ def request_step(event: TaskRequested, position: float) -> Step:
         "needs": ", ".join(request.needs),
         "schema": request.output_schema and str(request.output_schema),
         "budget": request.budget and str(request.budget),
+        "chosen": request.choices_text,
         "of": "a copy" if request.copy else "",
         "after": " / ".join(said.text for said in request.handed or ()),
         "background": None if request.background is None else str(request.background),

@@ -44,6 +44,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
     usage: dict[str, list[int]] = {name: [] for name in Usage.__struct_fields__}
     needs: dict[str, list[int]] = {}
+    chosen: dict[str, str] = {}
     last_requested = 0
     for task, number in numbers.items():
         node = tree[task]
@@ -72,6 +73,8 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
             amounts.append(getattr(node.usage, name) or 0)
         if needed := tree.needs(task):
             needs[str(number)] = [numbers[need] for need in needed]
+        if node.chosen:
+            chosen[str(number)] = node.chosen
     return {
         "format": FORMAT,
         "start": start,
@@ -91,6 +94,7 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
         **columns,
         "usage": usage,
         "needs": needs,
+        "chosen": chosen,
     }
 
 

@@ -54,6 +54,7 @@ def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
         node.reason,
         node.requested,
         [] if request is None else list(request.needs),
+        node.chosen,
     ]
 
 

@@ -1,4 +1,4 @@
-/*! sources sha256 971270bba8d753cdaf7f9afe1c7018f19ab9b662ce6da52f9a1a8fb2f165905c */
+/*! sources sha256 dae02e0842d72489823499c0ff8a0f5762e802541f87d6846a8337d88cd6c218 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

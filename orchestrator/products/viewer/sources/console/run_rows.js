@@ -9,8 +9,8 @@ export function applyRows(model, message) {
   for (const [id, status, started, ended, error, usage, abandoned, waits, ...fixed] of message.rows) {
     let number = into.numbers.get(id);
     if (number === undefined) {
-      const [parent, agent, goal, label, path, mode, reason, requested, needs] = fixed;
-      number = into.add({ id, parent, agent, goal, label, path, mode, reason, requested, needs, tools: null });
+      const [parent, agent, goal, label, path, mode, reason, requested, needs, chosen] = fixed;
+      number = into.add({ id, parent, agent, goal, label, path, mode, reason, requested, needs, chosen, tools: null });
     }
     into.status[number] = status;
     into.started[number] = started;

@@ -51,6 +51,7 @@ export function modelOf(columns) {
       tools: columns.tools[number],
       ask: strings[columns.ask[number]],
       abandoned: abandoned.has(number),
+      chosen: columns.chosen?.[number] ?? '',
       needs: (columns.needs[number] ?? []).map((need) => columns.ids[need]),
     });
   });

@@ -153,6 +153,7 @@ export class Details {
       const why = REASONS[model.reason[number]] ?? model.reason[number];
       lines.push([model.mode[number], `because ${why}`]);
     }
+    if (model.chosen[number]) lines.push(['chosen', oneLine(model.chosen[number], 200)]);
     if (model.needs[number].length) lines.push(['needed', model.needs[number].join(', ')]);
     const at = new Date(model.requested[number] * 1000);
     lines.push(['asked', `${at.toISOString().replace('T', ' ').slice(0, 19)} UTC${

@@ -150,6 +150,7 @@ const FOLD = {
       reason: body.reason,
       requested: at,
       needs: [...new Set(request.needs ?? [])],
+      chosen: request.chosen ? choicesText(request.chosen) : '',
     });
     session.unsettled.set(request.id, new Set());
     session.unsettled.get(request.parent).add(request.id);
@@ -268,4 +269,11 @@ function interrupt(session) {
     session.mark(task, { status: 'interrupted' });
   }
   session.review();
+}
+
+// The choices of a parent for one task, in the words of the Python tree.
+function choicesText({ model, effort, budget }) {
+  const amounts = Object.entries(budget ?? {}).filter(([name, amount]) => name !== 'name' && amount !== null);
+  const given = amounts.map(([name, amount]) => `${name}=${amount}`).join(', ');
+  return [model && `model ${model}`, effort && `effort ${effort}`, budget && `budget (${given})`].filter(Boolean).join(', ');
 }

@@ -30,6 +30,7 @@ export class Model {
     this.ended = [];
     this.error = [];
     this.needs = [];
+    this.chosen = []; // the model, effort and budget that its parent chose, as text
     this.own = []; // what each has used itself, a number for each of USAGE
     this.total = []; // the same with all below it
     this.models = []; // who answered last
@@ -67,6 +68,7 @@ export class Model {
     this.ended.push(task.ended ?? null);
     this.error.push(task.error ?? '');
     this.needs.push(task.needs ?? []);
+    this.chosen.push(task.chosen ?? '');
     this.models.push(task.model ?? '');
     this.tools.push(task.tools === undefined ? 0 : task.tools);
     this.asks.push(task.ask ?? '');

@@ -1,0 +1,108 @@
+"""The arguments of `delegate_task` that only some agents have: `model`, `effort`, `budget`.
+
+Imported late: without them, the schema of the tool and its cost stay the same.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from orchestrator.agents import Agent, Budget, DefinitionError, ToolError
+from orchestrator.agents.task_choices import model_names, with_choices
+from orchestrator.delegation.choices import Choices
+from orchestrator.delegation.tools.delegator_port import Assignment
+
+
+class GivenBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A budget, as a model gives it to a task."""
+
+    tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    calls: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(tokens=self.tokens, usd=self.usd, calls=self.calls, seconds=self.seconds)
+
+
+_FIELDS: Final[dict[str, tuple[Any, Any]]] = {
+    "model": (
+        Annotated[
+            str,
+            msgspec.Meta(description="One of the models of its agent; left out: the agent's own."),
+        ],
+        "",
+    ),
+    "effort": (
+        Annotated[
+            str, msgspec.Meta(description="How much to think: one of the efforts of its agent.")
+        ],
+        "",
+    ),
+    "budget": (
+        Annotated[
+            GivenBudget | None,
+            msgspec.Meta(
+                description="The most that the task and all tasks below it may use; for several"
+                " tasks, the most that each may use."
+            ),
+        ],
+        None,
+    ),
+}
+
+
+@cache
+def arguments_type(base: type[Any], options: Sequence[str]) -> type[Any]:
+    """Return the type of the arguments of `delegate_task` with these options."""
+    fields = [(name, *_FIELDS[name]) for name in options]
+    task = msgspec.defstruct(
+        "Task", fields, bases=(Assignment,), frozen=True, forbid_unknown_fields=True
+    )
+    described = msgspec.Meta(description="Several tasks that run at the same time.")
+    tasks: Any = Annotated[tuple[task, ...], described]  # type: ignore[valid-type]
+    return msgspec.defstruct(
+        "Arguments",
+        [*fields, ("tasks", tasks, ())],
+        bases=(base,),
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def read_choices(
+    arguments: object,
+    assignments: Sequence[Assignment],
+    agent_of: Callable[[str], Agent[Any]] | None,
+) -> list[Choices]:
+    """Return the choices for each task of a call.
+
+    Raise `ToolError` if the agent of a task, which `agent_of` returns by name, does not allow them.
+    Without `agent_of` they are not checked.
+    """
+    choices: list[Choices] = []
+    for assignment in assignments:
+        given = [
+            getattr(assignment, name, default) or getattr(arguments, name, default)
+            for name, (_, default) in _FIELDS.items()
+        ]
+        model, effort, budget = given
+        if agent_of is not None and (model or effort):
+            try:
+                with_choices(agent_of(assignment.agent), model, effort)
+            except DefinitionError as exc:
+                raise ToolError(f"{exc}; no task was started") from exc
+        choices.append(Choices(model, effort, None if budget is None else budget.budget))
+    return choices
+
+
+def choices_of(agent: Agent[Any]) -> str:
+    """Return the choices that an agent leaves to its parent, as the parent reads them."""
+    words = [
+        f"models: {', '.join(model_names(agent))}" if agent.models else "",
+        f"efforts: {', '.join(agent.efforts)}" if agent.efforts else "",
+    ]
+    return f" ({'; '.join(filter(None, words))})"
