@@ -8,6 +8,7 @@ its reference, never a value.
 """
 
 import os
+import selectors
 import shlex
 import stat
 import subprocess
@@ -70,7 +71,9 @@ def _read(reference: str, environ: Mapping[str, str]) -> str:
     try:
         value = raw.decode().strip()
     except UnicodeDecodeError:
-        raise _UnreadableError("the value is not text") from None
+        value = "\0"
+    if "\0" in value:
+        raise _UnreadableError("the value is not text")
     if not value:
         raise _UnreadableError("the value is empty")
     return value
@@ -111,22 +114,43 @@ def _cached_output(
     if program is None:
         raise _UnreadableError(f"{argv[0]} is not on the path")
     try:
-        ended = subprocess.run(  # noqa: S603 (the person's own program)
+        process = subprocess.Popen(  # noqa: S603 (the person's own program)
             [program, *argv[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environ,
             cwd="/",
-            timeout=SECONDS,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise _UnreadableError(f"{argv[0]} took more than {SECONDS} seconds") from None
     except OSError as exc:
         raise _UnreadableError(f"{argv[0]} cannot be run: {exc.strerror}") from None
-    if ended.returncode:
+    try:
+        with process:
+            try:
+                output = _read_output(process)
+            finally:
+                process.kill()
+    except (TimeoutError, subprocess.TimeoutExpired):
+        raise _UnreadableError(f"{argv[0]} took more than {SECONDS} seconds") from None
+    if process.returncode and len(output) <= LARGEST:
         raise _UnreadableError(
-            f"{argv[0]} ended with {ended.returncode}: run it in a terminal to see why"
+            f"{argv[0]} ended with {process.returncode}: run it in a terminal to see why"
         )
-    return ended.stdout
+    return output
+
+
+def _read_output(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the output of a process that ends in time, or a part of it that is too large."""
+    assert process.stdout is not None
+    output, deadline = b"", time.monotonic() + SECONDS
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(output) <= LARGEST:
+            if not selector.select(max(0, deadline - time.monotonic())):
+                raise TimeoutError
+            part = os.read(process.stdout.fileno(), LARGEST)
+            if not part:
+                process.wait(max(0, deadline - time.monotonic()))
+                break
+            output += part
+    return output

@@ -80,7 +80,7 @@ LISTED: Final = {
     (
         "agents/secret_references.py",
         "_cached_output",
-        "subprocess.run",
+        "subprocess.Popen",
     ): "the program that a person names in a variable to print a secret: it needs their login; no"
     " shell, in the root folder",
     (

@@ -8,6 +8,7 @@ from orchestrator.kernel.private_files import (
     PrivateFile,
     foreign_file,
     foreign_folder,
+    foreign_hand,
     make_private_folder,
 )
 from orchestrator.kernel.state_files import (

@@ -27,6 +27,8 @@ def programs(tmp_path: Path) -> Path:
         "pass": f'[ "$1 $2" = "show a b" ] && [ "$PWD" = / ] && printf "{VALUE}\\n\\n"',
         "fails": f"echo {VALUE}; echo {VALUE} >&2; exit 3",
         "empty": "true",
+        "endless": "exec yes",
+        "zero": r"printf 'a\0b'",
     }
     for name, body in bodies.items():
         file = folder / name
@@ -81,6 +83,8 @@ def test_a_program_runs_once_for_many_orchestrators(programs: Path, tmp_path: Pa
         ("secret:file:/dev/zero", "not a file"),
         ("secret:command:fails", "fails ended with 3"),
         ("secret:command:empty", "empty"),
+        ("secret:command:endless", "more than 65,536 bytes"),
+        ("secret:command:zero", "not text"),
         ("secret:command:no-such-program", "not on the path"),
         ("secret:command:/no/such/program", "cannot be run"),
         ("secret:command:", "no program"),

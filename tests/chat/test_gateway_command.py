@@ -54,7 +54,10 @@ def test_an_invalid_telegram_webhook_is_reported(
     monkeypatch.setenv("TELEGRAM_WEBHOOK_SECRET", "with a blank")
     url = f"https://{url}"
     assert run_command(["gateway", str(file), "--telegram-webhook", url]) == 2
-    assert "TELEGRAM_WEBHOOK_SECRET has up to 256" in capsys.readouterr().err
+    assert (
+        "TELEGRAM_WEBHOOK_SECRET: the secret of a Telegram webhook has 1 to 256"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_missing_token_is_reported_with_its_source(

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator.agents import Agent, ScriptedModel, ToolCall, confirm, tool
+from orchestrator.agents import Agent, DefinitionError, ScriptedModel, ToolCall, confirm, tool
 from orchestrator.agents.tools.files import read_file
 from orchestrator.chat import ChatAddress, ChatUser, IncomingMessage, open_gateway
 from orchestrator.delegation.events import (
@@ -330,6 +330,12 @@ async def test_the_token_is_in_no_report_journal_or_message() -> None:
 # Webhook.
 
 
+@pytest.mark.parametrize("secret", ["", "with a blank", "ä", "a" * 257])
+def test_a_webhook_without_a_usable_secret_is_refused(secret: str) -> None:
+    with pytest.raises(DefinitionError, match="1 to 256 letters"):
+        TelegramWebhook("https://example.org/telegram", secret)
+
+
 @pytest.mark.realtime
 async def test_a_webhook_receives_like_a_poll_and_is_authenticated() -> None:
     secret = "secret_of-a-webhook"
@@ -360,6 +366,7 @@ async def test_a_webhook_receives_like_a_poll_and_is_authenticated() -> None:
                     ({}, b"{}", 401),
                     ({header: "wrong"}, b"{}", 401),
                     ({header: secret}, b"not JSON", 400),
+                    ({header: secret}, b"[" * 100_000, 400),
                     ({header: secret}, b"[]", 200),
                     ({header: secret}, b'{"update_id": "x"}', 200),
                     ({header: secret}, b" " * (LARGEST_BODY + 1), 413),
@@ -504,6 +511,19 @@ async def test_an_approval_is_asked_with_buttons_and_the_first_answer_holds() ->
     assert fake.texts()[-1] == "It says: launched there"
 
 
+def launch_again(transcript: Any) -> Any:
+    """Call the tool again and again, each time with another argument."""
+    return ToolCall("launch", {"where": f"address {len(transcript)}"})
+
+
+APPROVE = IncomingMessage(
+    id="900",
+    address=ChatAddress("telegram", "7"),
+    user=ChatUser("7", "Ada"),
+    text="/approve",
+    anchor="900",
+    is_private=True,
+)
 HIDDEN = " ".join(f"echo step {at};" for at in range(60)) + " id > PWNED; " + "echo done; " * 60
 
 
@@ -553,6 +573,38 @@ async def test_a_verdict_names_the_account_whatever_name_it_claims() -> None:
         await fake.wait_sent(3)
     (answer,) = talk.harness.facts(ApprovalAnswered)
     assert answer.by.startswith("telegram:7, named ")
+
+
+async def test_a_linked_chat_approves_no_question_that_another_one_shows() -> None:
+    async with talking(careful(), with_settings(allow=("telegram:*",))) as (talk, fake):
+        fake.say("go")
+        await fake.wait_sent(1)
+        fake.say("/link")
+        *_, told = await fake.wait_sent(2)
+        fake.say(f"/link {told.split()[2]}", chat=GROUP, topic=TOPIC, user=9)
+        await fake.wait_sent(3)
+        fake.say("/approve session", chat=GROUP, topic=TOPIC, user=9)
+        *_, answer = await fake.wait_sent(4)
+        assert "it can only be denied here" in answer
+        assert talk.harness.facts(ApprovalAnswered) == []
+        fake.say("/approve")
+        await fake.wait_sent(6)
+    assert [it.by[:10] for it in talk.harness.facts(ApprovalAnswered)] == ["telegram:7"]
+
+
+async def test_an_approve_that_comes_late_answers_no_later_question() -> None:
+    """As after an outage: Telegram and Slack deliver it again, minutes or hours later."""
+    agent = attrs.evolve(careful(), model=ScriptedModel.always(launch_again))
+    async with FakeTelegram().open() as fake:
+        talk = Talk(fake, agent)
+        async with talk.open() as gateway:
+            said = fake.say("go")
+            await fake.wait_sent(1)
+            late = attrs.evolve(APPROVE, anchor=str(said))
+            await gateway.receive(late)
+            *_, answer = await fake.wait_sent(2)
+    assert answer == "It was answered already, or its time is over."
+    assert talk.harness.facts(ApprovalAnswered) == []
 
 
 async def test_a_button_pressed_elsewhere_does_not_answer() -> None:
@@ -789,29 +841,16 @@ def _poll(question: str, option: dict[str, Any]) -> dict[str, Any]:
 
 async def test_a_repeated_approve_answers_no_other_question() -> None:
     """As after a crash between the answer and its acknowledgement."""
-
-    def step(transcript: Any) -> Any:
-        return ToolCall("launch", {"where": f"address {len(transcript)}"})
-
-    agent = careful()
-    agent = attrs.evolve(agent, model=ScriptedModel.always(step))
-    approve = IncomingMessage(
-        id="900",
-        address=ChatAddress("telegram", "7"),
-        user=ChatUser("7", "Ada"),
-        text="/approve",
-        anchor="1",
-        is_private=True,
-    )
+    agent = attrs.evolve(careful(), model=ScriptedModel.always(launch_again))
     async with FakeTelegram().open() as fake:
         talk = Talk(fake, agent)
         async with talk.open() as gateway:
             fake.say("go")
             await fake.wait_sent(1)
-            await gateway.receive(approve)
+            await gateway.receive(APPROVE)
             await fake.wait_sent(3)
         async with talk.open() as gateway:
-            await gateway.receive(approve)
+            await gateway.receive(APPROVE)
             texts = await fake.wait_sent(4)
 
     assert len(talk.harness.facts(ApprovalAnswered)) == 1

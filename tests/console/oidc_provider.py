@@ -116,6 +116,8 @@ class OidcProvider:
             "expired": {"iat": now - 7200, "exp": now - 3600},
             "not yet": {"nbf": now + 3600},
             "subject": {"sub": ""},
+            "surrogate nonce": {"nonce": "\ud800"},
+            "surrogate subject": {"sub": "\ud800"},
         }
         claims |= wrong.get(self.fault, {})
         if self.fault.startswith("without "):
@@ -183,6 +185,8 @@ def open_provider() -> Generator[OidcProvider]:
 
         def answer(self, status: int, body: Mapping[str, Any], **headers: str) -> None:
             raw = json.dumps(body).encode()
+            if provider.fault == "deep":
+                raw = b'{"nested":' + b"[" * 100_000
             self.send_response(status)
             for name, value in {"content-length": str(len(raw)), **headers}.items():
                 self.send_header(name, value)

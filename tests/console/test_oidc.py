@@ -98,7 +98,8 @@ async def test_a_person_has_the_scopes_of_their_groups(
         assert "httponly" in flags
         assert "samesite=strict" in flags
         me = (await http.get("/console/me")).json()
-        assert (me["key"], me["owner"], me["shown"]) == ("oidc/00u1", "oidc/00u1", provider.name)
+        name = name_at(provider)
+        assert (me["key"], me["owner"], me["shown"]) == (name, name, provider.name)
         assert {*me["scopes"]} == {"read", "run", "approve"}
         assert me["locked"] == []
         body = {"agent": "worker", "input": "go"}
@@ -130,11 +131,14 @@ async def test_the_audit_names_the_people_who_sign_in(
             provider.groups = []
             sent = await finished(http, *await begun(http))
             assert (sent.status_code, sent.json()["error"]["code"]) == (403, "no_group")
+            provider.fault = "expired"
+            assert (await finished(http, *await begun(http))).status_code == 401
     with store_at(journal).open_reader(verify=False) as reader:
         rows = [it.event for it in reader.audit().rows if it.event.action == "finish_oidc"]
     assert [(it.actor, it.target, it.outcome) for it in rows] == [
-        ("key:oidc/00u1", provider.name, "accepted"),
-        ("key:oidc/00u1", provider.name, "403"),
+        (f"key:{name_at(provider)}", provider.name, "accepted"),
+        (f"key:{name_at(provider)}", provider.name, "403"),
+        ("unknown", "", "401"),
     ]
 
 
@@ -154,6 +158,7 @@ async def test_a_person_without_a_mapped_group_is_refused(
         *("issuer", "audience", "shared audience", "authorized party", "nonce", "expired"),
         *("not yet", "subject", "without exp", "without nonce", "without sub", "without aud"),
         *("no signature", "public key as secret", "another key", "unknown key", "no token"),
+        *("surrogate nonce", "surrogate subject"),
     ],
 )
 async def test_a_wrong_id_token_is_refused(provider: OidcProvider, fault: str) -> None:
@@ -248,6 +253,20 @@ async def test_a_wrong_configuration_of_the_provider_is_refused(
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "sign_in_unavailable")
 
 
+async def test_a_configuration_without_an_end_is_refused(provider: OidcProvider) -> None:
+    provider.fault = "deep"
+    async with browser_at(provider) as (_, http):
+        answer = await http.post("/console/oidc")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "sign_in_unavailable")
+
+
+async def test_a_name_that_is_no_text_signs_in(provider: OidcProvider) -> None:
+    provider.name = "Ann \ud800"
+    async with browser_at(provider) as (_, http):
+        assert (await finished(http, *await begun(http))).status_code == 200
+        assert (await http.get("/console/me")).json()["shown"] == "Ann ?"
+
+
 async def test_a_server_without_a_provider_has_no_such_sign_in() -> None:
     worker = Agent("worker", model=ScriptedModel.always("done"))
     async with serving(worker) as served, httpx2.AsyncClient(base_url=served.url) as http:
@@ -325,9 +344,16 @@ async def test_an_absent_provider_is_named(provider: OidcProvider) -> None:
     assert caught.value.status == 503
 
 
-def person(*groups: str, subject: str = "00u1") -> Person:
+def person(
+    *groups: str, subject: str = "00u1", issuer: str = "https://login.example.org"
+) -> Person:
     scopes = frozenset[Scope]().union(*(GROUPS[it] for it in groups))
-    return Person(subject=subject, shown="Ann", scopes=scopes)
+    return Person(issuer=issuer, subject=subject, shown="Ann", scopes=scopes)
+
+
+def name_at(provider: OidcProvider) -> str:
+    """Return the name of the key of the person at a provider."""
+    return key_of(person(issuer=provider.issuer)).name
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -356,8 +382,12 @@ async def test_a_person_shows_their_groups_again_after_twelve_hours(
 
 
 def test_the_names_of_people_are_never_those_of_keys_or_of_each_other() -> None:
-    names = [key_of(person(subject=it)).name for it in ("ann", "a/b", "a b", "ä" * 99, "default")]
-    assert names[0] == "oidc/ann"
+    subjects = ("ann", "a/b", "a b", "ä" * 99, "default", "a" * 64)
+    names = [key_of(person(subject=it)).name for it in subjects]
+    assert names[0].endswith("/ann")
+    # A subject that looks like the name of another person, and one of another provider.
+    names.append(key_of(person(subject=names[1].rpartition("/")[2].removeprefix("~"))).name)
+    names.append(key_of(person(subject="ann", issuer="https://other.example.org")).name)
     assert len({*names}) == len(names)
     assert all(it.startswith("oidc/") and it.isascii() and len(it) < 80 for it in names)
 

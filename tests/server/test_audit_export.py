@@ -160,6 +160,29 @@ async def test_an_outage_delays_no_event_and_dropped_ones_are_counted(
     assert any("7 events of the audit were dropped" in it for it in reports)
 
 
+async def test_an_event_after_a_line_that_was_cut_off_has_a_line_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.write_text('{"at":17000')
+    file.chmod(0o600)
+    async with open_export(receiver_at(str(file)), print) as export:
+        put(export, 1)
+
+    cut, whole = file.read_text().splitlines()
+    assert (cut, json.loads(whole)["target"]) == ('{"at":17000', "r_1")
+
+
+async def test_a_file_that_others_can_write_gets_no_event(tmp_path: Path) -> None:
+    file, told = tmp_path / "audit.jsonl", list[str]()
+    file.touch()
+    file.chmod(0o666)
+    async with open_export(receiver_at(str(file)), told.append) as export:
+        put(export, 1)
+        await wait_until(lambda: bool(told))
+
+    assert "other users may write it" in told[0]
+    assert file.read_text() == ""
+
+
 async def test_events_that_were_not_exported_are_counted_at_the_end(tmp_path: Path) -> None:
     reports: list[str] = []
     async with open_export(receiver_at(f"syslog:{tmp_path / 'none'}"), reports.append) as export:

@@ -15,6 +15,8 @@ from orchestrator.agents.models.call_order import Allowance
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS: Final[Mapping[str, float]] = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 LONGEST_HEADER: Final = 64
+LONGEST_WAIT: Final = 120
+"""The most seconds for one more request; a provider that says more is asked, and may refuse."""
 
 
 def read_allowance(headers: Mapping[str, str]) -> Allowance | None:
@@ -41,7 +43,7 @@ def _allowance(limit: str, remaining: str, seconds: float | None) -> Allowance |
     if seconds is None or not all(it.isdecimal() and len(it) < 10 for it in numbers):
         return None
     most, left = map(int, numbers)
-    if seconds <= 0 or left >= most:
+    if seconds <= 0 or left >= most or seconds / (most - left) > LONGEST_WAIT:
         return None
     return Allowance(most, left, (most - left) / seconds)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
+from orchestrator.agents import DefinitionError
 from orchestrator.agents.secret_references import resolve_references
 from orchestrator.cli.agent_file import load_agent_and_jobs
 from orchestrator.cli.errors import CommandError
@@ -242,11 +243,10 @@ def telegram_platform(
         if not webhook_url.startswith("https://"):
             raise CommandError("--telegram-webhook is not an https:// address")
         secret = environ.get(TELEGRAM_SECRET) or token_urlsafe(32)
-        if re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret) is None:
-            raise CommandError(
-                f"{TELEGRAM_SECRET} has up to 256 letters, digits, - and _, and nothing else"
-            )
-        webhook = TelegramWebhook(webhook_url, secret)
+        try:
+            webhook = TelegramWebhook(webhook_url, secret)
+        except DefinitionError as exc:
+            raise CommandError(f"{TELEGRAM_SECRET}: {exc}") from exc
     address = environ.get(TELEGRAM_API) or ADDRESS
     return open_telegram(token, webhook=webhook, address=address)
 

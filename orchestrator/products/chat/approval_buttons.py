@@ -9,6 +9,7 @@ without the file it can only be denied.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import trio
@@ -109,7 +110,9 @@ class ApprovalButtons:
             session = self._asked_in(approval, press)
             by = author_of(user_key(press.address, press.user), press.user.name)
             try:
-                await self.answer(session, approval, ApprovalVerdict(verdict), by=by)
+                await self.answer(
+                    session, approval, ApprovalVerdict(verdict), by=by, at=press.address
+                )
                 text = ANSWERED[ApprovalVerdict(verdict)]
             except NotShownError as exc:
                 text = str(exc)
@@ -123,21 +126,33 @@ class ApprovalButtons:
         verdict: ApprovalVerdict,
         *,
         by: str,
+        at: ChatAddress,
         reason: str = "",
     ) -> None:
-        """Answer an open question of a session, durably.
+        """Answer an open question of a session, durably, at the address of the person.
 
-        Raise `UnknownIdError` if it is not open, and `NotShownError` if the chat does not show
-        what would be approved.
+        Raise `UnknownIdError` if it is not open, and `NotShownError` if the address does not show
+        what would be approved: linked chats share a session, and one of them shows the question.
         """
         asked = session.state(ChatState).asked.get(approval)
-        is_whole = asked is not None and asked.is_whole
-        if verdict is not ApprovalVerdict.DENY and not is_whole:
+        is_shown = asked is not None and asked.is_whole and asked.address == str(at)
+        if verdict is not ApprovalVerdict.DENY and not is_shown:
             await trio.lowlevel.checkpoint()
             raise NotShownError(NOT_WHOLE)
         await answer_question(
             self._sessions, approval, verdict, by=by, reason=reason, session=session.id
         )
+
+    def is_later(self, session: SessionRecord, approval: str, message: str) -> bool:
+        """Return whether a question was shown after a message was written at the same address.
+
+        Platforms number the messages of a chat in their order, and may deliver one hours later.
+        """
+        asked = session.state(ChatState).asked.get(approval)
+        try:
+            return asked is not None and Decimal(message) < Decimal(asked.id)
+        except InvalidOperation:
+            return False
 
     def _asked_in(self, approval: str, press: ButtonPress) -> SessionRecord:
         """Return the session of a question, if the pressed button belongs to it."""

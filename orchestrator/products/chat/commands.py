@@ -59,6 +59,8 @@ class Call:
     """The name of the person."""
     address: ChatAddress
     message: MessageId
+    anchor: str
+    """The id of the message on its platform."""
     is_private: bool
 
 
@@ -81,6 +83,7 @@ def parse_command(
         by=message.user.name or message.user.id,
         address=message.address,
         message=id_,
+        anchor=message.anchor,
         is_private=message.is_private,
     )
 
@@ -203,11 +206,14 @@ class Commands:
             new = change_state(session.id, ChatState, answered={**forgotten, call.message: chosen})
             self._orchestrator.facts.post(new)
         question = next((it for it in questions if it.id == chosen), None)
-        if question is None:
+        # A command that comes late was meant for an earlier question.
+        if question is None or self._approvals.is_later(session, question.id, call.anchor):
             return TOO_LATE
         try:
             by = author_of(call.user, call.by)
-            await self._approvals.answer(session, question.id, verdict, by=by, reason=reason)
+            await self._approvals.answer(
+                session, question.id, verdict, by=by, at=call.address, reason=reason
+            )
         except NotShownError as exc:
             return str(exc)
         except UnknownIdError:

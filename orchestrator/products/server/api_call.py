@@ -195,6 +195,10 @@ class ApiCall:
             self._tracked.accepted = self.journal.read.last_seq + 1
         self._audit.accept(target)
 
+    def note_sign_in(self, key: Key, shown: str) -> None:
+        """Record which person a provider has confirmed."""
+        self._audit.note_sign_in(key, shown)
+
     def event_of_pruning(self) -> AuditEvent:
         """Return the audit event of a journal that deletes sessions for the request."""
         return self._audit.event_of_pruning()

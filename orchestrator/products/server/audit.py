@@ -53,21 +53,6 @@ class HttpAudit:
         if not self.writer.closed:
             self.writer.audit(key_change(action, name))
 
-    def note_sign_in(self, key: "Key", shown: str, peer: str) -> None:
-        """Record which person a provider has confirmed, by the name that people know."""
-        if not self.writer.closed:
-            outcome = journals.ACCEPTED if key.scopes else "403"
-            self.writer.audit(
-                journals.AuditEvent(
-                    actor=journals.key_actor(key.name),
-                    owner=key.owner,
-                    action="finish_oidc",
-                    target=shown,
-                    outcome=outcome,
-                    peer=peer,
-                )
-            )
-
     def note_refusal(self, scope: "Scope", status: int) -> None:
         """Count a request that did not reach a route."""
         access: Access | None = scope["state"].get("access")
@@ -119,8 +104,10 @@ class RequestAudit:
 
     def note_answer(self, status: int, target: str) -> None:
         """Record or count the answer to a request, unless the request was recorded."""
-        if self.is_recorded or self._key is None or self._audit is None:
+        if self.is_recorded or self._audit is None:
             return
+        if self._key is None and not (self._is_write and status >= 400):
+            return  # public routes read; refused sign-ins are counted
         if self._audit.writer.closed:
             return  # another server took the journal meanwhile
         if status >= 400 or self._is_write:
@@ -128,6 +115,13 @@ class RequestAudit:
             self._audit.refusals.count(self._event(target, outcome=str(status)))
         elif self._audit.records_reads:
             self._audit.writer.audit(self._event(target, outcome=str(status)))
+
+    def note_sign_in(self, key: "Key", shown: str) -> None:
+        """Record which person a provider has confirmed, by the name that people know."""
+        self._key, self.is_recorded = key, True
+        if self._audit is not None and not self._audit.writer.closed:
+            outcome = journals.ACCEPTED if key.scopes else "403"
+            self._audit.writer.audit(self._event(shown, outcome=outcome))
 
     def event_of_pruning(self) -> journals.AuditEvent:
         """Return the event of a journal that deletes sessions; the answer is not recorded, then."""

@@ -5,6 +5,7 @@ is away, events wait in memory, up to a limit. Later events are dropped, and the
 `audit.dropped` says how many.
 """
 
+import errno
 import os
 import platform
 import re
@@ -25,6 +26,7 @@ from msgspec.structs import asdict
 
 from orchestrator.agents import raising_one_error
 from orchestrator.ports.errors import ServerSetupError
+from orchestrator.ports.files import PRIVATE_FILE, foreign_hand
 from orchestrator.ports.journals import ACCEPTED, SERVER, AuditEvent
 
 MOST_WAITING: Final = 10_000
@@ -189,11 +191,9 @@ class LogFile:
     def _write(self, lines: Sequence[bytes], note_sent: Callable[[], object]) -> None:
         self._open()
         for line in lines:
-            written = os.write(self._descriptor, line)
-            if written < len(line):
-                # The rest is on a line of its own, and this line is written again.
-                os.write(self._descriptor, b"\n")
-                raise OSError(0, "the disk is full")
+            if os.write(self._descriptor, line) < len(line):
+                self.close()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             note_sent()
 
     def _open(self) -> None:
@@ -207,8 +207,15 @@ class LogFile:
             if there is not None and (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino):
                 return
             self.close()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._descriptor = os.open(self._file, flags, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = os.open(self._file, flags, PRIVATE_FILE)
+        found = os.fstat(self._descriptor)
+        if problem := foreign_hand(found):
+            self.close()
+            raise OSError(errno.EPERM, problem)
+        # A full disk or a crash may have cut the last line off; its event is written again.
+        if found.st_size and os.pread(self._descriptor, 1, found.st_size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
 
     def close(self) -> None:
         if self._descriptor >= 0:

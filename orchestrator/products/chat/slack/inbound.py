@@ -98,7 +98,7 @@ class Inbound:
             kind, payload = INTERACTIVE, _payload_of(call.body)
         try:
             request = msgspec.json.decode(payload, type=EventRequest)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return platform.WebhookAnswer(HTTPStatus.BAD_REQUEST)
         if request.type == "url_verification":
             challenge = request.challenge.encode()
@@ -119,7 +119,7 @@ class Inbound:
                 event = self._told(msgspec.json.decode(payload, type=EventRequest))
             elif kind == INTERACTIVE:
                 event = events.press_of(msgspec.json.decode(payload, type=events.SlackPress))
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             inbox.report(f"{events.PLATFORM}: an event was passed over: {exc}")
         if isinstance(event, platform.IncomingMessage):
             event = await self._named(event)

@@ -1,6 +1,7 @@
 """Telegram as a chat platform."""
 
 import hmac
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -11,6 +12,7 @@ import httpx2
 import msgspec
 import trio
 
+from orchestrator.agents import DefinitionError
 from orchestrator.products.chat import platform
 from orchestrator.products.chat.chat_address import ChatAddress
 from orchestrator.products.chat.errors import ChatError, GoneError, RefusedError, RevokedError
@@ -28,6 +30,7 @@ MINUTE: Final = 60.0
 LONGEST_NOTE: Final = 200
 """The most characters of the answer to a press."""
 PATH: Final = "/telegram"
+WEBHOOK_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
 SECRET_HEADER: Final = "x-telegram-bot-api-secret-token"  # noqa: S105 (the name of a header)
 
 
@@ -39,6 +42,13 @@ class TelegramWebhook:
     """The https URL that Telegram calls; it ends with `PATH`."""
     secret: str = attrs.field(repr=False)
     """The secret in each call of Telegram: 1 to 256 letters, digits, - and _."""
+
+    def __attrs_post_init__(self) -> None:
+        # Any person could call a webhook whose secret is empty.
+        if WEBHOOK_SECRET.fullmatch(self.secret) is None:
+            raise DefinitionError(
+                "the secret of a Telegram webhook has 1 to 256 letters, digits, - and _"
+            )
 
 
 class Telegram:
@@ -99,7 +109,7 @@ class Telegram:
                 return platform.WebhookAnswer(401)
             try:
                 found = msgspec.json.decode(call.body)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 return platform.WebhookAnswer(400)
             if self._bot is None:
                 # The bot does not know its own name yet; Telegram calls again.

@@ -8,6 +8,8 @@ import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from orchestrator.agents import well_formed
+
 ALGORITHMS: Final = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
@@ -68,14 +70,16 @@ def claims_of(
 
 def _require_sign_in(claims: Mapping[str, Any], client_id: str, nonce: str) -> None:
     """Refuse a genuine token of another sign-in, or for another client."""
-    if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+    named = str(claims.get("nonce", "")).encode(errors="replace")
+    if not hmac.compare_digest(named, nonce.encode()):
         raise InvalidTokenError("it belongs to another sign-in")
     audience: str | list[str] = claims["aud"]
     is_shared = not isinstance(audience, str) and len(audience) > 1
     if claims.get("azp", None if is_shared else client_id) != client_id:
         raise InvalidTokenError("it is for another client")
-    if not 0 < len(claims["sub"]) <= LONGEST_SUBJECT:
-        raise InvalidTokenError("its subject is empty, or too long")
+    subject: str = claims["sub"]
+    if not 0 < len(subject) <= LONGEST_SUBJECT or well_formed(subject) != subject:
+        raise InvalidTokenError("its subject is empty, too long, or no text")
 
 
 def _header(token: str) -> Mapping[str, Any]:

@@ -131,8 +131,7 @@ async def finish_oidc(call: ApiCall) -> Response:
         origin, ticket=body.ticket, state=body.state, code=body.code, iss=body.iss
     )
     key = sign_in.key_of(person)
-    if (audit := call.server.audit) is not None:
-        audit.note_sign_in(key, person.shown, peer_of(call.request.scope))
+    call.note_sign_in(key, person.shown)
     if not key.scopes:
         raise HttpError(
             403,

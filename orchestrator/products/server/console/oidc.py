@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 import trio
 
+from orchestrator.agents import well_formed
 from orchestrator.ports.errors import ServerSetupError
 from orchestrator.products.server.console.id_token import InvalidTokenError, claims_of, has_key
 from orchestrator.products.server.keys.key import Scope
@@ -80,6 +81,7 @@ class OidcSettings:
 class Person:
     """A person as the provider describes them."""
 
+    issuer: str
     subject: str
     """The name of the person at the provider, which is never given to another person."""
     shown: str
@@ -190,7 +192,10 @@ class OidcSignIn:
             subject,
         )
         return Person(
-            subject=subject, shown=str(shown)[:100], scopes=frozenset[Scope]().union(*groups)
+            issuer=self.settings.issuer,
+            subject=subject,
+            shown=well_formed(str(shown)[:100]),
+            scopes=frozenset[Scope]().union(*groups),
         )
 
     async def _exchange(self, origin: str, ticket: str, code: str) -> str:
@@ -288,7 +293,7 @@ class OidcSignIn:
             raise unavailable(f"{host} answered with {status}")
         try:
             return msgspec.json.decode(body, type=kind)
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, RecursionError) as exc:
             raise unavailable(f"the answer of {host} is not valid: {exc}") from exc
 
     def _new_ticket(self) -> str:

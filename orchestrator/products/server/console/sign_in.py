@@ -297,11 +297,15 @@ def _change_file(file: Path, change: Callable[[_Cookies], object], now: float) -
 
 
 def key_of(person: Person) -> Key:
-    """Return the key of a person, who owns their own sessions."""
+    """Return the key of a person, who owns their own sessions.
+
+    A subject is unique at its issuer alone, so the name has a digest of the issuer, too.
+    """
     subject = person.subject
     if SUBJECT.fullmatch(subject) is None:
-        subject = sha256(subject.encode()).hexdigest()[:40]
-    name = f"{OIDC}{subject}"
+        # The sign is in no subject that is used as it is.
+        subject = f"~{sha256(subject.encode()).hexdigest()[:40]}"
+    name = f"{OIDC}{sha256(person.issuer.encode()).hexdigest()[:8]}/{subject}"
     return Key(name=name, owner=name, scopes=person.scopes)
 
 
