@@ -201,6 +201,18 @@ def test_chat_reads_a_plain_file(shell: Shell) -> None:
     assert "handed that to the archivist" in done.stdout
 
 
+def test_chat_ends_where_its_input_is_closed(shell: Shell) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m orchestrator chat <&-'],
+        capture_output=True,
+        text=True,
+        env=shell.environ,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_command_without_arguments_prints_help(shell: Shell) -> None:
     out, _ = shell.run()
 

@@ -14,7 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.products.server.transport.connections import Connections
-from orchestrator.products.server.transport.http11 import HEAD_SECONDS, MOST_UNREAD, WHOLE_BODY
+from orchestrator.products.server.transport.http11 import (
+    HEAD_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    MOST_UNREAD,
+    WHOLE_BODY,
+)
 from orchestrator.products.server.transport.listener import Listening, bind
 from tests.server.raw_http import connected, read_answer, read_answers, until_closed
 
@@ -204,6 +209,11 @@ async def test_a_client_that_is_silent_is_disconnected(mock_clock: trio.testing.
         await trio.testing.wait_all_tasks_blocked(0.01)
         mock_clock.jump(KEEP_ALIVE + 1)
         assert await stream.receive_some() == b""
+
+
+def test_a_server_keeps_a_connection_longer_than_its_clients_do() -> None:
+    """Clients keep one for 5 or 60 seconds; a server that closed it first would lose a request."""
+    assert Listening(port=0).keep_alive == KEEP_ALIVE_SECONDS > 60
 
 
 @asynccontextmanager

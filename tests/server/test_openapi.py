@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.agents.approval import confirm
-from orchestrator.products.server.app import OPERATIONS
+from orchestrator.products.server.app import OPERATIONS, encoded_document
 from orchestrator.products.server.keys import wrong_keys
 from tests.kit import worker
 from tests.orchestrator.approvals_kit import Shell
@@ -35,6 +35,10 @@ async def document() -> Any:
         answer = await served.http.get("/openapi.json", headers={"authorization": ""})
     assert answer.status_code == 200
     return answer.json()
+
+
+def test_the_document_is_encoded_once() -> None:
+    assert encoded_document() is encoded_document()
 
 
 async def test_the_document_is_openapi_in_version_3_1() -> None:

@@ -5,6 +5,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
+import msgspec
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -31,7 +32,7 @@ from orchestrator.products.server.api import (
     simulations,
     tasks,
 )
-from orchestrator.products.server.api_call import ApiCall, json_response
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.console import events as console_events
 from orchestrator.products.server.console import login, page
 from orchestrator.products.server.endpoint import Endpoint
@@ -45,7 +46,7 @@ from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.state import ServerState
 from orchestrator.products.server.transport.access import AccessCheck
 from orchestrator.products.server.transport.cross_origin import CrossOrigin
-from orchestrator.products.server.transport.errors import HttpError, not_found
+from orchestrator.products.server.transport.errors import JSON, HttpError, not_found
 
 
 @Operation("GET", "/openapi.json", None, Answer("The document", dict[str, Any]), is_public=True)
@@ -53,12 +54,13 @@ async def openapi(call: ApiCall) -> Response:
     """Return the OpenAPI document."""
     await trio.lowlevel.checkpoint()
     del call
-    return json_response(_document())
+    return Response(encoded_document(), media_type=JSON)
 
 
 @cache
-def _document() -> dict[str, Any]:
-    return document(OPERATIONS)
+def encoded_document() -> bytes:
+    """Return the OpenAPI document: any client may ask for it, so it is encoded once."""
+    return msgspec.json.encode(document(OPERATIONS))
 
 
 def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
