@@ -4,7 +4,7 @@ import string
 from collections.abc import Iterator
 from typing import Final
 
-from orchestrator.agents.redaction.named_values import REDACTED, Replacement
+from orchestrator.agents.redaction.named_values import REDACTED, Replacement, Signs
 from orchestrator.lazy_pattern import lazy_pattern
 
 PEM: Final = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
@@ -49,7 +49,9 @@ def _last_pem_line(text: str) -> tuple[int, int]:
     return len(line) - len(before), len(text) - len(before)
 
 
-def ends_of_private_keys(text: str, _low: str, begin: int = 0) -> Iterator[Replacement]:
+def ends_of_private_keys(
+    text: str, _low: str, _signs: Signs, begin: int = 0
+) -> Iterator[Replacement]:
     """Yield the private keys whose beginning was cut off, if they end after an offset."""
     if "-----END " not in text:
         return

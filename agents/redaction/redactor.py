@@ -16,6 +16,7 @@ from orchestrator.agents.redaction.named_values import (
     ENDS_IN_SECRET_NAME,
     REDACTED,
     NamedValue,
+    Signs,
     lowered,
     named_secrets,
     replaced,
@@ -61,12 +62,9 @@ class Redactor:
         self._index(self._given)
 
     def learn(self, values: Iterable[str], *, source: str = "") -> None:
-        """Remove these values, too, from now on.
+        """Remove these values, too, from now on, and forget those of the same `source` before.
 
-        Args:
-            values: what is secret whatever it looks like.
-            source: what they replace, if anything: a token that is renewed every hour would fill
-                the memory otherwise. Those learned from this source before are forgotten.
+        A token that is renewed every hour would fill the memory otherwise.
         """
         before = self._learned.get(source, frozenset())
         now = frozenset(values).union(() if source else before)
@@ -203,11 +201,11 @@ class Redactor:
     def _redact_once(self, text: str) -> str:
         for form in self.forms:
             text = text.replace(form, REDACTED)
-        low = lowered(text)
+        low, signs = lowered(text), Signs()
         for find in _SEARCHES:
-            if found := [*find(text, low)]:
+            if found := [*find(text, low, signs)]:
                 text = replaced(text, found)
-                low = lowered(text)
+                low, signs = lowered(text), Signs()
         return text
 
     def finds_secret_after(self, text: str, begin: int, first_name: int = 0) -> bool:
@@ -217,10 +215,10 @@ class Redactor:
         for form in self.forms:
             if text.find(form, max(0, begin - len(form) + 1)) >= 0:
                 return True
-        low = lowered(text)
-        if any(True for _ in named_secrets(text, low, begin, first_name)):
+        low, signs = lowered(text), Signs()
+        if any(True for _ in named_secrets(text, low, signs, begin, first_name)):
             return True
-        return any(True for find in _UNNAMED for _ in find(text, low, begin))
+        return any(True for find in _UNNAMED for _ in find(text, low, signs, begin))
 
     def _redact_field(self, name: object, value: object) -> Any:
         # Under such a name, a schema describes a password, and a flag whether there is one.

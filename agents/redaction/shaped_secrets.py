@@ -16,6 +16,7 @@ from orchestrator.agents.redaction.named_values import (
     SECRET_NAME,
     SECRET_NAME_WORDS,
     Replacement,
+    Signs,
     has_digit,
     is_not_placeholder,
 )
@@ -52,17 +53,17 @@ class _Rule(msgspec.Struct, frozen=True):
     is_secret: Callable[[str], bool] = _is_always_secret
     is_any_case: bool = False
     """Whether the sign, in lower case, stands for letters of any case."""
-    word: str = ""
-    """A part of every match that is found faster than the sign."""
 
-    def find(self, text: str, low: str, begin: int = 0) -> Iterator[Replacement]:
+    def find(self, text: str, low: str, signs: Signs, begin: int = 0) -> Iterator[Replacement]:
         """Yield the secrets that end after an offset."""
-        if self.word and self.word not in text:
-            return
+        ends = signs.get(self.sign)
+        if ends is None:
+            found_signs = self.sign.finditer(low if self.is_any_case else text)
+            ends = signs[self.sign] = [it.end() for it in found_signs]
         done = 0
-        for sign in self.sign.finditer(low if self.is_any_case else text):
+        for end in ends:
             for distance in self.distances:
-                start = sign.end() - distance
+                start = end - distance
                 if start >= done and (found := self.pattern.match(text, start)):
                     done = found.end()
                     groups = found.groupdict()
@@ -110,7 +111,11 @@ def _prefixes_ending_in(last: str) -> str:
 # Every fact is searched for these. A pattern that starts with one rare character is tried
 # nowhere else, which makes it many times as fast as one that starts with a word.
 _UNDERSCORED_KEY: Final = lazy_pattern(f"_{_prefixes_ending_in('_')}")
-_HYPHENED_KEY: Final = lazy_pattern(f"-(?:{_prefixes_ending_in('-')}|(?<=[ t]-)-?u)")
+_HYPHENED_KEY: Final = lazy_pattern(
+    f"-(?:{_prefixes_ending_in('-')}|(?<=[ t]-)-?u|(?<=-----)BEGIN )"
+)
+_COLON: Final = lazy_pattern(r":(?:[/\\]|AA)")
+_SCHEME: Final = lazy_pattern("b(?:earer|asic)")
 
 
 def _prefixes_by_letter() -> dict[str, list[str]]:
@@ -158,13 +163,12 @@ def _rules_for_keys(sign: re.Pattern[str], letter: str) -> Iterator[_Rule]:
 _NAMES_BY_LENGTH: Final = sorted((*SECRET_NAME_WORDS, "credentials"), key=len, reverse=True)
 RULES: Final = (
     _Rule(
-        lazy_pattern("-----BEGIN "),
+        _HYPHENED_KEY,
         (len("-----BEGIN "),),
         lazy_pattern(
             rf"-----BEGIN {PEM}(?>(?:{_GAP}[A-Za-z0-9+/=]{{16,}}+)+)"
             rf"(?:{_GAP}-----END {PEM})?"
         ),
-        word="-----BEGIN ",
     ),
     # With the longer beginning it is a key wherever it stands.
     _Rule(_HYPHENED_KEY, (3,), lazy_pattern(r"sk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{8,}")),
@@ -176,14 +180,9 @@ RULES: Final = (
         for rule in _rules_for_keys(_prefixes_with(letter, prefixes), letter)
     ),
     # Telegram
+    _Rule(_COLON, range(15, 8, -1), lazy_pattern(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}")),
     _Rule(
-        lazy_pattern(":AA"),
-        range(15, 8, -1),
-        lazy_pattern(WORD_START + "[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}"),
-        word=":AA",
-    ),
-    _Rule(
-        lazy_pattern("bearer"),
+        _SCHEME,
         (len("bearer"),),
         lazy_pattern(
             rf"(?P<kept>{WORD_START}bearer[ \t]+)(?P<value>[A-Za-z0-9._~+/=-]{{8,}})", ANY_CASE
@@ -192,7 +191,7 @@ RULES: Final = (
         is_any_case=True,
     ),
     _Rule(
-        lazy_pattern("basic"),
+        _SCHEME,
         (len("basic"),),
         lazy_pattern(
             rf"(?P<kept>{WORD_START}basic[ \t]+)(?P<value>[A-Za-z0-9+/]{{8,}}={{0,2}})", ANY_CASE
@@ -200,7 +199,7 @@ RULES: Final = (
         _is_basic,
         is_any_case=True,
     ),
-    _Rule(lazy_pattern(r":[/\\]"), (2,), LOGIN_IN_URL, is_not_placeholder),
+    _Rule(_COLON, (2,), LOGIN_IN_URL, is_not_placeholder),
     _Rule(
         lazy_pattern("curl"),
         (len("curl"),),

@@ -67,7 +67,7 @@ def search_once(text: str) -> str:
         if value is not None and (secret := replacement(value)) is not None:
             named.append((value.start("value"), secret[1], secret[0]))
     text = replaced(text, named)
-    return replaced(text, ends_of_private_keys(text, text.lower()))
+    return replaced(text, ends_of_private_keys(text, text.lower(), {}))
 
 
 @given(TEXTS)
