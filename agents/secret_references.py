@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.redaction.secret_variables import REFERENCE_PREFIX
@@ -127,7 +127,11 @@ def _cached_output(
     try:
         with process:
             try:
-                output = _read_output(process)
+                assert process.stdout is not None
+                deadline = time.monotonic() + SECONDS
+                output = _read_until(deadline, process.stdout)
+                if len(output) <= LARGEST:
+                    process.wait(max(0, deadline - time.monotonic()))
             finally:
                 process.kill()
     except (TimeoutError, subprocess.TimeoutExpired):
@@ -139,18 +143,16 @@ def _cached_output(
     return output
 
 
-def _read_output(process: subprocess.Popen[bytes]) -> bytes:
-    """Return the output of a process that ends in time, or a part of it that is too large."""
-    assert process.stdout is not None
-    output, deadline = b"", time.monotonic() + SECONDS
+def _read_until(deadline: float, pipe: IO[bytes]) -> bytes:
+    """Return the output of a program, or a part of it that is too large."""
+    output = b""
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(pipe, selectors.EVENT_READ)
         while len(output) <= LARGEST:
             if not selector.select(max(0, deadline - time.monotonic())):
                 raise TimeoutError
-            part = os.read(process.stdout.fileno(), LARGEST)
+            part = os.read(pipe.fileno(), LARGEST)
             if not part:
-                process.wait(max(0, deadline - time.monotonic()))
                 break
             output += part
     return output
