@@ -6,7 +6,7 @@ removed, and a word too many with it; source code and prose stay unchanged.
 It is against accidents. Who wants to show a secret can write it in a form that is not known here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from orchestrator.agents.redaction.named_values import (
     ENDS_IN_SECRET_NAME,
     REDACTED,
     NamedValue,
+    Replacement,
     Signs,
     lowered,
     named_secrets,
@@ -231,7 +232,11 @@ class Redactor:
 
 
 _UNNAMED: Final = (*(rule.find for rule in RULES), ends_of_private_keys)
-_SEARCHES: Final = (*(rule.find for rule in RULES), named_secrets, ends_of_private_keys)
+_SEARCHES: Final[tuple[Callable[[str, str, Signs], Iterator[Replacement]], ...]] = (
+    *(rule.find for rule in RULES),
+    named_secrets,
+    ends_of_private_keys,
+)
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
