@@ -5,11 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from orchestrator.agents import Usage
+from orchestrator.products.server.openai.client_content import TextPart
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES, MOST_PIECES
-
-
-class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
-    text: str
 
 
 class Base64Source(msgspec.Struct, kw_only=True, tag_field="type", tag="base64"):
@@ -42,7 +39,7 @@ class DocumentBlock(msgspec.Struct, tag_field="type", tag="document"):
     title: str | None = None
 
 
-ResultContent: TypeAlias = str | list[TextBlock | ImageBlock | DocumentBlock]
+ResultContent: TypeAlias = str | list[TextPart | ImageBlock | DocumentBlock]
 
 
 class ToolResultBlock(msgspec.Struct, kw_only=True, tag_field="type", tag="tool_result"):
@@ -72,8 +69,8 @@ class RedactedThinkingBlock(msgspec.Struct, tag_field="type", tag="redacted_thin
     """Reasoning of another server. No model reads it."""
 
 
-UserBlock: TypeAlias = TextBlock | ImageBlock | DocumentBlock | ToolResultBlock
-AssistantBlock: TypeAlias = TextBlock | ToolUseBlock | ThinkingBlock | RedactedThinkingBlock
+UserBlock: TypeAlias = TextPart | ImageBlock | DocumentBlock | ToolResultBlock
+AssistantBlock: TypeAlias = TextPart | ToolUseBlock | ThinkingBlock | RedactedThinkingBlock
 
 
 class UserTurn(msgspec.Struct, tag_field="role", tag="user"):
@@ -184,7 +181,7 @@ def message_usage(usage: Usage) -> MessageUsage:
     )
 
 
-AnswerBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock
+AnswerBlock: TypeAlias = TextPart | ThinkingBlock | ToolUseBlock
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "tool_use", "refusal"]
 
 

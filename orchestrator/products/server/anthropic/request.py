@@ -192,14 +192,14 @@ def _result(block: bodies.ToolResultBlock, param: str) -> EarlierMessage:
 
 
 def _add(
-    block: bodies.TextBlock | bodies.ImageBlock | bodies.DocumentBlock,
+    block: client_content.TextPart | bodies.ImageBlock | bodies.DocumentBlock,
     texts: list[str],
     parts: list[Part],
     param: str,
 ) -> None:
     try:
         match block:
-            case bodies.TextBlock(text):
+            case client_content.TextPart(text):
                 texts.append(text)
             case bodies.ImageBlock(source):
                 parts.append(_image(source, param))
@@ -249,9 +249,9 @@ def _assistant(message: bodies.AssistantTurn) -> EarlierMessage | None:
         for it in message.content
         if isinstance(it, bodies.ToolUseBlock)
     )
-    text = _text([it for it in message.content if isinstance(it, bodies.TextBlock)])
+    text = _text([it for it in message.content if isinstance(it, client_content.TextPart)])
     return EarlierMessage(role="assistant", text=text, calls=calls) if text or calls else None
 
 
-def _text(content: str | Sequence[bodies.TextBlock | bodies.SystemText]) -> str:
+def _text(content: str | Sequence[client_content.TextPart | bodies.SystemText]) -> str:
     return content if isinstance(content, str) else "\n\n".join(it.text for it in content)

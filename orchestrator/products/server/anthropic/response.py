@@ -3,6 +3,7 @@
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server import session_status
 from orchestrator.products.server.anthropic import bodies
+from orchestrator.products.server.openai.client_content import TextPart
 from orchestrator.products.server.openai.public_ids import MESSAGE
 
 
@@ -11,7 +12,7 @@ def message_of(session: SessionRecord) -> bodies.AnswerMessage:
     content: list[bodies.AnswerBlock] = [
         bodies.ThinkingBlock(thinking=it.text, signature=session.id)
         if it.is_reasoning
-        else bodies.TextBlock(it.text)
+        else TextPart(it.text)
         for it in session_status.agent_messages(session)
     ]
     content += end_of(session)
@@ -24,12 +25,12 @@ def message_of(session: SessionRecord) -> bodies.AnswerMessage:
     )
 
 
-def end_of(session: SessionRecord) -> list[bodies.TextBlock | bodies.ToolUseBlock]:
+def end_of(session: SessionRecord) -> list[TextPart | bodies.ToolUseBlock]:
     """Return the blocks after the agent's texts: its refusal, and the calls for the client."""
     refusal = session_status.refusal_of(session)
     calls = session_status.client_calls(session)
     return [
-        *([bodies.TextBlock(refusal)] if refusal else []),
+        *([TextPart(refusal)] if refusal else []),
         *(bodies.ToolUseBlock(id=it.id, name=it.name, input={**it.arguments}) for it in calls),
     ]
 

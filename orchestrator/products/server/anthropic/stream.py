@@ -14,6 +14,7 @@ from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.live.agent_stream import AgentText, PartialText, open_agent_stream
 from orchestrator.products.server.openai.chat.stream import SentText
 from orchestrator.products.server.openai.choices import wait_for_turns
+from orchestrator.products.server.openai.client_content import TextPart
 from orchestrator.products.server.openai.failures import run_header, session_error
 from orchestrator.products.server.openai.public_ids import MESSAGE
 from orchestrator.products.server.served_journal import ServedJournal
@@ -78,7 +79,7 @@ class _Events:
             return  # noqa: ASYNC910 (waiting for updates checkpoints)
         if self._open is None:
             await self._start_block(
-                bodies.ThinkingBlock(thinking="") if is_thought else bodies.TextBlock("")
+                bodies.ThinkingBlock(thinking="") if is_thought else TextPart("")
             )
         await self._change(bodies.ThinkingDelta(text) if is_thought else bodies.TextDelta(text))
 
@@ -91,7 +92,7 @@ class _Events:
                 arguments = msgspec.json.encode(block.input).decode()
                 await self._change(bodies.InputDelta(arguments))
             else:
-                await self._start_block(bodies.TextBlock(""))
+                await self._start_block(TextPart(""))
                 await self._change(bodies.TextDelta(block.text))
             await self._stop_block()
         reason = bodies.MessageEnd(stop_reason=response.stop_reason_of(self._session))

@@ -1,10 +1,12 @@
-"""The images and files of clients; an invalid one raises a `DefinitionError`."""
+"""The texts, images and files of clients; an invalid file raises a `DefinitionError`."""
 
 import base64
 import mimetypes
 import re
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from orchestrator.agents import DefinitionError, Part
 
@@ -13,6 +15,18 @@ DEFAULT_IMAGE_TYPE: Final = "image/jpeg"
 """The type of an image whose URL does not tell; the provider that fetches it finds out."""
 DEFAULT_FILE_TYPE: Final = "application/pdf"
 _DATA_URL: Final = re.compile(r"data:([^;,]+)((?:;[^;,]+)*),(.*)", re.DOTALL)
+
+
+class TextPart(msgspec.Struct, tag_field="type", tag="text"):
+    """A text in a message, in chats and in Anthropic's protocol."""
+
+    text: str
+
+
+class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
+    """A refusal of a model, sent back as part of the conversation."""
+
+    refusal: str
 
 
 def image_from_url(url: str) -> Part:

@@ -8,22 +8,13 @@ from orchestrator.agents import Usage
 from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.openai.answer_format import ChatFormat
 from orchestrator.products.server.openai.choices import MOST_CHOICES
+from orchestrator.products.server.openai.client_content import Refusal, TextPart
 from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.products.server.openai.logprobs import ChatLogprobs
 from orchestrator.products.server.operation import UNSUPPORTED
 from orchestrator.products.server.transport.json_body import MOST_MESSAGES, MOST_PIECES
 
 RequestMessage: TypeAlias = "System | Developer | User | Assistant | ToolAnswer | FunctionAnswer"
-
-
-class TextPart(msgspec.Struct, tag_field="type", tag="text"):
-    text: str
-
-
-class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
-    """A refusal of a model, sent back as part of the conversation."""
-
-    refusal: str
 
 
 class ImageUrl(msgspec.Struct):
@@ -92,7 +83,7 @@ Call: TypeAlias = FunctionCall | CustomCall
 
 
 class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
-    content: str | list[TextPart | RefusalPart] | None = None
+    content: str | list[TextPart | Refusal] | None = None
     tool_calls: list[Call] | None = None
     function_call: Function | None = None
     """The older form of a call, without an id."""

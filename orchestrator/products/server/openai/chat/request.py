@@ -16,7 +16,12 @@ from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.openai import client_tools
 from orchestrator.products.server.openai.answer_format import answer_opening, requested_schema
 from orchestrator.products.server.openai.chat import bodies
-from orchestrator.products.server.openai.client_content import file_from_data, image_from_url
+from orchestrator.products.server.openai.client_content import (
+    Refusal,
+    TextPart,
+    file_from_data,
+    image_from_url,
+)
 from orchestrator.products.server.openai.conversation import (
     CHAT,
     LocatedMessage,
@@ -234,7 +239,7 @@ def _user(message: bodies.User | bodies.ToolAnswer, param: str) -> EarlierMessag
         part_param = f"{param}[{index}]"
         try:
             match part:
-                case bodies.TextPart():
+                case TextPart():
                     texts.append(part.text)
                 case bodies.ImagePart():
                     parts.append(image_from_url(part.image_url.url))
@@ -280,9 +285,9 @@ def _file(file: bodies.File, param: str) -> Part:
     return file_from_data(file.file_data, name=file.filename)
 
 
-def _text(content: str | list[bodies.TextPart] | list[bodies.TextPart | bodies.RefusalPart]) -> str:
+def _text(content: str | list[TextPart] | list[TextPart | Refusal]) -> str:
     if isinstance(content, str):
         return content
     return "\n\n".join(
-        part.text if isinstance(part, bodies.TextPart) else part.refusal for part in content
+        part.text if isinstance(part, TextPart) else part.refusal for part in content
     )

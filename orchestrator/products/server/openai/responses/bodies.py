@@ -7,6 +7,7 @@ import msgspec
 from orchestrator.agents import Usage
 from orchestrator.products.server.api.bodies import Metadata
 from orchestrator.products.server.openai.answer_format import PlainText, ResponseFormat
+from orchestrator.products.server.openai.client_content import Refusal
 from orchestrator.products.server.openai.client_tools import AnyText, GrammarText, Syntax
 from orchestrator.products.server.openai.pages import Page
 from orchestrator.products.server.operation import UNSUPPORTED
@@ -41,12 +42,6 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
     annotations: list[Any] = []
     logprobs: list[Any] = []
     """The log probabilities of its tokens, for a client that asks; ignored in an input."""
-
-
-class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
-    """A refusal of a model, sent back as part of the conversation."""
-
-    refusal: str
 
 
 Content: TypeAlias = InputText | InputImage | InputFile | OutputText | Refusal

@@ -323,7 +323,7 @@ def _content(content: bodies.ItemContent, param: str) -> tuple[str, tuple[Part, 
         match part:
             case bodies.InputText() | bodies.OutputText():
                 texts.append(part.text)
-            case bodies.Refusal():
+            case client_content.Refusal():
                 texts.append(part.refusal)
             case bodies.ReasoningText():
                 pass  # only in items of reasoning, which are left out

@@ -19,6 +19,7 @@ from orchestrator.agents import (
 from orchestrator.delegation import SessionId, SessionRecord
 from orchestrator.products.server import session_status
 from orchestrator.products.server.openai.answer_format import PlainText
+from orchestrator.products.server.openai.client_content import Refusal
 from orchestrator.products.server.openai.client_tools import custom_input, custom_tools_of
 from orchestrator.products.server.openai.logprobs import logprobs_of
 from orchestrator.products.server.openai.public_ids import RESPONSE, id_suffix
@@ -165,7 +166,7 @@ def output_of(session: SessionRecord) -> list[bodies.OutputItem]:
         items.append(
             bodies.MessageItem(
                 id=item_id(id_suffix(session), len(messages)),
-                content=[bodies.Refusal(refusal)],
+                content=[Refusal(refusal)],
                 status="completed",
                 phase="final_answer",
             )

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from orchestrator.delegation import SessionRecord
 from orchestrator.products.server.live.agent_stream import AgentText, FullText, PartialText
 from orchestrator.products.server.live.progress import open_updates
+from orchestrator.products.server.openai.client_content import Refusal
 from orchestrator.products.server.openai.logprobs import Logprob, logprobs_of
 from orchestrator.products.server.openai.responses import bodies
 from orchestrator.products.server.openai.responses.response import (
@@ -190,7 +191,7 @@ class ResponseEvents:
                 # The reasoning is not shown.
                 begun = replace(item, encrypted_content=None, status="in_progress")
                 self._append_whole(item, begun)
-            case bodies.MessageItem(content=[bodies.Refusal() as said]):
+            case bodies.MessageItem(content=[Refusal() as said]):
                 begun = replace(item, content=[], status="in_progress")
                 whole = {"refusal": said.refusal}
                 event = "response.refusal"
@@ -271,7 +272,7 @@ class ResponseEvents:
         event: str = "",
         whole: Mapping[str, Any] = NOTHING,
         *,
-        part: bodies.Refusal | None = None,
+        part: Refusal | None = None,
     ) -> None:
         """Add the events of an item that is complete at once; `begun` has no text yet."""
         start, end = self._start, self._start + 1 + len(text)
@@ -279,7 +280,7 @@ class ResponseEvents:
         place: dict[str, Any] = {"item_id": item.id, "output_index": self._item}
         if part is not None:
             place["content_index"] = 0
-            self._append(start + 1, "response.content_part.added", **place, part=bodies.Refusal(""))
+            self._append(start + 1, "response.content_part.added", **place, part=Refusal(""))
         if event:
             known = max(0, self._after - start - 1)
             self._append(end, f"{event}.delta", **place, delta=text[known:])
