@@ -305,10 +305,33 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
         return in_sequence(self, then)
 
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str = "",
+        input: "TypeForm[Any] | None" = None,  # noqa: A002 (the word of `Pipeline.input`)
+        background: bool | None = None,
+    ) -> Tool:
+        """Return a tool whose calls delegate to this agent, for `Agent(tools=[...])`.
+
+        Args:
+            name: its name for the model, if it differs from the agent's.
+            description: its purpose, if it differs from the agent's.
+            input: the type whose fields are the parameters; by default the input of a pipeline,
+                or a text.
+            background: true detaches the task if the session can be told later, false joins it;
+                None leaves it to the rules, as in `delegate_task`.
+        """
+        # Imported late: most agents are no tools.
+        from orchestrator.agents.agent_tool import agent_tool
+
+        return agent_tool(self, name, description, input, background)
+
     @property
     def team(self) -> "tuple[Agent[Any], ...]":
         """All agents that it is known to delegate to."""
-        return self.delegates
+        return (*self.delegates, *self.plan.tool_agents.values())
 
     @property
     def answer_schema(self) -> Mapping[str, Any] | None:
@@ -332,7 +355,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             or self.models
             or self.efforts
             or self.gives_budgets
-            or any(tool.deps is not None for tool in self.tools)
+            or any(tool.deps is not None or tool.task is not None for tool in self.tools)
         )
 
     def as_goal(self, value: InputT_contra) -> str:
@@ -341,7 +364,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
     def leaf(self) -> "Agent[OutputT_co, InputT_contra, DepsT_contra]":
         """Return the same agent without delegates."""
-        return attrs.evolve(self, delegates=(), copies=False, handoff=False)
+        tools = [tool for tool in self.tools if tool.task is None]
+        return attrs.evolve(self, delegates=(), copies=False, handoff=False, tools=tools)
 
     async def make_instructions(self, context: TaskContext[Any]) -> str:
         """Return the instructions for a task, from the text or the function."""

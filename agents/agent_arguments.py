@@ -32,8 +32,10 @@ class AgentArguments:
     """The one argument that is the input itself; None if the input is the object of all."""
 
     @classmethod
-    def of(cls, agent: Agent[Any]) -> Self:
-        """Return the arguments of an agent."""
+    def of(cls, agent: Agent[Any], input_type: Any = None) -> Self:
+        """Return the arguments of an agent, or of a type that it takes as its input."""
+        if input_type is not None:
+            return cls._of_type(agent, input_type, GOAL)
         if not isinstance(agent, Pipeline):
             described = {"type": "string", "description": "What to achieve, in full."}
             return cls(agent, _one_argument(GOAL, described), GOAL)
@@ -44,7 +46,13 @@ class AgentArguments:
             return cls(agent, _rooted(output_schema(agent.by_name) or {}), None)
         if agent.takes_text:
             return cls(agent, _one_argument(name, {"type": "string"}), name)
-        schema = _rooted(output_schema(agent.input) or {})
+        return cls._of_type(agent, agent.input, name)
+
+    @classmethod
+    def _of_type(cls, agent: Agent[Any], input_type: Any, name: str) -> Self:
+        if input_type is str:
+            return cls(agent, _one_argument(name, {"type": "string"}), name)
+        schema = _rooted(output_schema(input_type) or {})
         if schema.get("type") == "object":
             return cls(agent, schema, None)
         # References are to the root.

@@ -34,6 +34,7 @@ def require_features(agent: Agent[Any]) -> None:
     _require_room(agent)
     _require_servers(agent)
     _require_deps_of_tools(agent)
+    _require_agent_tools(agent)
     if agent.place:
         _require_leaf_at_place(agent)
     if agent.asks_parent:
@@ -189,6 +190,33 @@ def _require_deps_of_tools(agent: Agent[Any]) -> None:
             is_narrower(agent.deps, tool.deps),
             f"its tool {tool.name!r} takes a TaskContext[{type_name(tool.deps)}], and its"
             f" dependencies are of type {type_name(agent.deps)}",
+        )
+
+
+def _require_agent_tools(agent: Agent[Any]) -> None:
+    """Refuse tools that are agents where their names cannot tell them apart."""
+    known = {it.name: it for it in agent.delegates}
+    for tool in agent.tools:
+        if tool.task is None:
+            continue
+        its_agent = tool.task.agent
+        _require(
+            agent,
+            known.setdefault(its_agent.name, its_agent) is its_agent,
+            f"its tool {tool.name!r} is an agent called {its_agent.name!r}, and it delegates to"
+            " another agent of that name: rename one of them",
+        )
+        _require(
+            agent,
+            tool.name not in DELEGATION_TOOLS,
+            f"its tool {tool.name!r} has a name that the delegation tools have: give it another"
+            " one with as_tool(name=...)",
+        )
+        _require(
+            agent,
+            not agent.place,
+            f"it has the place {agent.place!r}, and its tool {tool.name!r} delegates, which"
+            " workers cannot do",
         )
 
 

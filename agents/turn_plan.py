@@ -31,6 +31,7 @@ class TurnPlan:
         "output",
         "takes_context",
         "task_options",
+        "tool_agents",
     )
 
     def __init__(self, agent: "Agent[Any]") -> None:
@@ -51,9 +52,17 @@ class TurnPlan:
         """The tools of a delegated task: a caller runs tools for the root of its session alone."""
         self.takes_context: Final = self.instructions is None or bool(agent.checks or agent.hooks)
         """A check, a hook or the function of its instructions gets a `TaskContext`."""
-        self.brings_tools: Final = agent.may_delegate or agent.asks_parent or agent.schedules
+        self.tool_agents: Final[Mapping[str, Agent[Any]]] = {
+            tool.task.agent.name: tool.task.agent for tool in agent.tools if tool.task is not None
+        }
+        """The agents that are its tools, by their own names."""
+        self.brings_tools: Final = bool(
+            agent.may_delegate or agent.asks_parent or agent.schedules or self.tool_agents
+        )
         """It has tools besides its own and the tools of its servers."""
-        self.needs_machine: Final = bool(agent.tools or agent.workspace or agent.servers)
+        self.needs_machine: Final = bool(agent.workspace or agent.servers) or any(
+            tool.task is None for tool in agent.tools
+        )
         """Its tools may use a workspace."""
         self.may_ask_person: Final = bool(agent.servers or agent.schedules) or any(
             tool.machine is not None for tool in agent.tools

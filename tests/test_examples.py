@@ -31,6 +31,7 @@ LEADERS = {
     "stateless_service": "librarian",
     "steered_session": "manager",
     "typed_pipeline": "article",
+    "typed_tools": "concierge",
 }
 """The examples with an agent for the command line: those without make theirs in a function."""
 

@@ -102,6 +102,8 @@ class Tool:
     """The seconds after which a call has no answer."""
     server: str = ""
     """The name of the server that it is a tool of; empty is none."""
+    task: Any = None
+    """The task that a call delegates, if the tool is an agent: `Agent.as_tool` sets it."""
     text_input: TextInput | None = None
     """It takes one text, under the name `INPUT`: a provider that has custom tools gets it as one,
     and any other as a function of that text."""

@@ -71,13 +71,15 @@ class Delegator(Protocol):
         background: bool | None,
         handoff: bool = False,
         choices: Sequence[Choices] = (),
+        by_tool: bool = False,
     ) -> str:
         """Delegate tasks, and return the text that the model reads.
 
         An assignment without an agent is for a copy of the parent's agent. A handoff is a single
         one, which gets the conversation of the parent: the text is its output. `choices` has one
-        entry for each assignment, or is empty. Raise `ToolError` if nothing was delegated, or a
-        handoff has not succeeded.
+        entry for each assignment, or is empty. `by_tool` is for one whose agent is a tool: if it
+        is joined, the text is its output. Raise `ToolError` if nothing was delegated, or
+        a task whose output is the text has not succeeded.
         """
         ...
 

@@ -75,6 +75,7 @@ class Memory:
         background: bool | None,
         handoff: bool = False,
         choices: Sequence[Choices] = (),
+        by_tool: bool = False,
     ) -> str:
         await trio.lowlevel.checkpoint()
         self.asked.append(

@@ -79,6 +79,7 @@ class _CallTerms(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...]
     """The budgets around the call, beyond those of its caller."""
     choices: Sequence[Choices]
+    by_tool: bool
 
 
 class OrchestratorDelegator:
@@ -132,12 +133,15 @@ class OrchestratorDelegator:
         background: bool | None,
         handoff: bool = False,
         choices: Sequence[Choices] = (),
+        by_tool: bool = False,
     ) -> str:
         ledger, admission = self._book.ledger, self._book.admission
         caller = ledger.tasks[parent]
         agent = self._registry.agent_of(caller)
         grants = grants_beyond(caller.accounts, self._book.journal_identity)
-        terms = _CallTerms(caller, agent, origin, call, background, handoff, grants, choices)
+        terms = _CallTerms(
+            caller, agent, origin, call, background, handoff, grants, choices, by_tool
+        )
         first = assignments
         if len(assignments) > START_AT_ONCE and admission.takes_steps(assignments, caller, grants):
             first = assignments[:START_AT_ONCE]
@@ -184,7 +188,7 @@ class OrchestratorDelegator:
                 await trio.lowlevel.checkpoint()
             results += [task_result(it, session, share) for it in tasks[at : at + RESULTS_AT_ONCE]]
         answer = joined_answer(tasks, session, results)
-        return _handed_answer(tasks[0], answer) if handoff else answer
+        return _handed_answer(tasks[0], answer) if handoff or by_tool else answer
 
     def _admit(
         self, requests: Sequence[TaskRequest], caller: TaskRecord, *, goes_on: bool = False
@@ -231,7 +235,7 @@ class OrchestratorDelegator:
         """Return the requests of a call, or of a step of it: the assignments from a number on."""
         caller, agent = terms.caller, terms.agent
         known = caller.children.by_call
-        delegates = agent.plan.delegates
+        delegates = agent.plan.tool_agents if terms.by_tool else agent.plan.delegates
         handed = conversation(caller.transcript) if terms.handoff else UNSET
         requests = [
             TaskRequest(
@@ -450,7 +454,9 @@ class OrchestratorDelegator:
 
 
 def _handed_answer(task: TaskRecord, answer: str) -> str:
-    """Return the output of a task that got the conversation; raise `ToolError` if it has none."""
+    """Return the output of a task that got the conversation, or whose agent is a tool; raise
+    `ToolError` if it has none.
+    """
     if task.outcome is None or not task.outcome.succeeded:
         raise ToolError(answer)
     return task.outcome.output

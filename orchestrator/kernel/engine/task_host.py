@@ -130,6 +130,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     def delegation_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
         below = self._tools_for_children(agent) if agent.may_delegate else ()
+        if agent.plan.tool_agents and not below:
+            below = (self._control_tool(agent),)
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         if not agent.asks_parent:
@@ -228,8 +230,23 @@ class LocalTaskHost(msgspec.Struct, eq=False):
                 rules=ledger.rules,
                 delegator=self._delegator,
             ),
-            control_tool(agent, caller=self._record, ledger=ledger, delegator=self._delegator),
+            self._control_tool(agent),
         )
+
+    def _control_tool(self, agent: Agent[Any]) -> Tool:
+        ledger = self._book.ledger
+        return control_tool(agent, caller=self._record, ledger=ledger, delegator=self._delegator)
+
+    def agent_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        # Imported late: most tools are no agents.
+        from orchestrator.delegation.agent_tools import delegating
+
+        return [
+            tool
+            if tool.task is None
+            else delegating(tool, self._record.id, self.order.origin, self._delegator)
+            for tool in tools
+        ]
 
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
         if self.activity is not None:

@@ -233,6 +233,7 @@ def _copy_of(agent: Agent[Any]) -> Agent[Any]:
 
 
 def _delegate_of(agent: Agent[Any], name: str) -> Agent[Any]:
-    if (delegate := agent.plan.delegates.get(name)) is None:
+    delegate = agent.plan.delegates.get(name) or agent.plan.tool_agents.get(name)
+    if delegate is None:
         raise DefinitionError(f"agent {agent.name!r} has no delegate {name!r} any more")
     return delegate

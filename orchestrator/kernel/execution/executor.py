@@ -73,6 +73,10 @@ class TaskHost(TurnHost, ServerCaller, Protocol):
         """Return the tools that delegate, control delegated tasks, ask the parent, and set jobs."""
         ...
 
+    def agent_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Return the tools; calls of those that are agents delegate for the task."""
+        ...
+
     async def run_pipeline(self, pipeline: Pipeline[Any, Any]) -> str:
         """Run the program of a pipeline at home, and return its answer."""
         ...

@@ -125,6 +125,8 @@ class LocalExecutor:
             # The client decides about the form of the answer that it gets.
             agent = attrs.evolve(agent, output=str, checks=())
         tools: Sequence[Tool] = agent.tools if task.is_root else agent.plan.child_tools
+        if agent.plan.tool_agents:
+            tools = host.agent_tools(tools)
         if agent.plan.brings_tools or servers.tools:
             tools = [*tools, *host.delegation_tools(agent), *servers.tools]
         extra = task.instructions

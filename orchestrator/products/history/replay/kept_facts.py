@@ -75,6 +75,8 @@ def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[events.En
             call = record.calls.get((event.task, event.message.call))
             if call is None or call.seq > until or call.name in DELEGATION_TOOLS:
                 continue
+            if (event.task, event.message.call) in record.first_request_seqs:
+                continue  # its tool is an agent
             # The open calls of a turn are answered when the next turn starts.
             end = record.outcomes.get((event.task, call.turn))
             if end is None or end.seq > until:
