@@ -20,9 +20,9 @@ TARGET = SIBLINGS / 8
 CENT = 10_000
 
 
-async def delegate(model: Model) -> None:
+async def delegate(model: Model, siblings: int) -> None:
     """Delegate tasks with a shared context."""
-    tasks = [{"goal": f"part {number}"} for number in range(SIBLINGS)]
+    tasks = [{"goal": f"part {number}"} for number in range(siblings)]
     call = ToolCall("delegate_task", {"context": CONTEXT, "tasks": tasks, "background": False})
     worker = Agent("worker", model=model)
     lead = Agent("lead", model=ScriptedModel([call, "done"]), delegates=[worker])
@@ -30,11 +30,11 @@ async def delegate(model: Model) -> None:
         await orchestrator.run(lead, "all")
 
 
-def price_of_prefix(rules: CacheRules) -> tuple[float, float]:
+def price_of_prefix(rules: CacheRules, siblings: int = SIBLINGS) -> tuple[float, float]:
     """Return the cents that siblings pay for one prefix, and the seconds that followers wait."""
     provider = CachingProvider(rules)
     model = with_leader(provider, needs_marks=rules is ANTHROPIC)
-    trio.run(partial(delegate, model), clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(partial(delegate, model, siblings), clock=trio.testing.MockClock(autojump_threshold=0))
     seconds = max(provider.asked_at) - min(provider.asked_at)
     return provider.micro_usd / CENT, seconds
 
@@ -46,6 +46,8 @@ def measure_shared_prefix(report: Report) -> None:
         ours, seconds = price_of_prefix(rules)
         name = f"prefix of {SIBLINGS} siblings, {provider}, {seconds:.0f} s later"
         report.add(name, once, ours, unit="ct", target=TARGET)
+        alone, _ = price_of_prefix(rules, siblings=1)
+        report.add(f"prefix of a lone task, {provider}", once, alone, unit="ct", target=1.01)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,10 @@ class Caller(Protocol):
         """Learn the seconds of a call of this size at its provider."""
         ...
 
+    def has_siblings(self) -> bool:
+        """Return whether other tasks begin with the same prefix; the same for all its calls."""
+        ...
+
 
 class Policy(Protocol):
     """Decides which of the waiting calls is sent next."""

@@ -55,7 +55,11 @@ def is_long_enough(request: ModelRequest, shared: str, tokens: int) -> bool:
 def may_be_marked(request: ModelRequest) -> bool:
     """Return whether a provider that needs marks may write the prefix of a request to its cache."""
     caching = request.settings.prompt_caching
-    return bool(shared_context(request)) if caching is None else bool(caching)
+    if caching is not None:
+        return bool(caching)
+    # A lone task with a single call would pay for a prefix that no other call reads.
+    is_read = bool(request.tools) or request.caller is None or request.caller.has_siblings()
+    return is_read and bool(shared_context(request))
 
 
 def is_marked(request: ModelRequest, model: str) -> bool:

@@ -285,6 +285,9 @@ async def test_calls_with_equal_prefixes_stand_next_to_each_other_in_the_queue()
         def ended_call(self, size: int, seconds: float) -> None:
             del size, seconds
 
+        def has_siblings(self) -> bool:
+            return True
+
     caller = OneRun()
     model = with_rate_limit(Provider(), Limiter(in_flight=1))
     async with trio.open_nursery() as nursery:

@@ -86,6 +86,8 @@ class _ModelCall(msgspec.Struct, eq=False):
     _written: int = 0
     """The number of characters so far, including reasoning and tool calls."""
     _is_queued: bool = False
+    _has_siblings: bool | None = None
+    """Whether its parent has delegated to the same agent more than once."""
     _wait_began: float | None = None
     _waited: WaitSpan = msgspec.UNSET
     """When it waited for its provider, if it did."""
@@ -104,6 +106,14 @@ class _ModelCall(msgspec.Struct, eq=False):
 
     def ended_call(self, size: int, seconds: float) -> None:
         self._reservations.known_workload().ended_call(self._task, size, seconds)
+
+    def has_siblings(self) -> bool:
+        if self._has_siblings is None:
+            # Decided once: the reservation of the call depends on it.
+            parent = self._task.parent
+            count = 0 if parent is None else parent.children.counts_by_agent[self._task.agent]
+            self._has_siblings = count > 1
+        return self._has_siblings
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self.is_open:
