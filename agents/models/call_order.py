@@ -1,5 +1,6 @@
 """The order of model calls that wait for one provider: calls, the work of their runs, policies."""
 
+import enum
 import math
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -68,13 +69,23 @@ class RunWork:
         return (self.open + self.to_come) * self.call_seconds + unseen
 
 
-class Allowance(msgspec.Struct, frozen=True, gc=False):
-    """The requests that a provider allows, as it said with an answer."""
+class AllowedUnit(enum.StrEnum):
+    """The things that a provider counts."""
 
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+
+
+class Allowance(msgspec.Struct, frozen=True, gc=False):
+    """The requests or tokens that a provider allows, as it said with an answer."""
+
+    unit: AllowedUnit
     limit: int
     remaining: int
     per_second: float
-    """How fast the remaining requests grow back to the limit."""
+    """How fast the remaining amount grows back to the limit."""
 
 
 class WaitingCalls(Protocol):
@@ -115,13 +126,13 @@ class Call:
         self.prefix = prefix
         """Calls with the same prefix share a provider's cache, and stand next to each other."""
         self.tokens = 0
-        """The tokens that a limiter reserves for it."""
+        """About the tokens that it will use."""
         self.provider = ""
         """The name of the provider, for displays."""
         self.waits_in: WaitingCalls | None = None
         """Its queue, while it waits."""
         self.note_allowance: Callable[[Allowance], None] | None = None
-        """Tells the pace of the provider how many requests it still allows."""
+        """Tells the pace of the provider how much it still allows."""
         self._sent_at: float | None = None
         self._is_open = True
 

@@ -23,12 +23,15 @@ from orchestrator.agents import (
     Queued,
     TextDelta,
     Usage,
+    UserMessage,
 )
-from orchestrator.agents.models.call_order import Allowance
-from orchestrator.agents.models.http.allowance import read_allowance
+from orchestrator.agents.models.call_order import Allowance, AllowedUnit
+from orchestrator.agents.models.http.allowance import read_allowances
+from orchestrator.agents.models.providers.openai_chat import OpenAIModel
 from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.pace import (
     BASE_SECONDS,
+    FEWEST_BY_LATENCY,
     FIRST_CALLS,
     HOPE_SECONDS,
     IDLE_SECONDS,
@@ -39,7 +42,7 @@ from orchestrator.agents.models.wrappers.pace import (
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.kernel.execution.model_resolver import ModelResolver
-from tests.fake_provider import Raw, Reply, Say, open_provider
+from tests.fake_provider import Raw, Reply, Say, chat_plain, encode, open_provider
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
 
@@ -333,37 +336,44 @@ async def test_a_call_that_waited_for_the_limiter_keeps_to_a_refusal_meanwhile()
 DATE = "Wed, 18 Nov 2026 07:00:00 GMT"
 
 
+@pytest.mark.parametrize("unit", [AllowedUnit.REQUESTS, AllowedUnit.TOKENS])
 @pytest.mark.parametrize(
     ("headers", "allowance"),
     [
-        (("60", "0", "6m0s"), Allowance(60, 0, 1 / 6)),
-        (("60", "59", "20ms"), Allowance(60, 59, 50)),
+        (("60", "0", "6m0s"), (60, 0, 1 / 6)),
+        (("60", "59", "20ms"), (60, 59, 50)),
         (("60", "60", "1s"), None),
         (("60", "1", "soon"), None),
         (("100", "0", "8760h"), None),
         (("100", "99", "9" * 60 + "s"), None),
+        (("60", "1", "1" * 65 + "s"), None),
+        (("60", "-1", "1s"), None),
+        (("1" * 10, "1", "1s"), None),
         (("many", "1", "1s"), None),
     ],
 )
-def test_the_headers_of_openai_name_the_requests_that_are_left(
-    headers: tuple[str, str, str], allowance: Allowance | None
+def test_the_headers_of_openai_name_the_amounts_that_are_left(
+    headers: tuple[str, str, str], allowance: tuple[int, int, float] | None, unit: AllowedUnit
 ) -> None:
     names = ("limit", "remaining", "reset")
-    named = {f"x-ratelimit-{name}-requests": it for name, it in zip(names, headers, strict=True)}
+    named = {f"x-ratelimit-{name}-{unit}": it for name, it in zip(names, headers, strict=True)}
 
-    assert read_allowance(named) == allowance
+    known = [] if allowance is None else [Allowance(unit, *allowance)]
+    assert [*read_allowances(named)] == known
 
 
-def test_the_headers_of_anthropic_name_the_requests_that_are_left() -> None:
+@pytest.mark.parametrize("unit", AllowedUnit)
+def test_the_headers_of_anthropic_name_the_amounts_that_are_left(unit: AllowedUnit) -> None:
+    start = f"anthropic-ratelimit-{unit.replace('_', '-')}"
     headers = {
-        "anthropic-ratelimit-requests-limit": "50",
-        "anthropic-ratelimit-requests-remaining": "20",
-        "anthropic-ratelimit-requests-reset": "2026-11-18T07:01:00Z",
+        f"{start}-limit": "50",
+        f"{start}-remaining": "20",
+        f"{start}-reset": "2026-11-18T07:01:00Z",
         "date": DATE,
     }
 
-    assert read_allowance(headers) == Allowance(50, 20, 0.5)
-    assert read_allowance({**headers, "date": ""}) is None
+    assert [*read_allowances(headers)] == [Allowance(unit, 50, 20, 0.5)]
+    assert [*read_allowances({**headers, "date": ""})] == []
 
 
 async def test_calls_keep_to_the_requests_that_the_headers_allow() -> None:
@@ -380,7 +390,7 @@ async def test_calls_keep_to_the_requests_that_the_headers_allow() -> None:
             self._refuses = lambda _: is_refused
             assert request.call is not None
             assert request.call.note_allowance is not None
-            request.call.note_allowance(Allowance(10, int(self.level), 1.0))
+            request.call.note_allowance(Allowance(AllowedUnit.REQUESTS, 10, int(self.level), 1.0))
             return await super().answer(request)
 
     provider = Bucket(lambda _: False)
@@ -389,6 +399,117 @@ async def test_calls_keep_to_the_requests_that_the_headers_allow() -> None:
 
     assert provider.refused == 0
     assert trio.current_time() < 40
+
+
+class TokenBucket(Provider):
+    """Allows 4,000 tokens, and 1,000 more each second."""
+
+    level, at = 4_000.0, 0.0
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        now = trio.current_time()
+        self.level, self.at = min(4_000.0, self.level + 1_000 * (now - self.at)), now
+        is_refused = self.level < 1_000
+        self.level -= 0 if is_refused else 1_000
+        self._refuses = lambda _: is_refused
+        assert request.call is not None
+        assert request.call.note_allowance is not None
+        unit = AllowedUnit.INPUT_TOKENS
+        request.call.note_allowance(Allowance(unit, 4_000, int(self.level), 1_000.0))
+        return await super().answer(request)
+
+
+async def test_calls_keep_to_the_tokens_that_the_headers_allow() -> None:
+    provider = TokenBucket(lambda _: False)
+
+    assert await ask_together(asked(provider, Pace(first_calls=2)), 20) == 20
+
+    assert provider.refused == 0
+    assert 15 < trio.current_time() < 30
+
+
+async def test_a_header_that_names_a_far_time_costs_one_try_a_minute() -> None:
+    """The provider decides: without it a wrong header would hold all calls for years."""
+
+    class Wrong(Provider):
+        async def answer(self, request: ModelRequest) -> AssistantMessage:
+            assert request.call is not None
+            assert request.call.note_allowance is not None
+            request.call.note_allowance(Allowance(AllowedUnit.REQUESTS, 10, 0, 1e-9))
+            return await super().answer(request)
+
+    provider = Wrong(lambda _: False)
+    assert await ask_together(asked(provider, Pace(first_calls=1)), 3) == 3
+
+    assert [round(it) for it in provider.asked_at] == [0, 60, 120]
+
+
+class Slowing:
+    """Begins its answers after a number of seconds, which a test changes."""
+
+    name = "slowing"
+
+    def __init__(self) -> None:
+        self.seconds = 0.1
+        self.unanswered = self.most = 0
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.unanswered += 1
+        self.most = max(self.most, self.unanswered)
+        await trio.sleep(self.seconds)
+        self.unanswered -= 1
+        request.tell(TextDelta("so"))
+        return AssistantMessage("so")
+
+
+async def test_fewer_calls_are_unanswered_when_responses_begin_much_later() -> None:
+    provider, pace = Slowing(), Pace(first_calls=32)
+    model = with_pace(provider, pace)
+    assert await ask_together(model, 200) == 200
+    at_first = provider.most
+
+    provider.seconds, provider.most = 1.0, 0
+    assert await ask_together(model, 200) == 200
+    provider.most = 0
+    assert await ask_together(model, 20) == 20
+
+    assert at_first > 32
+    assert FEWEST_BY_LATENCY <= provider.most < 20
+
+
+async def test_another_model_that_is_slow_from_the_start_is_not_held_back() -> None:
+    fast, slow, pace = Slowing(), Slowing(), Pace(first_calls=32)
+    slow.name, slow.seconds = "slow", 1.5
+    assert await ask_together(with_pace(fast, pace), 100) == 100
+
+    assert await ask_together(with_pace(slow, pace), 100) == 100
+
+    assert slow.most > 32
+
+
+ASKED = ModelRequest(instructions="", transcript=[UserMessage("go")], tools=())
+
+
+@pytest.mark.realtime
+async def test_the_token_headers_of_a_real_response_hold_the_next_call_back() -> None:
+    headers = {
+        "content-type": "application/json",
+        "x-ratelimit-limit-tokens": "4000",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "800ms",
+    }
+    async with open_provider(Raw(encode(chat_plain(Say(text="ok"))), headers=headers)) as provider:
+        direct = OpenAIModel("m", key="k", base_url=provider.url)
+        model = with_pace(direct, Pace())
+        await model.answer(ASKED)
+        begun = trio.current_time()
+        await model.answer(ASKED)
+        seconds = trio.current_time() - begun
+        await direct.aclose()
+
+    # About 1,000 tokens of 4,000: a fourth of the time.
+    assert seconds >= 0.19
+    assert len(provider.heard) == 2
 
 
 @settings(max_examples=15, deadline=None)

@@ -12,7 +12,7 @@ import msgspec
 from orchestrator.agents.errors import Failure
 from orchestrator.agents.logprobs import TokenLogprob
 from orchestrator.agents.messages import AssistantMessage, CallId, ReasoningBlock, ToolCall, Usage
-from orchestrator.agents.models.http.allowance import read_allowance
+from orchestrator.agents.models.http.allowance import read_allowances
 from orchestrator.agents.models.http.answer_errors import CUT_OFF, UnusableAnswerError
 from orchestrator.agents.models.http.answer_limits import require_few_values
 from orchestrator.agents.models.http.strict_schema import ProviderSchema
@@ -58,11 +58,11 @@ class AnswerBuilder(ABC):
         """The number of each call, by its index in the protocol."""
 
     def note_headers(self, headers: Mapping[str, str]) -> None:
-        """Tell the queue of the call how many requests the provider still allows."""
+        """Tell the queue of the call how much the provider still allows."""
         call = self._request.call
         if call is None or call.note_allowance is None:
             return
-        if (allowance := read_allowance(headers)) is not None:
+        for allowance in read_allowances(headers):
             call.note_allowance(allowance)
 
     @abstractmethod

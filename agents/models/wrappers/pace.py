@@ -8,7 +8,7 @@ policy; a cancelled wait uses nothing up.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,14 @@ from msgspec.structs import replace
 
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
-from orchestrator.agents.models.call_order import Allowance, Call, Policy, RunWork, policy_named
+from orchestrator.agents.models.call_order import (
+    Allowance,
+    AllowedUnit,
+    Call,
+    Policy,
+    RunWork,
+    policy_named,
+)
 from orchestrator.agents.models.call_queue import CallQueue
 from orchestrator.agents.models.model import (
     CallDelta,
@@ -28,6 +35,8 @@ from orchestrator.agents.models.model import (
     ReasoningDelta,
     TextDelta,
 )
+from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE
+from orchestrator.agents.models.wrappers.allowed_amount import AllowedAmount
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
 
@@ -40,6 +49,14 @@ HOPE_SECONDS: Final = 60.0
 """How long calls wait for a provider that accepts none."""
 REFUSAL_SECONDS: Final = 2.0
 """A call that is not refused by then is accepted: models think for minutes before they write."""
+FEWEST_BY_LATENCY: Final = 8
+"""Slow responses alone do not reduce the number of unanswered calls below this."""
+LATENCY_SAMPLES: Final = 16
+"""The responses after which the mean latency is compared again."""
+LATENCY_WEIGHT: Final = 0.1
+FORGOTTEN: Final = 1.01
+SLOW_FACTOR: Final = 3.0
+"""Responses are slow if their mean latency is this many times the best mean."""
 IDLE_SECONDS: Final = 300.0
 """The seconds without a call after which the learned limits of a provider expire."""
 
@@ -70,13 +87,11 @@ class Pace:
         self._refused_since = math.inf
         self._held_until = -math.inf
         self._last_call = -math.inf
-        self._sent = 0
-        self._allowance: Allowance | None = None
-        """The requests that the provider allows by its own headers."""
-        self._left = math.inf
-        """The requests that were left of it at `_left_at`, without those sent since."""
-        self._left_at = -math.inf
-        self._queue = CallQueue(policy_named(policy), lambda _: self._ready_at())
+        self._amounts = {AllowedUnit.REQUESTS: AllowedAmount()}
+        """The requests, and the tokens that the provider has named in its headers."""
+        self._latencies: dict[str, _Latency] = {}
+        """By model: a large one takes longer."""
+        self._queue = CallQueue(policy_named(policy), self._ready_at)
 
     @property
     def waiting(self) -> int:
@@ -141,14 +156,22 @@ class Pace:
         self._queue.changed()
 
     def note_allowance(self, call: "_PacedCall", allowance: Allowance) -> None:
-        """Keep to the requests that the provider allows, as it says with an answer.
+        """Keep to the amount that the provider allows, as it says with an answer.
 
         Calls that were sent after this one may not be counted yet.
         """
-        self._allowance = allowance
-        self._left = allowance.remaining - (self._sent - call.number)
-        self._left_at = trio.current_time()
+        unit = allowance.unit
+        if (amount := self._amounts.get(unit)) is None:
+            amount = self._amounts[unit] = AllowedAmount()
+        amount.note(allowance, call.sent.get(unit, amount.sent))
         self._queue.changed()
+
+    def note_latency(self, model: str, seconds: float) -> None:
+        """Send fewer calls at once when the responses of a model begin much later than before."""
+        if (latency := self._latencies.get(model)) is None:
+            latency = self._latencies[model] = _Latency(seconds)
+        if latency.is_slow_after(seconds) and self._allowed > FEWEST_BY_LATENCY:
+            self._allowed = self._threshold = max(FEWEST_BY_LATENCY, self._allowed / 2)
 
     def answered(self) -> None:
         """Count one call less that waits for the provider."""
@@ -163,19 +186,18 @@ class Pace:
             self._threshold = math.inf
             self._refused_rounds = 0
             self._refused_since = math.inf
-            self._allowance, self._left = None, math.inf
+            self._amounts = {AllowedUnit.REQUESTS: AllowedAmount()}
+            self._latencies.clear()
         self._last_call = now
         self._unanswered += 1
-        self._sent += 1
-        if (allowance := self._allowance) is not None:
-            grown = (now - self._left_at) * allowance.per_second
-            self._left = min(self._left + grown, allowance.limit) - 1
-            self._left_at = now
-        call = _PacedCall(self, self._round, now, self._sent)
+        for unit, amount in self._amounts.items():
+            amount.take(_amount_of(queued, unit), now)
+        sent = {unit: amount.sent for unit, amount in self._amounts.items()}
+        call = _PacedCall(self, self._round, now, sent)
         self._begun.append(call)
         return call
 
-    def _ready_at(self) -> float:
+    def _ready_at(self, queued: Call) -> float:
         now, begun = trio.current_time(), self._begun
         while begun and (not begun[0].is_open or begun[0].at + REFUSAL_SECONDS <= now):
             call = begun.popleft()
@@ -185,8 +207,8 @@ class Pace:
                 self.accepted(call)
                 self._unanswered -= 1
         ready_at = self._held_until
-        if self._left < 1 and self._allowance is not None:
-            ready_at = max(ready_at, self._left_at + (1 - self._left) / self._allowance.per_second)
+        for unit, amount in self._amounts.items():
+            ready_at = max(ready_at, amount.ready_at(_amount_of(queued, unit)))
         # Whole calls: a window of 1.5 is one call.
         if self._unanswered < int(self._allowed):
             return ready_at
@@ -209,11 +231,40 @@ class Pace:
             )
 
 
+def _amount_of(call: Call, unit: AllowedUnit) -> int:
+    if unit is AllowedUnit.REQUESTS:
+        return 1
+    # The length of an answer is not known before.
+    return OUTPUT_ALLOWANCE if unit is AllowedUnit.OUTPUT_TOKENS else call.tokens
+
+
+class _Latency:
+    """The seconds until a response of one model begins."""
+
+    __slots__ = ("_best", "_mean", "_samples")
+
+    def __init__(self, seconds: float) -> None:
+        self._mean = self._best = seconds
+        self._samples = 0
+
+    def is_slow_after(self, seconds: float) -> bool:
+        """Note a response, and return whether responses have become slow; then count anew."""
+        self._samples += 1
+        self._mean += (seconds - self._mean) * LATENCY_WEIGHT
+        # The best mean is forgotten slowly: the model may have become slower for good.
+        self._best = min(self._best * FORGOTTEN, self._mean)
+        if self._samples < LATENCY_SAMPLES or self._mean < SLOW_FACTOR * self._best:
+            return False
+        self._samples = 0
+        return True
+
+
 class _PacedCall:
     """One call, until the provider has begun to answer it."""
 
-    def __init__(self, pace: Pace, round_: int, at: float, number: int) -> None:
-        self.number = number
+    def __init__(self, pace: Pace, round_: int, at: float, sent: Mapping[AllowedUnit, int]) -> None:
+        self.sent = sent
+        """The amounts of all calls up to this one."""
         self.round = round_
         self.at = at
         self.is_open = True
@@ -245,12 +296,17 @@ class _PacedModel(QueuedModel):
         self._pace = pace
 
     async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:
-        paced = await self._pace.begin(self.name, request.tell, call)
-        call.note_allowance = partial(self._pace.note_allowance, paced)
+        pace = self._pace
+        paced = await pace.begin(self.name, request.tell, call)
+        call.note_allowance = partial(pace.note_allowance, paced)
+        has_begun = False
 
         def tell(event: ModelEvent) -> None:
-            if isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+            nonlocal has_begun
+            if not has_begun and isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+                has_begun = True
                 paced.accept()
+                pace.note_latency(self.name, trio.current_time() - paced.at)
             request.tell(event)
 
         try:

@@ -9,7 +9,11 @@ from orchestrator.agents.messages import AssistantMessage
 from orchestrator.agents.models.call_order import Call, RunWork
 from orchestrator.agents.models.model import ModelRequest
 from orchestrator.agents.models.prompt_prefix import prefix_name, shared_context
-from orchestrator.agents.models.token_estimate import message_length
+from orchestrator.agents.models.token_estimate import (
+    CHARACTERS_PER_TOKEN,
+    OUTPUT_ALLOWANCE,
+    message_length,
+)
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 
 
@@ -19,12 +23,11 @@ class QueuedModel(ModelWrapper):
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         if (call := request.call) is not None:
             return await self.answer_call(request, call)
-        caller = request.caller
+        caller, size = request.caller, _size(request)
         call = (
-            Call(RunWork(begun=trio.current_time()))
-            if caller is None
-            else caller.queued_call(_size(request))
+            Call(RunWork(begun=trio.current_time())) if caller is None else caller.queued_call(size)
         )
+        call.tokens = size // CHARACTERS_PER_TOKEN + OUTPUT_ALLOWANCE
         call.provider = self.name.partition(":")[0]
         if shared := shared_context(request):
             call.prefix = prefix_name(shared)
