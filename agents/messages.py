@@ -190,7 +190,7 @@ def new_message_id() -> MessageId:
 
 
 _UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs", "shared"})
-UNCOMPARED_FIELDS: Final = _UNSHOWN | {"refused_by"}
+UNCOMPARED_FIELDS: Final = _UNSHOWN | {"refused_by", "evidence"}
 """The fields of messages that are no part of their equality."""
 
 
@@ -282,6 +282,8 @@ class _ToolDetails(_Identified, frozen=True, gc=False, kw_only=True):
     """Images and files of the answer."""
     refused_by: RefusedBy | None = None
     """The reason of a refusal, if the tool did not run. No model reads it, and `==` ignores it."""
+    evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """The effect of the call as a value. No model of the task reads it, and `==` ignores it."""
 
 
 class ToolMessage(_ToolDetails, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from orchestrator.agents.logprobs import TokenLogprob, spelled_texts
 from orchestrator.agents.messages import (
     AssistantMessage,
     CallId,
+    Message,
     Part,
     ToolCall,
     ToolMessage,
@@ -123,6 +124,10 @@ class TurnSteps:
         self.used = self.used + answer.usage if self.answers else answer.usage
         self.answers += 1
 
+    def messages(self) -> list[Message]:
+        """Return the messages of this turn."""
+        return [*self.history.of_turn(self._start)][::-1]
+
     def final_answers(self) -> list[str]:
         """Return the final answers of this turn, the last one first: more than one if it was sent
         back.
@@ -214,6 +219,7 @@ class TurnSteps:
         await trio.lowlevel.checkpoint_if_cancelled()
         consumes: Sequence[int] = ()
         parts: tuple[Part, ...] = ()
+        evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
         fingerprint = msgspec.json.encode((call.name, call.arguments))
         try:
             tool = self._tool(call, fingerprint)
@@ -228,9 +234,10 @@ class TurnSteps:
             text = result
             if isinstance(result, ToolResult):
                 text, consumes, parts = result.text, result.consumes, result.parts
+                evidence = result.evidence
             if not isinstance(text, str):
                 raise DefinitionError(f"tool {call.name!r} answered {text!r}, not text")
-            answer = ToolMessage(call.id, well_formed(text), parts=parts)
+            answer = ToolMessage(call.id, well_formed(text), parts=parts, evidence=evidence)
         except ToolError as exc:
             consumes = exc.consumes
             answer = ToolMessage(

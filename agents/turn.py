@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
+from msgspec.structs import replace
 
 from orchestrator.agents.agent import Agent
 from orchestrator.agents.errors import LimitExceededError, OutputError
@@ -285,18 +286,25 @@ class _AnswerChecks:
             value = self._read(final)
             request = SENT_BACK
             if self._agent.checks:
-                await self._check(value, steps.answers)
+                await self._check(value, steps)
         except OutputError as exc:
             if len(steps.final_answers()) > self._agent.limits.repairs:
                 raise
             return [UserMessage(request.format(problem=exc))]  # noqa: ASYNC910 (its caller checkpoints)
         return ()  # noqa: ASYNC910 (its caller checkpoints)
 
-    async def _check(self, value: object, answers: int) -> None:
+    async def _check(self, value: object, steps: TurnSteps) -> None:
         if self._past is None:
             assert self._context is not None, "a check is given the task"
-            await self._agent.check_answer(value, self._context)
-        elif (problem := self._past(answers)) is not None:
+            context = self._context
+            if self._agent.tools:
+                # Imported late: few agents have checks and tools.
+                from orchestrator.agents.tools.evidence import evidence_of
+
+                evidence = evidence_of(steps.messages(), has_tools=True)
+                context = replace(context, evidence=evidence)
+            await self._agent.check_answer(value, context)
+        elif (problem := self._past(steps.answers)) is not None:
             raise OutputError(problem)
         await trio.lowlevel.checkpoint()
 

@@ -22,6 +22,7 @@ class TurnPlan:
         "delegates",
         "descriptions",
         "has_checks",
+        "has_evidence",
         "instructions",
         "later_settings",
         "limits_usage",
@@ -64,6 +65,8 @@ class TurnPlan:
             tool.task is None for tool in agent.tools
         )
         """Its tools may use a workspace."""
+        self.has_evidence: Final = bool(agent.tools or agent.servers or agent.delegates)
+        """Its outcome has evidence of its effects."""
         self.may_ask_person: Final = bool(agent.servers or agent.schedules) or any(
             tool.machine is not None for tool in agent.tools
         )

@@ -82,6 +82,8 @@ class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             lines.append(f"Error: {outcome.error}")
         if outcome.note:
             lines.append(f"Note: {outcome.note}")
+        if outcome.recorded_evidence and (evidence := outcome.evidence) is not None:
+            lines.append(f"Evidence: {'; '.join(evidence.lines())}")
         if outcome.output:
             lines.append(f"Output:\n{excerpt(outcome.output, share, request.id)}")
         return "\n".join(lines)

@@ -5,13 +5,16 @@ Programs decide by `Ending` and `Cause`. The sentences beside them are for peopl
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NewType
+from typing import TYPE_CHECKING, Any, Final, Literal, NewType
 
 import msgspec
 
 from orchestrator.agents import Budget
 from orchestrator.delegation.choices import Choices
 from orchestrator.delegation.earlier_message import EarlierMessage
+
+if TYPE_CHECKING:
+    from orchestrator.agents.tools.evidence import Evidence
 
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
@@ -182,6 +185,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The id of the account that was used up, if one ended it."""
     recorded_traceback: str | msgspec.UnsetType = msgspec.UNSET
     """The traceback of the error that ended it; empty for other outcomes."""
+    recorded_evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """The evidence of its effects, if it had tools or unsuccessful children."""
+
+    @property
+    def evidence(self) -> "Evidence | None":
+        """Its changed files, commands, failed and denied calls, and unsuccessful children."""
+        # Imported late: a task without tools has none.
+        from orchestrator.agents.tools.evidence import read_evidence
+
+        return read_evidence(self.recorded_evidence)
 
     @property
     def traceback(self) -> str:

@@ -1,4 +1,4 @@
-"""Tools that ship: commands, files, MCP servers, and results that are more than text."""
+"""Tools that ship: commands, files, MCP servers, results that are more than text, and checks."""
 
 from orchestrator.agents import McpCommand, McpUrl
 from orchestrator.agents.tools.files import (
@@ -9,8 +9,10 @@ from orchestrator.agents.tools.files import (
     search_files,
     write_file,
 )
+from orchestrator.agents.tools.long_results import Spill
 from orchestrator.agents.tools.mcp.server_file import McpServers
-from orchestrator.agents.tools.result_text import Spill, ToolResult
+from orchestrator.agents.tools.required_evidence import ran, wrote
+from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.tools.terminal import process, terminal
 
 __all__ = [
@@ -23,8 +25,10 @@ __all__ = [
     "edit_file",
     "list_files",
     "process",
+    "ran",
     "read_file",
     "search_files",
     "terminal",
     "write_file",
+    "wrote",
 ]

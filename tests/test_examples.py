@@ -20,6 +20,7 @@ LEADERS = {
     "best_of_n": "subject",
     "cancel_subtree": "survey",
     "dependencies": "editor",
+    "evidence": "editor",
     "graph": "offer",
     "hello": "scholar",
     "incident_triage": "desk",

@@ -1,25 +1,17 @@
 """The result of a tool as text that a model can read.
 
-A text stays unchanged, and any other value becomes JSON. A long text is saved whole, and the model
-reads its beginning, its end, and the file of the rest. A full disk costs the rest, not the answer.
+A text stays unchanged, and any other value becomes JSON.
 """
 
-import hashlib
-import os
-import stat
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
-import trio
 
 from orchestrator.agents.errors import DefinitionError, ToolError
-from orchestrator.agents.messages import Part, well_formed
+from orchestrator.agents.messages import Part
 from orchestrator.agents.output.pydantic_types import shown_part
-from orchestrator.agents.tools.context import redact_secrets
 from orchestrator.agents.type_checks import has_type
 
 MOST_PART_BYTES: Final = 16 * 2**20
@@ -35,6 +27,8 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
     """The notices that the text contains: the session reads them with it, and not again."""
     parts: tuple[Part, ...] = ()
     """Images and files that the model reads with the text."""
+    evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """The effect of the call as a value, for the parent of the task (`evidence.py`)."""
 
     def __post_init__(self) -> None:
         if self.parts == ():
@@ -53,6 +47,8 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
 
 def with_parts(result: object) -> ToolResult | None:
     """Return the result of a tool that is an image or a file, or a list with one; else None."""
+    if result.__class__ is ToolResult:
+        return result
     items = cast("Sequence[object]", result if isinstance(result, list | tuple) else (result,))
     parts = tuple(item for item in items if isinstance(item, Part))
     if not parts or not all(isinstance(item, str | Part) for item in items):
@@ -91,80 +87,3 @@ def _in_order(value: object) -> object:
         entries = cast("dict[object, object]", value).items()
         return {key: _in_order(entry) for key, entry in entries}
     return value
-
-
-class Spill(msgspec.Struct, frozen=True):
-    """Saves texts that are too long for a model in files that only this user can read."""
-
-    folder: Path | None = None
-    """None is a private folder among the temporary files."""
-
-    def save(self, text: str) -> Path:
-        """Write a text to a file that is named by its hash, and return the path.
-
-        Raises:
-            OSError: it cannot be written, or others could write in the folder.
-        """
-        folder = (self.folder or _default_folder()).absolute()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-        # Another user who made a folder of that name first could replace our files.
-        if (
-            not stat.S_ISDIR(found.st_mode)
-            or found.st_uid != os.getuid()
-            or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        ):
-            raise PermissionError(f"{folder} is not a folder that we alone can write to")
-        content = text.encode()
-        file = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.txt"
-        if not file.exists() or file.stat().st_size != len(content):
-            _write(file, content)
-        return file
-
-
-def _default_folder() -> Path:
-    return Path(tempfile.gettempdir(), f"orchestrator-results-{os.getuid()}")
-
-
-def _write(file: Path, content: bytes) -> None:
-    # Renamed when it is whole: the same text may be saved twice at once.
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-        try:
-            part.write(content)
-            part.flush()
-            Path(part.name).replace(file)
-        finally:
-            Path(part.name).unlink(missing_ok=True)
-
-
-async def shortened_and_saved(text: str, limit: int, spill: Spill) -> str:
-    """Save a text that is longer than the limit, and return its beginning and end."""
-    text = redact_secrets(well_formed(text))
-    saved_as = await trio.to_thread.run_sync(_saved_as, text, spill)
-    return shortened(text, limit, saved_as)
-
-
-def _saved_as(text: str, spill: Spill) -> Path | OSError:
-    try:
-        return spill.save(text)
-    except OSError as exc:
-        return exc
-
-
-def shortened(text: str, limit: int, saved_as: Path | OSError) -> str:
-    """Return the beginning (three quarters) and the end of a text that is longer than the limit.
-
-    `saved_as` is the file with the whole text, or why there is none.
-    """
-    ending = limit // 4
-    begin, end = limit - ending, len(text) - ending
-    where = (
-        f"They could not be saved: {saved_as}"
-        if isinstance(saved_as, OSError)
-        else f"The whole is in the file {saved_as}; what is left out starts there at"
-        f" character {begin} (byte {len(text[:begin].encode())})"
-    )
-    return (
-        f"{text[:begin]}\n\n[{end - begin} of {len(text)} characters are left out here."
-        f" {where}.]\n\n{text[end:]}"
-    )

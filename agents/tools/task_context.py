@@ -14,6 +14,8 @@ from orchestrator.agents.errors import DefinitionError
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from orchestrator.agents.tools.evidence import Evidence
+
     DepsT_co = TypeVarWithDefault("DepsT_co", covariant=True, default=Any)
 else:
     DepsT_co = TypeVar("DepsT_co", covariant=True)
@@ -30,6 +32,8 @@ class TaskContext(msgspec.Struct, Generic[DepsT_co], frozen=True, kw_only=True):
     """The path of its task in the tree, such as `/editor/researcher[3]`."""
     deps: DepsT_co = cast("Any", None)
     """The dependencies that the program gave to the run, `run(..., deps=...)`, or None."""
+    evidence: "Evidence | None" = None
+    """The effects of its calls so far, for a check of its final answer."""
 
     def __repr__(self) -> str:
         # Dependencies may hold secrets.

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -40,6 +41,9 @@ from orchestrator.agents.tools.task_context import current_task, deps_type, is_t
 from orchestrator.agents.tools.text_input import TextInput
 from orchestrator.agents.type_checks import has_type
 from orchestrator.lazy_pattern import lazy_pattern
+
+if TYPE_CHECKING:
+    from orchestrator.agents.tools import long_results
 
 ArgumentsT = TypeVar("ArgumentsT")
 CallKey = NewType("CallKey", str)
@@ -132,7 +136,7 @@ def tool(
     idempotent: bool = False,
     timeout: float | None = None,
     limit: int = CHARACTERS,
-    spill: result_text.Spill | None = None,
+    spill: "long_results.Spill | None" = None,
     machine: MachineUse | None = None,
     place: str = "",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -144,7 +148,7 @@ def tool(
     idempotent: bool = False,
     timeout: float | None = None,
     limit: int = CHARACTERS,
-    spill: result_text.Spill | None = None,
+    spill: "long_results.Spill | None" = None,
     machine: MachineUse | None = None,
     place: str = "",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -178,7 +182,7 @@ def tool(
         idempotent=idempotent,
         timeout=timeout,
         limit=limit,
-        spill=spill or result_text.Spill(),
+        spill=spill,
         machine=machine,
         place=place,
     )
@@ -192,7 +196,7 @@ def _tool_from(
     idempotent: bool,
     timeout: float | None,
     limit: int,
-    spill: result_text.Spill,
+    spill: "long_results.Spill | None",
     machine: MachineUse | None,
     place: str,
 ) -> Tool:
@@ -226,9 +230,9 @@ def _tool_from(
         except ToolError as exc:
             if is_short(str(exc)):
                 raise
-            raise ToolError(await result_text.shortened_and_saved(str(exc), limit, spill)) from exc
+            raise ToolError(await _shortened(str(exc), limit, spill)) from exc
         if not is_short(text):
-            text = await result_text.shortened_and_saved(text, limit, spill)
+            text = await _shortened(text, limit, spill)
         return text if files is None else replace(files, text=text)
 
     def is_short(text: str) -> bool:
@@ -247,6 +251,13 @@ def _tool_from(
         place=place,
         timeout=timeout,
     )
+
+
+def _shortened(text: str, limit: int, spill: "long_results.Spill | None") -> Awaitable[str]:
+    # Imported late: few results are long.
+    from orchestrator.agents.tools.long_results import shortened_and_saved
+
+    return shortened_and_saved(text, limit, spill)
 
 
 RESERVED_NAME: Final = "delegate_task"

@@ -119,6 +119,8 @@ def task_result(
         answer["estimated_calls"] = total.estimated
     if outcome.note:
         answer["note"] = outcome.note
+    if outcome.recorded_evidence and (evidence := outcome.evidence) is not None:
+        answer["evidence"] = evidence.lines()
     return answer
 
 

@@ -43,8 +43,7 @@ class Worker:
     async def use(self, used: Tool, /, **arguments: Any) -> str:
         with use_tool_context(self._scene):
             answer = await used.run(ToolCall(used.name, arguments, id=CallId("1")))
-        assert isinstance(answer, str)
-        return answer
+        return answer if isinstance(answer, str) else answer.text
 
     async def refused(self, used: Tool, /, **arguments: Any) -> str:
         """Return why a tool says no."""

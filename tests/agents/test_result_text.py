@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agents import CallId, DefinitionError, Tool, ToolCall, ToolError, tool
-from orchestrator.agents.tools.result_text import Spill, as_text, shortened
+from orchestrator.agents.tools.long_results import Spill, shortened
+from orchestrator.agents.tools.result_text import as_text
 
 LONG = "".join(f"line {number} ä\n" for number in range(1000))
 

@@ -18,7 +18,7 @@ from orchestrator.agents.tools.context import (
     use_tool_context,
 )
 from orchestrator.agents.tools.files.seen_files import FileRegistry, SeenFiles
-from orchestrator.agents.tools.result_text import Spill
+from orchestrator.agents.tools.long_results import Spill
 
 pytestmark = pytest.mark.realtime  # a tool that is a plain function runs in a thread
 

@@ -135,9 +135,26 @@ st.register_type_strategy(
     TokenLogprob,
     st.builds(TokenLogprob, st.text(), likelihoods, octets, st.lists(options, max_size=2)),
 )
+# So is the evidence of a call, and of a task.
+evidence = st.just(msgspec.UNSET) | arguments
+st.register_type_strategy(
+    Outcome,
+    st.builds(
+        Outcome,
+        recorded_evidence=evidence,
+        **{
+            name: st.from_type(hint)
+            for name, hint in get_type_hints(Outcome).items()
+            if name in Outcome.__struct_fields__ and name != "recorded_evidence"
+        },
+    ),
+)
 # The signature of a struct shows a default factory as if it were the default.
 for message in (UserMessage, AssistantMessage, ToolMessage):
-    hints = {name: st.from_type(hint) for name, hint in get_type_hints(message).items()}
+    hints = {
+        name: evidence if name == "evidence" else st.from_type(hint)
+        for name, hint in get_type_hints(message).items()
+    }
     st.register_type_strategy(message, st.builds(message, **hints))
 settings = st.just(msgspec.UNSET) | arguments
 for kind in (ModelAnswered, ModelFailed):

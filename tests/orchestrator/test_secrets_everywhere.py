@@ -37,7 +37,7 @@ from orchestrator.agents import (
 from orchestrator.agents.models.providers.scripted import ScriptStep
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.files import FILES
-from orchestrator.agents.tools.result_text import Spill
+from orchestrator.agents.tools.long_results import Spill
 from orchestrator.agents.tools.terminal import process, terminal
 from orchestrator.delegation import (
     DeliveryCapability,

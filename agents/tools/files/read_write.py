@@ -18,6 +18,7 @@ import msgspec
 from orchestrator.agents.errors import ToolError
 from orchestrator.agents.redaction.named_values import REDACTED
 from orchestrator.agents.tools.context import current_tool_context, redact_secrets
+from orchestrator.agents.tools.evidence import LARGE, file_change
 from orchestrator.agents.tools.files.dir_entry import (
     DirEntry,
     escape_unprintable,
@@ -40,6 +41,7 @@ from orchestrator.agents.tools.files.own_code import require_not_own_code
 from orchestrator.agents.tools.files.search import search_files
 from orchestrator.agents.tools.files.seen_files import Fingerprint
 from orchestrator.agents.tools.files.workspace import current_workspace
+from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.tools.terminal.output_buffer import LONGEST_WORD
 from orchestrator.agents.tools.tool import tool
 
@@ -85,7 +87,7 @@ def read_file(path: str, offset: Positive = 1, limit: Positive = DEFAULT_LINES) 
 
 
 @tool(machine="write")
-def write_file(path: str, content: str) -> str:
+def write_file(path: str, content: str) -> ToolResult:
     """Write a whole file in the workspace; folders on the way are made.
 
     A file that is there already is overwritten, if you have read it and it has not changed
@@ -97,6 +99,7 @@ def write_file(path: str, content: str) -> str:
     """
     data = _encoded(content)
     context = current_tool_context()
+    before: bytes | None = None
     with current_workspace().find(path, writes=True, make_folders=True) as entry:
         require_not_own_code(entry.real, entry.path)
         with context.seen_files.registry.lock_file(entry.real):
@@ -108,19 +111,28 @@ def write_file(path: str, content: str) -> str:
                     context.seen_files.require_seen(
                         entry.real, now, path=escape_unprintable(entry.path)
                     )
+                before = _compared(entry)
                 if REDACTED in content:
                     _require_no_secrets(entry, context.redact)
             written = entry.replace(data, found)
             context.seen_files.note_written(entry.real, fingerprint(written, digest_of(data)))
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    return (
+    text = (
         f"{'overwrote' if is_there else 'created'} {escape_unprintable(entry.path)}:"
         f" {_counted(lines, 'line')}, {_counted(len(data), 'byte')}"
     )
+    evidence = file_change(entry.path, before, data, is_new=not is_there)
+    return ToolResult(text, evidence=evidence)
 
 
 @tool(machine="write")
-def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # noqa: A002
+def edit_file(
+    path: str,
+    old: str,
+    new: str,
+    *,
+    all: bool = False,  # noqa: A002
+) -> ToolResult:
     """Replace text in a file of the workspace that you have read.
 
     The old text must be in the file exactly once, so give enough lines around it; the line numbers
@@ -170,7 +182,7 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
                     f" {_numbers(text, offsets)}: give more of the lines around the one you"
                     " mean, or all=true to replace every one"
                 )
-            data = text.replaced(offsets, len(wanted), replacement)
+            before, data = data, text.replaced(offsets, len(wanted), replacement)
             hidden.require_hidden_in(
                 data.replace(b"\r\n", b"\n").decode(errors="replace"),
                 added=new * len(offsets),
@@ -178,10 +190,11 @@ def edit_file(path: str, old: str, new: str, *, all: bool = False) -> str:  # no
             )
             written = entry.replace(data, status)
             context.seen_files.note_written(entry.real, fingerprint(written, digest_of(data)))
-    return (
+    said = (
         f"edited {escape_unprintable(entry.path)}: replaced {_counted(len(offsets), 'place')},"
         f" in line {_numbers(text, offsets)}"
     )
+    return ToolResult(said, evidence=file_change(entry.path, before, data))
 
 
 FILES: Final = (read_file, write_file, edit_file, list_files, search_files)
@@ -330,6 +343,14 @@ def _not_found(data: bytes, wanted: bytes, path: str) -> str:
 def _numbers(text: _EditableText, offsets: list[int]) -> str:
     numbers = ", ".join(str(text.line(offset)) for offset in offsets[:10])
     return f"{numbers}, ..." if len(offsets) > 10 else numbers
+
+
+def _compared(entry: DirEntry) -> bytes | None:
+    """Return the content of a file that is to be overwritten; None if it is large."""
+    with entry.open_file() as (descriptor, status):
+        if status.st_size > LARGE:
+            return None
+        return b"".join(FileReader(descriptor, status).chunks())
 
 
 def _require_no_secrets(entry: DirEntry, redact: Callable[[str], str]) -> None:

@@ -15,6 +15,7 @@ from orchestrator.agents.errors import DefinitionError, ToolError
 from orchestrator.agents.messages import Part, ToolCall, well_formed
 from orchestrator.agents.output.json_schema import schema_problems
 from orchestrator.agents.tools import result_text
+from orchestrator.agents.tools.long_results import shortened_and_saved
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.listed_tools import ListedTool, visible_text
 from orchestrator.agents.tools.tool import CHARACTERS
@@ -47,12 +48,10 @@ async def short_enough(read: Callable[[], result_text.ToolResult]) -> result_tex
         said = str(exc)
         if len(said) <= CHARACTERS:
             raise
-        raise ToolError(
-            await result_text.shortened_and_saved(said, CHARACTERS, result_text.Spill())
-        ) from exc
+        raise ToolError(await shortened_and_saved(said, CHARACTERS, None)) from exc
     if len(result.text) <= CHARACTERS:
         return result  # noqa: ASYNC910 (its caller has waited for the server)
-    text = await result_text.shortened_and_saved(result.text, CHARACTERS, result_text.Spill())
+    text = await shortened_and_saved(result.text, CHARACTERS, None)
     return replace(result, text=text)
 
 

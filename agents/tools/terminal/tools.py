@@ -16,6 +16,7 @@ from orchestrator.agents.errors import ToolError
 from orchestrator.agents.messages import ToolCall
 from orchestrator.agents.tools import tool
 from orchestrator.agents.tools.context import ToolContext, current_tool_context, redact_secrets
+from orchestrator.agents.tools.evidence import command_run
 from orchestrator.agents.tools.files.workspace import Workspace
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.tools.terminal.background import (
@@ -105,20 +106,24 @@ class ControlProcess(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=2_000, description="log: so many lines")] = LINES
 
 
-async def _terminal(call: ToolCall) -> str:
+async def _terminal(call: ToolCall) -> ToolResult:
     arguments = tool.read_arguments(call, RunCommand)
     context = current_tool_context()
     if not arguments.command.strip():
         raise ToolError("terminal: say which command to run, in `command`")
     workdir = await trio.to_thread.run_sync(_folder, context, arguments.workdir)
     if arguments.background:
-        return _json(await _start_background(arguments, context.processes, workdir))
+        answer = await _start_background(arguments, context.processes, workdir)
+        evidence = command_run(arguments.command, None, id=answer["id"])
+        return ToolResult(_json(answer), evidence=evidence)
     if arguments.notify_on_complete or arguments.watch_patterns:
         raise ToolError(
             "terminal: notify_on_complete and watch_patterns are for background=true; you"
             " read the output of this call anyway"
         )
-    return _json(await _run_to_completion(arguments, context, workdir))
+    answer = await _run_to_completion(arguments, context, workdir)
+    evidence = command_run(arguments.command, answer["exit_code"])
+    return ToolResult(_json(answer), evidence=evidence)
 
 
 def _folder(context: ToolContext, path: str) -> Path:
@@ -226,9 +231,11 @@ async def _process(call: ToolCall) -> ToolResult:
             " is known that it has ended."
         )
     answer = _json(await _ACTIONS[arguments.action](arguments, processes, command))
-    if arguments.action in ACTIONS_WITH_END:
-        return ToolResult(answer, processes.notices_of(command))
-    return ToolResult(answer)
+    notices = processes.notices_of(command) if arguments.action in ACTIONS_WITH_END else ()
+    if not command.ended:
+        return ToolResult(answer, notices)
+    evidence = command_run(command.command, command.exit_code, id=command.id)
+    return ToolResult(answer, notices, evidence=evidence)
 
 
 def _find(known: Sequence[BackgroundCommand], id_: str) -> BackgroundCommand:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
+from orchestrator.agents.tools.evidence import MOST
 from orchestrator.cli.options import JournalOption, JsonOption, journals_of
 from orchestrator.cli.task_lookup import find_task
 from orchestrator.cli.terminal.console import Terminal, print_hint, resume_hint
@@ -24,7 +25,7 @@ from orchestrator.delegation import (
     printable,
     usd,
 )
-from orchestrator.delegation.events import Entry
+from orchestrator.delegation.events import Entry, TaskSettled
 from orchestrator.delegation.tree.exports.node_link import plain
 from orchestrator.delegation.tree.safe_text import json_text
 
@@ -113,6 +114,8 @@ def _task_lines(
     )
     if node.error:
         yield _line("error", printable(node.error), "red")
+    for sentence in _evidence(entries):
+        yield _line("evidence", printable(sentence))
     for need in tree.needs(task):
         yield _line("needs", f"{tree[need].path} ({tree[need].status})")
     children = tree.children(task)
@@ -122,6 +125,15 @@ def _task_lines(
         yield _line("", f"… {len(children) - SHOWN_CHILDREN:,} more")
     yield Text("")
     yield from transcript_lines(entries)
+
+
+def _evidence(entries: Sequence[Entry]) -> list[str]:
+    """Return the evidence of the effects of a task that has ended."""
+    for entry in reversed(entries):
+        if isinstance(entry.event, TaskSettled):
+            evidence = entry.event.outcome.evidence
+            return [] if evidence is None else evidence.lines(MOST)
+    return []
 
 
 def _line(name: str, words: str, style: str = "") -> Text:

@@ -4,11 +4,11 @@ A task ends after the tasks that it joined, and before the tasks that depend on 
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from orchestrator.agents import AssistantMessage
+from orchestrator.agents import Agent, AssistantMessage
 from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord, unmet_dependency
 from orchestrator.delegation.events import ModelAnswered, TaskSettled, TurnEnded
 from orchestrator.kernel.execution.outcomes import ENDED_FIRST, unfinished_outcome
@@ -36,8 +36,15 @@ class Settlement:
         self.notes: Final[dict[TaskId, list[str]]] = {}
         """The notes of tasks that have not ended, besides those about a workspace."""
 
-    def settle(self, task: TaskRecord, outcome: Outcome) -> Outcome:
-        """End a task, or the turn of a root, and return the recorded outcome."""
+    def settle(
+        self, task: TaskRecord, outcome: Outcome, agent: Agent[Any] | None = None
+    ) -> Outcome:
+        """End a task, or the turn of a root, and return the recorded outcome.
+
+        The outcome of a task that ran with an agent has evidence of its effects.
+        """
+        if agent is not None and agent.plan.has_evidence and not task.is_root:
+            outcome = self._with_evidence(task, outcome, agent)
         if task.children.unsettled:
             is_lost = outcome.ending is Ending.LOST
             self.settle_descendants(task, Ending.LOST if is_lost else Ending.CANCELLED)
@@ -49,6 +56,11 @@ class Settlement:
     def settle_answered(self, task: TaskRecord, answer: ModelAnswered) -> AssistantMessage:
         """End a child that has nothing below it with its last answer, in one fact."""
         outcome = Outcome(SUCCEEDED, answer.message.text)
+        for call in task.children.by_call:
+            child = self._book.ledger.tasks[task.children.by_call[call]].outcome
+            if child is not None and child.ending is not SUCCEEDED:
+                outcome = self._with_evidence(task, outcome)
+                break
         recorded = self._book.post(TaskSettled(task.id, outcome, answer)).answer
         assert recorded is not None, "a fact is redacted field by field"
         parent = task.parent
@@ -56,6 +68,15 @@ class Settlement:
         if not parent.is_root:
             self._note_activity(parent.id)
         return recorded.message
+
+    def _with_evidence(
+        self, task: TaskRecord, outcome: Outcome, agent: Agent[Any] | None = None
+    ) -> Outcome:
+        """Return the outcome of a task with the evidence of its effects."""
+        # Imported late: most tasks have neither tools nor unsuccessful children.
+        from orchestrator.kernel.engine.task_evidence import task_evidence
+
+        return replace(outcome, recorded_evidence=task_evidence(task, agent, self._book.ledger))
 
     def settle_descendants(self, task: TaskRecord, ending: Ending) -> None:
         """End the joined tasks below a task, deepest first."""

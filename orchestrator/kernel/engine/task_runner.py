@@ -185,7 +185,9 @@ class TaskRunner:
             if settled is None and outcome is not None:
                 if record.children.unsettled:
                     await self._executor.close_below(task)  # noqa: ASYNC102 (shielded and bounded there)
-                outcome = self.settlement.settle(record, outcome)
+                outcome = self.settlement.settle(
+                    record, outcome, None if host is None else host.order.agent
+                )
             if self._reservations.workload is not None and record.is_root:
                 self._reservations.workload.end_run(record.session, outcome)
         if outcome is None:

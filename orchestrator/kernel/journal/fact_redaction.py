@@ -117,7 +117,7 @@ def _texts_of_answer(event: events.ModelAnswered) -> tuple[str, ...] | None:
 
 def _texts_of_outcome(event: events.TaskSettled) -> tuple[str, ...] | None:
     outcome = event.outcome
-    if outcome.schema_errors or outcome.recorded_traceback:
+    if outcome.schema_errors or outcome.recorded_traceback or outcome.recorded_evidence:
         return None
     texts = (outcome.output, outcome.error, outcome.note)
     if event.answer is None:

@@ -3,6 +3,7 @@
 import math
 from typing import Final, assert_never
 
+import msgspec
 import trio
 
 from orchestrator.agents import (
@@ -148,8 +149,9 @@ def result_of(end: wire.End | None, tool: Tool) -> str | ToolResult:
         WorkerCallError: the tool failed with another error.
     """
     match end:
-        case wire.Answered(text=text, parts=parts):
-            return ToolResult(text, parts=parts) if parts else text
+        case wire.Answered(text=text, parts=parts, evidence=evidence):
+            has_more = parts or evidence is not msgspec.UNSET
+            return ToolResult(text, parts=parts, evidence=evidence) if has_more else text
         case wire.Failed(text=text, refused_by=refused_by):
             raise ToolError(text, refused_by=_refusal(refused_by))
         case wire.Crashed(text=text):

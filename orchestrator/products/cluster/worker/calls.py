@@ -79,8 +79,10 @@ class WorkerCalls:
         try:
             result = await run
             text = await self.redacted(_text_of(result, tool))
-            parts = result.parts if isinstance(result, ToolResult) else ()
-            return _small(wire.Answered(id_, text, parts), tool)
+            answered = wire.Answered(id_, text)
+            if isinstance(result, ToolResult):
+                answered = wire.Answered(id_, text, result.parts, result.evidence)
+            return _small(answered, tool)
         except ToolError as exc:
             refused_by = "" if exc.refused_by is None else exc.refused_by.value
             text = await self.redacted(str(exc))

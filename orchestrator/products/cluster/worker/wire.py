@@ -36,6 +36,8 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     text: str
     parts: tuple[Part, ...] = ()
     """Images and files of the answer."""
+    evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """The effect of the call."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

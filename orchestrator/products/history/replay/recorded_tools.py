@@ -100,7 +100,7 @@ class RecordedTools:
         assert answer is not None, "without one the call has ended above"
         notices = self._command_notices(task, call)
         if not answer.failed:
-            return ToolResult(answer.text, notices, answer.parts)
+            return ToolResult(answer.text, notices, answer.parts, answer.evidence)
         # A replay does not ask a server for its current tools.
         if answer.refused_by is RefusedBy.UNKNOWN_TOOL and not tool.server:
             raise ToolError(f"there is a tool {tool.name!r} now", consumes=notices)

@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, Part, ToolCall, ToolMessage, UserMessage
+from orchestrator.agents.tools.evidence import MOST
 from orchestrator.delegation import Ending, Status, TaskId
 from orchestrator.ports.journals import RunHistory, TaskTranscript
 from orchestrator.products.history.report.packed_tree import pack
@@ -138,8 +139,10 @@ def _messages(transcript: TaskTranscript) -> Iterator[dict[str, Any]]:
     for message in transcript.messages:
         yield _message(message)
     outcome = transcript.outcome
-    if outcome is not None and (outcome.error or outcome.note):
-        about = (outcome.error, outcome.traceback, outcome.note)
+    evidence = None if outcome is None else outcome.evidence
+    if outcome is not None and (outcome.error or outcome.note or evidence is not None):
+        facts = [] if evidence is None else evidence.lines(MOST)
+        about = (outcome.error, outcome.traceback, outcome.note, *facts)
         text = "\n".join(filter(None, about))
         yield _cut(text, role="end", who=f"ended: {outcome.ending}", failed=not outcome.succeeded)
 
