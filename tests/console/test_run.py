@@ -177,9 +177,10 @@ def test_failures_are_grouped_by_their_errors(page: Page, server: ConsoleServer)
 
 
 def test_the_selection_stays_while_the_run_grows(page: Page, server: ConsoleServer) -> None:
-    run = server.begin("quick", "ship 30 items")
+    """The survey goes on by itself until it ends: it waits for no person."""
+    run = server.begin("survey", "40")
     opened(page, run)
-    wait(page, "orchestrator.page.model.size > 31")
+    wait(page, "orchestrator.page.model.size > 12")
     page.run("orchestrator.page.viewer.grid.focus()")
     page.press("End", "ArrowUp")
     chosen = page.run("orchestrator.page.viewer.active")
@@ -189,7 +190,26 @@ def test_the_selection_stays_while_the_run_grows(page: Page, server: ConsoleServ
         wait(page, f"orchestrator.page.seq > {seq} || !orchestrator.page.isWorking")
 
     assert page.run("orchestrator.page.viewer.active") == chosen
-    server.cancel(run)
+
+
+def test_the_selection_stays_when_its_task_is_no_longer_important(
+    page: Page, server: ConsoleServer
+) -> None:
+    """A group shows the tasks that wait, and then others: the run does not grow any more."""
+    run = server.begin("quick", "ship 30 items")
+    opened(page, run)
+    groups = "orchestrator.page.viewer.rollups.groups"
+    wait(page, f"{groups}.waiting[0] === 3 && {groups}.running[0] === 4")
+    chosen = page.run(
+        "(() => {const {model, viewer} = orchestrator.page;"
+        " const number = model.goal.findIndex(it => it === 'item #28');"
+        " viewer.reveal(number); return viewer.active})()"
+    )
+    for approval in server.approvals(run):
+        server.answer(approval, "once")
+
+    wait(page, "!orchestrator.page.isWorking")
+    assert page.run("orchestrator.page.viewer.active") == chosen
 
 
 def test_a_closed_tab_ends_no_run_and_the_report_shows_the_same(

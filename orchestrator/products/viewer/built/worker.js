@@ -1,4 +1,4 @@
-/*! sources sha256 dae02e0842d72489823499c0ff8a0f5762e802541f87d6846a8337d88cd6c218 */
+/*! sources sha256 450d15c28fdd088e249a34b803f14ef3ce5d12be7253a1b18edc367b527f992e */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -86,10 +86,12 @@ export class Viewer {
       patch(this.note, stripNote(this));
       if (this.isGrown && this.isFitted) {
         this.collapsed.fit(this.grid.capacity);
-        if (this.selected) this.collapsed.reveal(this.selected);
+        if (this.selected && this.result) this.collapsed.reveal(this.selected);
       }
       this.isGrown = false;
     }
+    // A group shows its most important tasks: the selected one stays when others become important.
+    if (this.selected && !this.result) this.collapsed.reveal(this.selected);
     patch(this.top, headline(this));
     this.fillChips();
     const held = this.grid.anchor();
