@@ -181,6 +181,47 @@ async def test_an_application_that_raises_ends_its_connection_and_no_other(
     assert "a bug" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"x-next", b"one\r\nset-cookie: two"),
+        (b"x-next: one\r\nset-cookie", b"two"),
+        (b"x next", b"one"),
+        (b"", b"one"),
+        (b"x-next", b"one\x00"),
+    ],
+)
+async def test_an_invalid_header_of_an_application_is_never_sent(
+    header: tuple[bytes, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        headers = [(b"content-length", b"0"), header]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with answering(answer) as url, connected(url) as stream:
+        await stream.send_all(GET)
+        assert await until_closed(stream) == b""
+
+    assert "Illegal header" in caplog.text
+
+
+async def test_headers_of_any_case_frame_an_answer() -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        headers = [(b"Content-Length", b"2"), (b"X-Next", b"one two")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with answering(answer) as url, connected(url) as stream:
+        await stream.send_all(GET)
+        found = await read_answer(stream)
+
+    assert (found.body, found.headers["x-next"]) == (b"ok", "one two")
+    assert "transfer-encoding" not in found.headers
+
+
 async def test_an_incomplete_answer_closes_the_connection() -> None:
     """Its client would take the next one for the rest of it."""
 

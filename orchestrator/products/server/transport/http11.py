@@ -7,7 +7,7 @@ request, at no cost. An incomplete response is the last one of its connection.
 import math
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
@@ -43,6 +43,12 @@ DISCONNECT: Final = "disconnect"
 """The name of the connection's `Disconnect` in the state of each request."""
 WHOLE_BODY: Final = "whole_body"
 """The name of a function in the state of each request that returns a body that is there."""
+FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+"""The headers of a response that say where it ends, and whether another one may follow."""
+_NAME: Final = rb"[-!#$%&'*+.^_`|~0-9a-z]++"
+_NAMES: Final = re.compile(rb"%b(?: %b)*+" % (_NAME, _NAME))
+_VALUE: Final = rb"(?:[^\x00\s]++(?:[ \t]++[^\x00\s]++)*+)?+"
+_VALUES: Final = re.compile(rb"%b(?:\n%b)*+" % (_VALUE, _VALUE))
 _WRONG_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -291,6 +297,19 @@ class HttpConnection:
     def encode(self, event: h11.Event) -> bytes:
         return self.parser.send(event) or b""
 
+    def encode_head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the head of a response. h11 gets only the headers that frame it.
+
+        It would check the others one by one, three times in a stream. Invalid ones go to h11, too,
+        which refuses them.
+        """
+        framing = [header for header in headers if header[0] in FRAMING]
+        others = [header for header in headers if header[0] not in FRAMING]
+        if not _are_valid(others):
+            framing, others = [*headers], []
+        head = self.encode(h11.Response(status_code=status, headers=framing))
+        return b"%b%b\r\n" % (head[:-2], b"".join([b"%b: %b\r\n" % it for it in others]))
+
     async def write(self, data: bytes) -> None:  # noqa: ASYNC910 (see below)
         """Send bytes; drop them if the client is gone."""
         if self._is_broken:
@@ -322,6 +341,20 @@ class HttpConnection:
                 with trio.move_on_after(LAST_SECONDS):
                     await self.disconnect.wait()
             await self._stream.aclose()
+
+
+def _are_valid(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether the names, in lower case, and the values of headers may be sent."""
+    if not headers:
+        return True
+    names, values = zip(*headers, strict=True)
+    all_names, all_values = b" ".join(names), b"\n".join(values)
+    between = len(headers) - 1
+    return (
+        all_names.count(b" ") == all_values.count(b"\n") == between
+        and _NAMES.fullmatch(all_names) is not None
+        and _VALUES.fullmatch(all_values) is not None
+    )
 
 
 class _Exchange:
@@ -408,7 +441,7 @@ class _Exchange:
             headers = [*start["headers"], connection.dates.header()]
             if self._is_last or (self._has_input and not self._is_read and self._leaves_rest()):
                 headers.append((b"connection", b"close"))
-            data = connection.encode(h11.Response(status_code=status, headers=headers))
+            data = connection.encode_head(status, headers)
         if self._has_body and (body := message.get("body")):
             data += connection.encode(h11.Data(data=body))
         if not message.get("more_body"):
