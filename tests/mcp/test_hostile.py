@@ -232,7 +232,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(tmp_path: Path) -> Non
     assert model.answers[0].text == "works"
 
 
-async def test_tools_whose_names_differ_in_a_dot_are_two_tools(tmp_path: Path) -> None:
+async def test_a_dot_keeps_the_names_of_two_tools_apart(tmp_path: Path) -> None:
     listed = tmp_path / "tools.json"
     names = ("files.read", "files_read")
     listed.write_text(json.dumps([{"name": it, "inputSchema": {"type": "object"}} for it in names]))
