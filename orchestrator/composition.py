@@ -37,6 +37,7 @@ from orchestrator.kernel.execution.workspace.settings import (
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.journal import Journal, restore_ledger
 from orchestrator.kernel.journal.journals import Journals, open_journal
+from orchestrator.kernel.journal.separate_journals import OneJournal
 from orchestrator.kernel.journal.steady_clock import steady_clock
 from orchestrator.kernel.loaded_file import require_not_loading
 from orchestrator.kernel.opened_engine import open_engine
@@ -46,6 +47,7 @@ from orchestrator.kernel.settings import HERE_VARIABLE, SANDBOX_VARIABLE, Machin
 from orchestrator.kernel.state_files import (
     FIRST_JOURNAL,
     JOURNAL_VARIABLE,
+    LIMITS,
     SERVERS,
     default_journal,
     state_files,
@@ -155,7 +157,7 @@ async def open_orchestrator(
 
         servers = await _open_servers(connect, workspace_settings.state)
         registry = AgentRegistry(
-            ModelResolver(environ, models),
+            ModelResolver(environ, models, limits=_limits_folder(journals)),
             require_deps=True,
             require_servers=servers.require,
             require_places=partial(require_here, places) if opened.tenure is None else None,
@@ -206,6 +208,13 @@ async def _open_place(
 
 def _do_nothing() -> None:
     pass
+
+
+def _limits_folder(journals: Journals | None) -> Path | None:
+    """Return the folder of limits, where several processes have journals in one folder."""
+    if journals is None or journals.folder is None or isinstance(journals, OneJournal):
+        return None
+    return journals.folder / LIMITS
 
 
 async def _open_servers(connect: Callable[[], ToolServers], state: Path) -> ToolServers:

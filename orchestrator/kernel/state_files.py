@@ -19,6 +19,8 @@ SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets",
 """The files that `serve` keeps in the folder of its journal."""
 SERVERS: Final = "servers"
 """The folder with a file for each process that runs MCP servers."""
+LIMITS: Final = "limits"
+"""The folder with a file for each model whose provider has refused calls."""
 CHAT_HISTORY: Final = "chat_history"
 """The lines that were typed in chats."""
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
@@ -54,7 +56,7 @@ def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
         home = folder.parent if folder.name == JOURNALS else folder
         yield from _journal_files(home / FIRST_JOURNAL)
         yield home / JOURNALS
-        for name in (*SERVER_FILES, CHAT_HISTORY):
+        for name in (*SERVER_FILES, CHAT_HISTORY, LIMITS):
             yield home / name
     if os.name == "posix":
         # Where the path of a socket beside the journal would be too long.

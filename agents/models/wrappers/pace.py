@@ -39,6 +39,7 @@ from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE
 from orchestrator.agents.models.wrappers.allowed_amount import AllowedAmount
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 from orchestrator.agents.models.wrappers.retry import LONGEST_RETRY_AFTER
+from orchestrator.agents.models.wrappers.shared_hold import SharedHold
 
 FIRST_CALLS: Final = 32
 """How many calls are sent before the provider has begun to answer any of them."""
@@ -49,6 +50,8 @@ HOPE_SECONDS: Final = 60.0
 """How long calls wait for a provider that accepts none."""
 REFUSAL_SECONDS: Final = 2.0
 """A call that is not refused by then is accepted: models think for minutes before they write."""
+SAME_HOLD: Final = 0.01
+"""Two clocks, and the time of a file, differ by less: it is the same refusal."""
 FEWEST_BY_LATENCY: Final = 8
 """Slow responses alone do not reduce the number of unanswered calls below this."""
 LATENCY_SAMPLES: Final = 16
@@ -71,9 +74,15 @@ class Pace:
     """
 
     def __init__(
-        self, first_calls: int = FIRST_CALLS, *, policy: str | Policy = "shortest"
+        self,
+        first_calls: int = FIRST_CALLS,
+        *,
+        policy: str | Policy = "shortest",
+        shared: SharedHold | None = None,
     ) -> None:
         self._first_calls = first_calls
+        self._shared = shared
+        """The refusals that other processes have met."""
         self._allowed: float = first_calls
         self._threshold = math.inf
         """From here on it grows by one in each round trip."""
@@ -87,6 +96,7 @@ class Pace:
         self._refused_since = math.inf
         self._held_until = -math.inf
         self._last_call = -math.inf
+        """Of this process, or the last sign of another one."""
         self._amounts = {AllowedUnit.REQUESTS: AllowedAmount()}
         """The requests, and the tokens that the provider has named in its headers."""
         self._latencies: dict[str, _Latency] = {}
@@ -153,7 +163,19 @@ class Pace:
                 doubled = BASE_SECONDS * 2 ** min(self._refused_rounds - 1, 32)
                 seconds = max(seconds, min(doubled, MAX_SECONDS))
         self._held_until = max(self._held_until, trio.current_time() + seconds)
+        if self._shared is not None:
+            self._shared.extend(self._held_until - trio.current_time())
         self._queue.changed()
+
+    def _follow_others(self, shared: SharedHold) -> None:
+        """Hold calls back as long as another process does, and let one try then."""
+        until = trio.current_time() + shared.seconds_left()
+        if until > max(self._held_until, trio.current_time()) + SAME_HOLD:
+            self._held_until = until
+            self._last_call = trio.current_time()
+            self._round += 1
+            self._threshold = max(SMALLEST_THRESHOLD, self._allowed / 2)
+            self._allowed = 1
 
     def note_allowance(self, call: "_PacedCall", allowance: Allowance) -> None:
         """Keep to the amount that the provider allows, as it says with an answer.
@@ -215,6 +237,8 @@ class Pace:
         return max(ready_at, begun[0].at + REFUSAL_SECONDS)
 
     def _require_short_hold(self, model: str) -> None:
+        if self._shared is not None:
+            self._follow_others(self._shared)
         now = trio.current_time()
         seconds = self._held_until - now
         longest = min(LONGEST_RETRY_AFTER, trio.current_effective_deadline() - now)

@@ -64,6 +64,7 @@ class ModelResolver:
         models: Models | None = None,
         *,
         connect: Callable[[str], Model] | None = None,
+        limits: Path | None = None,
     ) -> None:
         """Resolve models in an environment.
 
@@ -71,7 +72,9 @@ class ModelResolver:
             environ: has the keys and addresses of providers.
             models: the limits, prices and providers of the program.
             connect: makes the bare model of a name, where no provider is to be called.
+            limits: the folder in which processes tell each other which providers refuse calls.
         """
+        self._limits = limits
         self._environ = environ
         self._settings = Models() if models is None else models
         self._connect = connect or self._connect_provider
@@ -140,12 +143,16 @@ class ModelResolver:
         from orchestrator.agents.models.wrappers.prices import with_prices
         from orchestrator.agents.models.wrappers.rate_limit import with_rate_limit
         from orchestrator.agents.models.wrappers.retry import with_retries
+        from orchestrator.agents.models.wrappers.shared_hold import SharedHold
 
         provider, _, _ = name.partition(":")
         model = self._connect(name)
         # By model: providers count by model, and a fallback may have the same provider. Innermost:
         # a call that the limiter holds back was not sent, and says nothing about the pace.
-        model = with_pace(model, self._paces.setdefault(name, Pace(policy=self._settings.policy)))
+        if (pace := self._paces.get(name)) is None:
+            shared = None if self._limits is None else SharedHold(self._limits, name)
+            pace = self._paces[name] = Pace(policy=self._settings.policy, shared=shared)
+        model = with_pace(model, pace)
         service = self._providers.get(provider)
         # Inside the limiter: a call that waits for its leader keeps its place in the queue.
         needs_marks = service is not None and not service.settings.caches_by_itself

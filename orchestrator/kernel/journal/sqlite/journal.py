@@ -37,19 +37,6 @@ from orchestrator.kernel.journal.sqlite.lock import (
     require_one_name,
     writer_of,
 )
-from orchestrator.kernel.journal.sqlite.prune import (
-    INCREMENTAL,
-    count_active,
-    delete_entries,
-    delete_strings,
-    find_expired,
-    free_pages,
-    mark_pruned,
-    read_referenced,
-    read_stored,
-    size_of,
-    truncate_log,
-)
 from orchestrator.kernel.journal.sqlite.reader import (
     SQLiteReader,
     lists_active_session,
@@ -156,6 +143,9 @@ class SQLiteJournal:
         )
 
     async def expired(self, *, before: float) -> Sequence[SessionId]:
+        # Imported late, here and below: most programs remove no old run.
+        from orchestrator.kernel.journal.sqlite.prune import find_expired
+
         return await self._find(find_expired, before)
 
     async def prune(
@@ -166,29 +156,31 @@ class SQLiteJournal:
         only: SessionId | None = None,
         audit: AuditedEvent | None = None,
     ) -> Pruned:
-        size = size_of(self._path)
+        from orchestrator.kernel.journal.sqlite import prune
+
+        size = prune.size_of(self._path)
         expired = [only] if only is not None else await self.expired(before=before)
         runs = entries = 0
         while True:
             some, expired = expired[:STEP_SESSIONS], expired[STEP_SESSIONS:]
             if released := [session for session in some if release(session)]:
-                await self._step(mark_pruned, released, audit)
+                await self._step(prune.mark_pruned, released, audit)
                 runs += len(released)
             # Also those that a crash has left.
-            while deleted := await self._step(delete_entries, STEP_ENTRIES):
+            while deleted := await self._step(prune.delete_entries, STEP_ENTRIES):
                 entries += deleted
             if not expired:
                 break
         if entries:
             await self._delete_strings()
-        while await self._step(free_pages, STEP_PAGES):
+        while await self._step(prune.free_pages, STEP_PAGES):
             pass
-        await self._step(truncate_log)
+        await self._step(prune.truncate_log)
         return Pruned(
             runs=runs,
             entries=entries,
-            active=await self._find(count_active),
-            freed=max(0, size - size_of(self._path)),
+            active=await self._find(prune.count_active),
+            freed=max(0, size - prune.size_of(self._path)),
         )
 
     async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
@@ -197,16 +189,18 @@ class SQLiteJournal:
 
     async def _delete_strings(self) -> None:
         """Delete the long strings that no entry refers to."""
+        from orchestrator.kernel.journal.sqlite import prune
+
         self._new_strings = set()
         try:
-            stored = await self._find(read_stored)
+            stored = await self._find(prune.read_stored)
             for after in range(0, await self._find(schema.last_seq), SCAN_ENTRIES):
                 until = after + SCAN_ENTRIES
-                stored -= await self._find(read_referenced, after, until)
+                stored -= await self._find(prune.read_referenced, after, until)
             spare = sorted(stored)
             for start in range(0, len(spare), STEP_STRINGS):
                 names = spare[start : start + STEP_STRINGS]
-                await self._step(delete_strings, names, self._new_strings)
+                await self._step(prune.delete_strings, names, self._new_strings)
         finally:
             self._new_strings = None
 
@@ -358,7 +352,7 @@ def connect(path: Path, lock: WriterLock | None = None) -> sqlite3.Connection:
         with reading_deadline(path, connection):
             require_own_tables(path, connection)
             if not path.stat().st_size:
-                connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+                connection.execute(f"PRAGMA auto_vacuum = {schema.INCREMENTAL}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             connection.execute("PRAGMA synchronous = FULL")

@@ -21,6 +21,7 @@ from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.long_strings import references
 from orchestrator.kernel.journal.sqlite.audit import write_audit
 from orchestrator.kernel.journal.sqlite.reader import open_journal_read_only
+from orchestrator.kernel.journal.sqlite.schema import INCREMENTAL
 
 # By the last entry, not by the latest: clocks are set back.
 EXPIRED_SESSIONS: Final = """
@@ -37,8 +38,6 @@ DELETE FROM entries WHERE seq IN (
     ORDER BY session DESC, seq DESC LIMIT ?
 )
 """
-INCREMENTAL: Final = 2
-"""The mode of SQLite that lets a file shrink in steps."""
 
 
 def preview_prune(path: Path, *, before: float) -> Pruned:

@@ -19,6 +19,8 @@ from orchestrator.kernel.journal.stored_entries import RESTORE
 
 # Marks a file as ours: another application's database is not to be written into.
 APPLICATION_ID: Final = 0x44_45_4C_47
+INCREMENTAL: Final = 2
+"""The mode of SQLite that lets a file shrink in steps."""
 VERSION: Final = 1
 """The version of the tables. Raise it with any change of them, or of the version of facts."""
 FACTS_VERSION: Final = encode(JournalOpened("")).version

@@ -20,7 +20,6 @@ from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.reader import JournalReader
 from orchestrator.kernel.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
 from orchestrator.kernel.journal.sqlite.lock import real_path, writer_of
-from orchestrator.kernel.journal.sqlite.prune import preview_prune, size_of
 from orchestrator.kernel.journal.sqlite.reader import (
     SQLiteReader,
     open_journal_read_only,
@@ -71,6 +70,8 @@ class SQLiteStore:
         return check_journal(self._path)
 
     def preview_prune(self, *, before: float) -> Pruned:
+        from orchestrator.kernel.journal.sqlite.prune import preview_prune
+
         return preview_prune(self._path, before=before)
 
     async def append_audit(self, at: float, event: AuditEvent) -> None:
@@ -85,6 +86,8 @@ class SQLiteStore:
     async def prune(
         self, *, before: float, only: SessionId | None = None, audit: AuditedEvent | None = None
     ) -> Pruned:
+        from orchestrator.kernel.journal.sqlite.prune import size_of
+
         size = size_of(self._path)
         async with open_sqlite_journal(self._path) as journal:
             await journal.read(Rules())  # refuses a journal that is not complete
