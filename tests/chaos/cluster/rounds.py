@@ -305,6 +305,8 @@ class Game:
         victim.signal(signal.SIGKILL)
         await victim.ended.wait()
         await self._start_writer()
+        # The next fault may be due, and strikes the writer that goes on.
+        await self._wait_next_writer(victim)
 
     async def _stop_writer(self) -> None:
         victim = self._writer
@@ -324,8 +326,11 @@ class Game:
         """Wait until another writer goes on with the work, which is more than having it."""
         victim.is_disturbed = True
         await self._start_writer()
-        await self._progress.wait(lambda: self._writer is not victim or self._is_done)
+        await self._wait_next_writer(victim)
         await self._wait_lines(self._progress.count + MORE)
+
+    async def _wait_next_writer(self, last: Process) -> None:
+        await self._progress.wait(lambda: self._writer is not last or self._is_done)
 
     async def _require_fenced(self, victim: Process) -> None:
         await victim.ended.wait()
