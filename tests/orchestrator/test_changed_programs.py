@@ -203,6 +203,21 @@ async def test_a_refused_run_stays_interrupted_and_goes_on_in_the_same_process()
     assert requested == ["a", "b", "A", "c"]
 
 
+async def test_shielded_cleanup_of_a_changed_program_does_not_wait_for_ever() -> None:
+    async def steps() -> str:
+        try:
+            return await delegate(worker(), "A")
+        finally:
+            with trio.CancelScope(shield=True):
+                await delegate(worker(), "clean up")
+
+    entries = await entries_of(program(lambda: in_order("a", "b")))
+    resumed = Resumed(cut(entries, 1))
+    with trio.fail_after(60), pytest.raises(ChangedProgramError, match=r"\(A\)"):
+        await resumed.resume(program(steps))
+    assert resumed.goals() == ["a"]
+
+
 async def test_steps_that_a_program_no_longer_has_are_noted_in_its_outcome() -> None:
     entries = await entries_of(program(lambda: in_order("a", "b", "c")))
     resumed = Resumed(cut(entries, 2))

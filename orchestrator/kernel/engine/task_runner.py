@@ -121,10 +121,10 @@ class TaskRunner:
         """
         session = self._book.ledger.sessions[record.session]
         if session.is_interruptible:
-            self._interrupting[session.id] = change
+            self._interrupting.setdefault(session.id, change)
             self.stop(session.root.id)
         else:
-            self._changed[record.id] = change
+            self._changed.setdefault(record.id, change)
             self.stop(record.id)
 
     def _check_version(

@@ -304,7 +304,10 @@ class PipelineRun:
             )
             if not self._runner.accepts_changes(self._record):
                 self._runner.refuse_change(self._record, change)
-                await trio.sleep_forever()
+                await trio.lowlevel.checkpoint()
+                # Cleanup that is shielded from the cancellation must not wait for it.
+                outcome = Outcome(Ending.REFUSED, error=change, cause=Cause.CHANGED)
+                raise TaskFailedError(f"{self._record.path}/{request.agent}", outcome)
             self._note_change(earlier, change)
             break
         return None  # noqa: ASYNC910 (its caller checkpoints)
