@@ -108,7 +108,7 @@ class ModelSettings:
 
     temperature: float | None = attrs.field(default=None, validator=_between(0, 2))
     top_p: float | None = attrs.field(default=None, validator=_between(0, 1))
-    max_output_tokens: int | None = attrs.field(default=None, validator=_whole_from(1))
+    max_output_tokens: int | None = attrs.field(default=None, validator=_whole_from(1, 2**53))
     """How many tokens an answer may have, its reasoning included. A budget reserves no more."""
     reasoning_effort: ReasoningEffort | None = attrs.field(
         default=None, validator=_one_of(None, *EFFORTS)

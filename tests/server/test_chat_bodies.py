@@ -60,6 +60,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({"tool_choice": function("f")}, "tool_choice", "invalid_body", "'f'"),
     ({"temperature": 3}, "temperature", "invalid_body", "from 0 to 2"),
     ({"max_tokens": -1}, "max_tokens", "invalid_body", "from 1"),
+    ({"max_tokens": 10**400}, "max_tokens", "invalid_body", "from 1"),
     ({"temperature": "hot"}, "temperature", "invalid_body", ""),
     ({"reasoning_effort": "heroic"}, "reasoning_effort", "invalid_body", "'low'"),
     (
@@ -74,7 +75,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
         "invalid_body",
         "two tools",
     ),
-    ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "64"),
+    ({"tools": [function("a b")]}, "tools[0].function.name", "invalid_body", "128"),
     ({"tools": [{"type": "custom"}]}, "tools[0].custom", "invalid_body", "a name"),
     ({"tools": [{"type": "function"}]}, "tools[0].function", "invalid_body", "function"),
     ({"model": 7}, "model", "invalid_body", "Expected `str`"),
