@@ -70,3 +70,12 @@ def test_a_journal_that_cannot_be_read_fails_a_check(shell: Shell) -> None:
     _, err = shell.run("check", team(shell, "first"), "--against", str(journal), code=2)
 
     assert str(journal) in err
+
+
+def test_a_check_of_no_run_fails(shell: Shell) -> None:
+    """As after an agent has got another name: its stored runs would not be resumed."""
+    journal = str(shell.home / "journal.db")
+    shell.run("run", team(shell, "first"), "go", "--journal", journal)
+    file = shell.write("team.py", (shell.home / "team.py").read_text().replace("brief", "report"))
+
+    assert "nothing was checked" in shell.run("check", file, "--against", journal, code=2)[1]

@@ -5,6 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_run, read_runs
 from orchestrator.cli.options import TeamFile, journals_of
@@ -21,7 +22,7 @@ def check(
     """Replay all stored runs of the agents of a file: no model is asked, and no tool runs.
 
     Exits with 0 if all are the same, with 1 if one differs, and with 2 if a journal or run cannot
-    be read. The table names the first different task. An interrupted run is replayed up to the end
+    be read, or there is no run to replay. The table names the first different task. An interrupted run is replayed up to the end
     of its record: with the same code it can be resumed. Runs of other agents are left out.
     """
     agents = load_agents(file)
@@ -51,5 +52,7 @@ def check(
             recorded, replayed = one_line(found.recorded), one_line(found.replayed)
             result = f"differs at {found.path}: recorded {recorded}; replayed {replayed}"
         rows.append((it.id, it.agent, result))
+    if not rows:
+        raise CommandError(f"{against} has no run of an agent of {file}: nothing was checked")
     print_table(Terminal(), ["run", "agent", "result"], rows, wrapped=["result"])
     return code
