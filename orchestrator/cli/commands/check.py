@@ -22,8 +22,9 @@ def check(
     """Replay all stored runs of the agents of a file: no model is asked, and no tool runs.
 
     Exits with 0 if all are the same, with 1 if one differs, and with 2 if a journal or run cannot
-    be read, or there is no run to replay. The table names the first different task. An interrupted run is replayed up to the end
-    of its record: with the same code it can be resumed. Runs of other agents are left out.
+    be read, or there is no run to replay. The table names the first different task. An interrupted
+    run is replayed up to the end of its record: with the same code it can be resumed. Runs of other
+    agents are left out.
     """
     agents = load_agents(file)
     # Imported late: only this command and `replay` need it.
