@@ -73,6 +73,8 @@ class ApprovalRule:
     """The reason: the model reads it after a denial, and people read it with the question."""
     for_children: bool = True
     """Whether the rule also decides about the calls of all descendants."""
+    above_usd: float | None = None
+    """The rule is about batches of tasks with a higher estimate; None is all calls."""
 
     def __attrs_post_init__(self) -> None:
         if not (has_type(self.tool, str) and self.tool):
@@ -83,6 +85,12 @@ class ApprovalRule:
             )
         if not has_type(self.for_children, bool):
             raise self._definition_error(f"for_children={self.for_children!r} is not True or False")
+        if self.above_usd is not None and not (
+            has_type(self.above_usd, int, float) and 0 <= self.above_usd < math.inf
+        ):
+            raise self._definition_error(f"above_usd={self.above_usd!r} is no amount of dollars")
+        if self.above_usd is not None and not fnmatchcase("delegate_task", self.tool):
+            raise self._definition_error("above_usd is for delegate_task: its tasks are estimated")
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
                 raise self._definition_error(f"{name}={pattern!r} is not a pattern; '*' is all")
@@ -185,6 +193,7 @@ def confirm(
     path: str | None = None,
     seconds: float = CONFIRM_SECONDS,
     for_children: bool = True,
+    above_usd: float | None = None,
 ) -> ApprovalRule:
     """Let a person decide. Without a person who can, or without an answer, the call is denied.
 
@@ -194,6 +203,8 @@ def confirm(
         path: a pattern of files, relative to the workspace.
         seconds: how long to wait for the answer.
         for_children: whether the rule also holds for all descendants of the agent.
+        above_usd: only for `delegate_task`: the person decides if the tasks of a call are estimated
+            to cost more than this, or their price is unknown.
     """
     return ApprovalRule(
         verdict=Verdict.CONFIRM,
@@ -202,6 +213,7 @@ def confirm(
         path=path,
         seconds=seconds,
         for_children=for_children,
+        above_usd=above_usd,
     )
 
 

@@ -55,6 +55,7 @@ from orchestrator.kernel.state_files import (
 )
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.engine.cost_rules import TaskCost
     from orchestrator.products.cluster.worker_place import OpenExchange
 
 RunKind: TypeAlias = Literal["new", "durable"]
@@ -254,6 +255,11 @@ class LateHistory:
         from orchestrator.products.history.replay.fork import retry_task
 
         return await retry_task(sessions, agent, run, task, deps=deps)
+
+    async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":
+        from orchestrator.products.history.simulation.task_cost import estimate_cost
+
+        return await estimate_cost(agent, goal)
 
     def show(self, run: Run[Any]) -> str:
         from orchestrator.products.history.report.inline import inline_report

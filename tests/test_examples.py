@@ -16,6 +16,7 @@ EXAMPLES = ROOT / "examples"
 PROGRAMS = [file for file in sorted(EXAMPLES.glob("*.py")) if file.name != "models.py"]
 LEADERS = {
     "approvals": "cleaner",
+    "ask_above": "librarian",
     "background_watcher": "assistant",
     "best_of_n": "subject",
     "cancel_subtree": "survey",

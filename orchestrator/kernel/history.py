@@ -6,6 +6,7 @@ from orchestrator.agents import Agent
 
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.one_shot import Run
+    from orchestrator.kernel.engine.cost_rules import TaskCost
     from orchestrator.kernel.sessions import Sessions
 
 OutputT = TypeVar("OutputT")
@@ -24,6 +25,10 @@ class History(Protocol):
         self, sessions: "Sessions", agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> "Run[OutputT]":
         """Copy a run without the effects of the end of a task, and run the copy from there."""
+        ...
+
+    async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":
+        """Return the simulated cost of a task; None if a price is unknown."""
         ...
 
     def show(self, run: "Run[Any]") -> str:

@@ -11,10 +11,10 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.random_ids import draw_bits
 from orchestrator.delegation import SessionId, TaskId
-from orchestrator.kernel.engine.approvals import answer_question
 from orchestrator.kernel.engine.delegator import NewTaskId, OrchestratorDelegator
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.loops import dispatch_forever, wake_forever
+from orchestrator.kernel.engine.questions import answer_question
 from orchestrator.kernel.engine.recovery import recover
 from orchestrator.kernel.engine.task_runner import TaskRunner
 from orchestrator.kernel.engine.turns import Turns
@@ -75,7 +75,13 @@ async def open_engine(
     executor = LocalExecutor(
         registry.models, machine, place=place, servers=servers, journal=book.journal_identity
     )
-    runner = TaskRunner(book, registry, executor, asks_approval=place.has_effects)
+    runner = TaskRunner(
+        book,
+        registry,
+        executor,
+        asks_approval=place.has_effects,
+        estimate=None if history is None else history.estimate_cost,
+    )
     delegator = OrchestratorDelegator(book, registry, runner, new_task_id, timing=timing)
     deliveries = Deliveries(book)
     turns = Turns(book, registry, runner, delegator, deliveries)

@@ -24,12 +24,12 @@ from orchestrator.delegation import SessionId, SessionRecord, TaskId, TaskRecord
 from orchestrator.delegation.events import Entry, Event, TaskRequested
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.events.incidents import Incident
-from orchestrator.kernel.engine.approvals import open_questions
 from orchestrator.kernel.engine.model_events import (
     ModelEventSubscribers,
     ReceiveModelEvent,
     TaskModelEvent,
 )
+from orchestrator.kernel.engine.questions import open_questions
 from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeed, FactFeeds

@@ -3,6 +3,7 @@
 # The imports are the ports.
 # pyright: reportUnusedImport=false
 
+from orchestrator.kernel.engine.cost_rules import TaskCost
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
 from orchestrator.kernel.execution.agent_registry import AgentRegistry, reachable_agents
 from orchestrator.kernel.execution.executor import ServerCaller, TaskHost, WorkOrder

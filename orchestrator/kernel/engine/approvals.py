@@ -9,13 +9,13 @@ import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
-from orchestrator.agents import CallId, RefusedBy, Tool, ToolCall, ToolError, well_formed
+from orchestrator.agents import Agent, CallId, RefusedBy, Tool, ToolCall, ToolError
 from orchestrator.agents.approval import (
     OPERATORS,
     ApprovalRule,
@@ -27,7 +27,7 @@ from orchestrator.agents.approval import (
 from orchestrator.agents.approved_call import ApprovedCall
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.context import commands_are_walled
-from orchestrator.delegation import SessionId, TaskId, TaskRecord
+from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import (
     BY_DEADLINE,
@@ -43,9 +43,11 @@ from orchestrator.kernel.engine.shown_text import (
     visible,
     visible_in_short,
 )
-from orchestrator.kernel.errors import UnknownIdError
 from orchestrator.kernel.execution.workspace.call_subject import relative_and_real, subject_of
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.engine.cost_rules import EstimateCost
 
 COMMAND_ARGUMENTS: Final = frozenset(
     [*("command", "workdir", "background", "timeout"), *("notify_on_complete", "watch_patterns")]
@@ -63,6 +65,7 @@ CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
 DEFINITION: Final = " (definition: sha256 "
 CHANGED: Final = "its server has changed the definition of this tool since it was approved"
 REMEDY: Final = 'its author can allow all calls, with approve=[allow("*")], or some of them.'
+DELEGATE_TASK: Final = "delegate_task"
 FORM_MARK: Final = "?form-"
 """In the id under which a form is asked about: no call of a model has it."""
 FORM_SECONDS: Final = 300.0
@@ -88,8 +91,11 @@ class TaskApprovalCheck:
         policies: Sequence[Sequence[ApprovalRule]],
         workspace: Callable[[], Path],
         *,
-        tools: Sequence[Tool] = (),
+        agent: Agent[Any],
+        estimate: "EstimateCost | None" = None,
     ) -> None:
+        self._agent = agent
+        self._estimate = estimate
         self._book = book
         self._record = record
         self._policies = policies
@@ -98,7 +104,7 @@ class TaskApprovalCheck:
         self._defaults: dict[str, dict[str, Any]] = {}
         self._definitions: dict[str, str] = {}
         """The mark of the definition of each tool of a server."""
-        self.add_tools(tools)
+        self.add_tools(agent.tools)
 
     def add_tools(self, tools: Sequence[Tool], *, of_servers: bool = False) -> None:
         """Judge the calls of these tools, too; servers may define theirs anew at any time."""
@@ -121,6 +127,15 @@ class TaskApprovalCheck:
             if (default := self._default_rule(call)) is None:
                 return None
             policies = ((default,),)
+        elif call.name == DELEGATE_TASK and any(
+            it.above_usd is not None for rules in policies for it in rules
+        ):
+            # Imported late: few rules are about costs.
+            from orchestrator.kernel.engine.cost_rules import applied_cost_rules
+
+            is_asked = call.id in self._record.questions
+            estimate = None if is_asked else self._estimate
+            policies = await applied_cost_rules(policies, call, self._agent, estimate)
         subject = self._subject_of(call)
         approved = ApprovedCall(subject=subject, policies=policies)
         rule = strictest_rule(policies, subject) or self._rule_of_job(call)
@@ -368,44 +383,3 @@ def _require_approved(call: ToolCall, ask: ApprovalQuestion) -> None:
         by = f" by {ask.by}" if ask.by else ""
         why = f": {ask.reason}" if ask.reason else ""
         raise _refusal(f"{call.name} was denied{by}{why}. It was not run.")
-
-
-def open_questions(book: Bookkeeper, session: SessionId | None = None) -> list[ApprovalQuestion]:
-    """Return the questions that may still be answered, oldest first, of one session or of all."""
-    # The task that posts the end of a question's time may be interrupted.
-    now, tasks = book.clock(), book.ledger.tasks
-    return [
-        ask
-        for ask in book.ledger.open_questions.values()
-        if now <= ask.deadline and (session is None or tasks[ask.task].session == session)
-    ]
-
-
-def answer_question(
-    book: Bookkeeper,
-    id_: str,
-    answer: str,
-    *,
-    reason: str,
-    by: str,
-    session: SessionId | None,
-    on_answered: Callable[[TaskId], None],
-) -> None:
-    """Post the answer to a question, once.
-
-    `session` is the session that it must belong to, if any. `on_answered` is called with the task
-    that goes on.
-    """
-    try:
-        verdict = ApprovalVerdict(answer)
-    except ValueError:
-        known = ", ".join(ApprovalVerdict)
-        raise ValueError(f"{answer!r} is not an answer; there are: {known}") from None
-    asks = {ask.id: ask for ask in open_questions(book, session)}
-    if (ask := asks.get(ApprovalId(id_))) is None:
-        raise UnknownIdError(
-            f"there is no approval {id_!r} to answer: it was answered, its time is over, or"
-            " its task has ended"
-        )
-    book.post(ApprovalAnswered(ask.task, ask.id, verdict, well_formed(reason), well_formed(by)))
-    on_answered(ask.task)

@@ -59,7 +59,6 @@ from orchestrator.delegation.events import (
     ToolAnswered,
     WaitSpan,
 )
-from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_call import SAMPLED, BookedModel, QuestionModel
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
 from orchestrator.kernel.engine.reservations import Reservations
@@ -74,6 +73,7 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_redaction import without_secrets
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.engine.approvals import TaskApprovalCheck
     from orchestrator.kernel.engine.task_runner import TaskDelegator
 
 
@@ -108,7 +108,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
     _delegator: "TaskDelegator"
     _scope: trio.CancelScope
     activity: TaskActivity | None
-    _approvals: TaskApprovalCheck | None
+    _approvals: "TaskApprovalCheck | None"
     _is_durable: bool = False
     """All facts of the task survive a crash: its model may be called at once."""
     _one_call: trio.Lock | None = None

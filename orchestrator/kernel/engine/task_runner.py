@@ -24,7 +24,6 @@ from orchestrator.delegation import (
     TaskRecord,
 )
 from orchestrator.delegation.events import TaskStarted, TurnInterrupted, TurnResumed
-from orchestrator.kernel.engine.approvals import TaskApprovalCheck
 from orchestrator.kernel.engine.model_events import ModelEventSubscribers
 from orchestrator.kernel.engine.reservations import Reservations
 from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
@@ -51,6 +50,8 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.engine.approvals import TaskApprovalCheck
+    from orchestrator.kernel.engine.cost_rules import EstimateCost
     from orchestrator.kernel.engine.workload import Workload
 
 MOST_RESTARTS: Final = 3
@@ -71,8 +72,10 @@ class TaskRunner:
         executor: Executor,
         *,
         asks_approval: bool = True,
+        estimate: "EstimateCost | None" = None,
     ) -> None:
         """Run tasks; `asks_approval` is false if tools have no effect, so that no rule holds."""
+        self._estimate = estimate
         self.model_subscribers = ModelEventSubscribers()
         self.scheduler: Final = SchedulerSlot()
         self.watchdog = Watchdog(book, self._stop_stalled)
@@ -345,13 +348,18 @@ class TaskRunner:
             scope.relative_deadline = seconds
         return _Deadline(over_time, paid_by)
 
-    def _approval_check(self, record: TaskRecord, agent: Agent[Any]) -> TaskApprovalCheck | None:
+    def _approval_check(self, record: TaskRecord, agent: Agent[Any]) -> "TaskApprovalCheck | None":
         """Return where the calls of a task wait for approval, if any of them may have to."""
         policies = self._registry.policies_of(record)
         if not self._asks_approval or not (policies or agent.plan.may_ask_person):
             return None
+        # Imported late: most agents have neither rules nor tools that act on the machine.
+        from orchestrator.kernel.engine.approvals import TaskApprovalCheck
+
         workspace = partial(self._executor.workspace_of, record)
-        return TaskApprovalCheck(self._book, record, policies, workspace, tools=agent.tools)
+        return TaskApprovalCheck(
+            self._book, record, policies, workspace, agent=agent, estimate=self._estimate
+        )
 
 
 class _Deadline(msgspec.Struct, frozen=True):
