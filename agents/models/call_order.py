@@ -3,22 +3,20 @@
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.nearest_name import did_you_mean
 
+if TYPE_CHECKING:
+    from orchestrator.agents.models.fifo_times import FifoCall, FifoRun
+
 CALL_SECONDS: Final = 2.5
 """The seconds of a call whose kind is unknown. Only ratios of predictions matter."""
-PATIENCE_WAIT: Final = 2.0
-"""A call is overdue after this many times the wait that it would have had first come, first served,
-and"""
-PATIENCE_WORK: Final = 0.2
-"""this share of the predicted work of its run."""
-OVERDUE_EVERY: Final = 4
-"""Every call of this number that an owner sends is overdue, if any is."""
+STRETCH: Final = 2.0
+"""How many times as long as first come, first served a run may take."""
 STEPS: Final = 4
 """Paths count as equally long within a fourth of a doubling: predictions are not more exact."""
 
@@ -27,8 +25,8 @@ class RunWork:
     """The model calls of one run: the seconds it has used, and a prediction of the rest."""
 
     __slots__ = (
-        "background", "begun", "call_seconds", "calls", "consumed", "id", "in_flight", "open",
-        "owner", "to_come", "unseen",
+        "background", "begun", "call_seconds", "calls", "consumed", "fifo", "id", "in_flight",
+        "open", "owner", "to_come", "unseen",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +56,8 @@ class RunWork:
         """The mean seconds of its calls."""
         self.unseen: float | None = None
         """The predicted seconds of calls that no open task has asked for; None without history."""
+        self.fifo: FifoRun | None = None
+        """The run, as it would pass first come, first served."""
 
     @property
     def remaining(self) -> float:
@@ -102,6 +102,7 @@ class Call:
     __slots__ = (
         "_is_open",
         "_sent_at",
+        "fifo",
         "left",
         "note_allowance",
         "path",
@@ -133,6 +134,8 @@ class Call:
         """Its queue, while it waits."""
         self.note_allowance: Callable[[Allowance], None] | None = None
         """Tells the pace of the provider how much it still allows."""
+        self.fifo: FifoCall | None = None
+        """The call, as it would pass first come, first served."""
         self._sent_at: float | None = None
         self._is_open = True
 
@@ -164,6 +167,8 @@ class Call:
         self.run.in_flight -= 1
         self.run.calls += 1
         self.run.consumed += seconds
+        if self.fifo is not None:
+            self.fifo.end(seconds)
         return seconds
 
 
@@ -206,18 +211,18 @@ class Policy(Protocol):
         """Within a run the call with the longest path is first; otherwise the oldest."""
         ...
 
+    @property
+    def stretch(self) -> float:
+        """How many times as long as first come, first served a run may take.
+
+        A run that needs every second call of its owner for that gets them. Infinite: no promise.
+        """
+        ...
+
     def order(self, run: RunWork, oldest: int) -> float:
         """Return the place of a run among all runs: the least is first.
 
         `oldest` is the number of its oldest waiting call, in the order of arrival.
-        """
-        ...
-
-    def patience(self, run: RunWork, expected: float) -> float:
-        """Return the seconds after which a waiting call of a run is overdue.
-
-        `expected` is the wait that it would have first come, first served. Every fourth call that
-        is sent is of the run that is overdue for the longest time, if there is one.
         """
         ...
 
@@ -227,14 +232,11 @@ class _Fifo:
     behind: Final = "earlier calls"
     shares_owners: Final = False
     prefers_path: Final = False
+    stretch: Final = math.inf
 
     def order(self, run: RunWork, oldest: int) -> float:
         del run
         return oldest
-
-    def patience(self, run: RunWork, expected: float) -> float:
-        del run, expected
-        return math.inf
 
 
 class _Fair:
@@ -244,30 +246,25 @@ class _Fair:
     behind: Final = "runs with fewer calls"
     shares_owners: Final = True
     prefers_path: Final = False
+    stretch: Final = math.inf
 
     def order(self, run: RunWork, oldest: int) -> float:
         del oldest
         return run.in_flight
 
-    def patience(self, run: RunWork, expected: float) -> float:
-        del run, expected
-        return math.inf
-
 
 class _Shortest:
-    """The run with the least predicted work is first, and no call waits for ever."""
+    """The run with the least predicted work is first, unless it would keep another too long."""
 
     name: Final = "shortest"
     behind: Final = "shorter runs"
     shares_owners: Final = True
     prefers_path: Final = True
+    stretch: Final = STRETCH
 
     def order(self, run: RunWork, oldest: int) -> float:
         del oldest
         return run.remaining
-
-    def patience(self, run: RunWork, expected: float) -> float:
-        return PATIENCE_WAIT * expected + PATIENCE_WORK * run.remaining
 
 
 FIFO: Final[Policy] = _Fifo()

@@ -4,71 +4,32 @@ Owners share the provider; a run of an owner is chosen by the policy, and then o
 Each step takes the logarithm of the waiting calls. A cancelled wait leaves nothing behind.
 """
 
-import heapq
 import math
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import trio
 
-from orchestrator.agents.models.call_order import OVERDUE_EVERY, Call, Policy, RunWork, path_step
+from orchestrator.agents.models.call_order import Call, Policy, RunWork, path_step
+from orchestrator.agents.models.fifo_times import FifoTimes
+from orchestrator.agents.models.keyed_heap import FEW, KeyedHeap
 
-FEW: Final = 64
-"""A heap with fewer entries is not searched for removed ones."""
 PLACED_SECONDS: Final = 1.0
 """How long the places in displays may be old."""
-GAP_WEIGHT: Final = 0.1
-"""How much the latest gap between two calls counts."""
+OVERDUE_EVERY: Final = 2
+"""Every call of this number that an owner sends is of an overdue run, if there is one."""
 T = TypeVar("T")
-
-
-class _Heap(Generic[T]):
-    """Items by a key that may change: the old entry of an item stays until it is found."""
-
-    __slots__ = ("_current", "_entries", "_number")
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[Any, int, T]] = []
-        self._current: dict[T, int] = {}
-        self._number = 0
-
-    def put(self, item: T, key: Any) -> None:
-        self._number += 1
-        self._current[item] = self._number
-        heapq.heappush(self._entries, (key, self._number, item))
-        self._drop_old()
-
-    def remove(self, item: T) -> None:
-        if self._current.pop(item, None) is not None:
-            self._drop_old()
-
-    def first(self) -> tuple[Any, int, T] | None:
-        entries, current = self._entries, self._current
-        while entries and current.get(entries[0][2]) != entries[0][1]:
-            heapq.heappop(entries)
-        return entries[0] if entries else None
-
-    def _drop_old(self) -> None:
-        if len(self._entries) > FEW + 2 * len(self._current):
-            self._entries = [it for it in self._entries if self._current.get(it[2]) == it[1]]
-            heapq.heapify(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._current)
 
 
 class _Waiter:
     """A call that waits."""
 
-    __slots__ = ("call", "expected", "number", "run", "since", "wake", "wakes_at")
+    __slots__ = ("call", "number", "run", "wake", "wakes_at")
 
-    def __init__(self, call: Call, number: int, run: "_WaitingRun", expected: float) -> None:
+    def __init__(self, call: Call, number: int, run: "_WaitingRun") -> None:
         self.call = call
         self.number = number
         self.run = run
-        self.since = trio.current_time()
-        self.expected = expected
-        """The seconds that it would wait first come, first served."""
         self.wake = trio.Event()
         self.wakes_at = math.inf
         """When it looks again whether it may begin."""
@@ -81,9 +42,9 @@ class _Owner:
 
     def __init__(self, name: str, service: float) -> None:
         self.name = name
-        self.runs: _Heap[_WaitingRun] = _Heap()
-        self.overdue: _Heap[_WaitingRun] = _Heap()
-        """The same runs, by the time at which their oldest call is overdue."""
+        self.runs: KeyedHeap[_WaitingRun] = KeyedHeap()
+        self.overdue: KeyedHeap[_WaitingRun] = KeyedHeap()
+        """The same runs, by the time from which on they are overdue."""
         self.sent = 0
         self.service = service
         """The predicted seconds of its calls that were sent, from where it began."""
@@ -97,8 +58,8 @@ class _WaitingRun:
     def __init__(self, run: RunWork, owner: _Owner) -> None:
         self.run = run
         self.owner = owner
-        self.calls: _Heap[_Waiter] = _Heap()
-        self.oldest: _Heap[_Waiter] = _Heap()
+        self.calls: KeyedHeap[_Waiter] = KeyedHeap()
+        self.oldest: KeyedHeap[_Waiter] = KeyedHeap()
 
 
 class CallQueue:
@@ -109,15 +70,14 @@ class CallQueue:
         self.policy = policy
         self._ready_at = ready_at
         self._owners: dict[str, _Owner] = {}
-        self._by_service: _Heap[_Owner] = _Heap()
+        self._by_service: KeyedHeap[_Owner] = KeyedHeap()
         """The owners with calls that wait."""
         self._service = 0.0
         """The service of the owner whose call was sent last: other owners begin there."""
         self._runs: dict[RunWork, _WaitingRun] = {}
         self._waiters: dict[Call, _Waiter] = {}
         self._number = 0
-        self._gap = 0.0
-        """The mean seconds between two calls that were sent while others waited."""
+        self._fifo = FifoTimes() if policy.stretch < math.inf else None
         self._last_sent = math.inf
         self._places: dict[Call, int] = {}
         self._placed_at = -math.inf
@@ -152,8 +112,11 @@ class CallQueue:
                 waiter.wake = trio.Event()
                 with trio.move_on_at(waiter.wakes_at):
                     await waiter.wake.wait()
+                await trio.lowlevel.checkpoint_if_cancelled()
         except BaseException:
             self._remove(waiter)
+            if self._fifo is not None:
+                self._fifo.remove(call)
             self.changed()
             raise
         begun = begin()
@@ -197,12 +160,13 @@ class CallQueue:
         run = call.run
         if (waiting := self._runs.get(run)) is None:
             waiting = self._runs[run] = _WaitingRun(run, self._owner_of(run))
-        waiter = self._waiters[call] = _Waiter(
-            call, self._number, waiting, len(self._waiters) * self._gap
-        )
+        waiter = self._waiters[call] = _Waiter(call, self._number, waiting)
         call.waits_in = self
         waiting.calls.put(waiter, self._call_key(waiter))
         waiting.oldest.put(waiter, waiter.number)
+        if self._fifo is not None:
+            self._fifo.add(call)
+            self._pass_time(self._fifo)
         self._place(waiting)
         return waiter
 
@@ -245,9 +209,21 @@ class CallQueue:
 
     def _place(self, waiting: _WaitingRun) -> None:
         waiting.owner.runs.put(waiting, self._run_key(waiting))
-        oldest = _oldest(waiting)
-        if (patience := self.policy.patience(waiting.run, oldest.expected)) < math.inf:
-            waiting.owner.overdue.put(waiting, oldest.since + patience)
+        if self._fifo is not None:
+            waiting.owner.overdue.put(waiting, self._overdue_at(waiting, self._fifo))
+
+    def _overdue_at(self, waiting: _WaitingRun, fifo: FifoTimes) -> float:
+        """Return the time at which every second call has to be of this run, to end in time."""
+        run, first = waiting.run, waiting.calls.first()
+        assert first is not None, "a waiting run has a call"
+        assert run.fifo is not None, "the times know it"
+        ends_by = run.begun + self.policy.stretch * (run.fifo.ends_at - run.begun)
+        return ends_by - first[2].call.path - OVERDUE_EVERY * len(waiting.calls) * fifo.gap
+
+    def _pass_time(self, fifo: FifoTimes) -> None:
+        for run in fifo.pass_time():
+            if (waiting := self._runs.get(run)) is not None:
+                self._place(waiting)
 
     def _run_key(self, waiting: _WaitingRun) -> tuple[bool, float, int]:
         number = _oldest(waiting).number
@@ -278,8 +254,10 @@ class CallQueue:
     def _count_sent(self, waiter: _Waiter) -> None:
         owner, now = waiter.run.owner, trio.current_time()
         owner.sent += 1
-        if now >= self._last_sent:
-            self._gap += (now - self._last_sent - self._gap) * GAP_WEIGHT
+        if self._fifo is not None:
+            if now >= self._last_sent:
+                self._fifo.note_gap(now - self._last_sent)
+            self._pass_time(self._fifo)
         self._last_sent = now if len(self._waiters) > 1 else math.inf
         self._service = owner.service
         owner.service += waiter.run.run.call_seconds

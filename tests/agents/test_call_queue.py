@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from orchestrator.agents import AssistantMessage, DefinitionError, ModelRequest
 from orchestrator.agents.models.call_order import POLICIES, Call, RunWork, policy_named
-from orchestrator.agents.models.call_queue import FEW, CallQueue
+from orchestrator.agents.models.call_queue import CallQueue
+from orchestrator.agents.models.keyed_heap import FEW
 from orchestrator.models import Limiter, with_rate_limit
 
 
@@ -162,14 +163,11 @@ async def test_ten_thousand_waiting_calls_take_logarithmic_work() -> None:
         behind = "smaller ones"
         shares_owners = False
         prefers_path = False
+        stretch = math.inf
 
         def order(self, run: RunWork, oldest: int) -> float:
             del oldest
             return Counted(run.unseen or 0)
-
-        def patience(self, run: RunWork, expected: float) -> float:
-            del run, expected
-            return math.inf
 
     async def compared_by(calls: int) -> int:
         nonlocal compared
