@@ -12,7 +12,7 @@ from typing import Final
 DISCORD_SUFFIX: Final = ".discord"
 """The suffix of the file that lets the next process continue a session of Discord's gateway."""
 JOURNAL_SUFFIXES: Final = (
-    *("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address", DISCORD_SUFFIX),
+    *("", "-wal", "-shm", "-journal", ".lock", ".sock", ".address", ".predictions", DISCORD_SUFFIX),
 )
 """The suffixes of a journal's own files."""
 SERVER_FILES: Final = (*("api_key", "keys", "webhook_secret", "webhook_secrets", "cluster_secret"),)

@@ -3,25 +3,21 @@
 A prediction knows the agent of a run, the agent of a task and the number of its calls so far. It
 learns three means: the seconds of calls, the seconds that a run had left beyond its open calls, and
 the seconds along the longest chain of calls below a task. Only calls that may wait for a provider
-count, so a program without limits pays nothing for it.
+count, so a program without limits pays nothing for it. The next process begins with these means.
 """
 
-import math
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 import trio
 
 from orchestrator.agents.models.call_order import CALL_SECONDS, Call, RunWork
+from orchestrator.agents.models.samples import step_of
 from orchestrator.delegation import Outcome, SessionId, TaskId, TaskRecord
 from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.kernel.engine.stored_predictions import StoredPredictions, Table
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
-SAMPLES: Final = 64
-"""The latest samples that a prediction remembers."""
-KINDS: Final = 10_000
-"""The most predictions; the oldest are forgotten."""
 DEEPEST: Final = 16
 """How many tasks that need a task are looked at, one behind the other."""
 
@@ -29,58 +25,24 @@ RunKey: TypeAlias = tuple[str, str, int]
 """The agent of the run, the agent of a task, and the step of its calls."""
 
 
-class Samples:
-    """The latest samples of one amount."""
-
-    __slots__ = ("_sum", "_values")
-
-    def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=SAMPLES)
-        self._sum = 0.0
-
-    def add(self, value: float) -> None:
-        if len(self._values) == SAMPLES:
-            self._sum -= self._values[0]
-        self._values.append(value)
-        self._sum += value
-
-    @property
-    def mean(self) -> float:
-        return self._sum / len(self._values)
-
-    def quantile(self, share: float) -> float:
-        ordered = sorted(self._values)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
-class _Table(dict[object, Samples]):
-    def add(self, key: object, value: float) -> None:
-        if (samples := self.get(key)) is None:
-            if len(self) >= KINDS:
-                del self[next(iter(self))]
-            samples = self[key] = Samples()
-        samples.add(value)
-
-    def mean(self, key: object) -> float | None:
-        return None if (samples := self.get(key)) is None else samples.mean
-
-
 class Predictions:
     """The means of ended runs."""
 
     def __init__(self) -> None:
-        self.calls: Final = _Table()
+        self.calls: Final = Table()
         """The seconds of a call, by the agent of the task, and by the size of the prompt."""
-        self.unseen: Final = _Table()
+        self.unseen: Final = Table()
         """The seconds of a run beyond its open calls, by `RunKey`."""
-        self.left: Final = _Table()
+        self.left: Final = Table()
         """The seconds of the longest chain of calls below a task, by its agent and step."""
-        self.tail: Final = _Table()
+        self.tail: Final = Table()
         """The same of a parent from the moment at which it went on after a child, by the agents of
         both; zero where it only waited for other children."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """All tables by name, as they are stored."""
+        return {"calls": self.calls, "unseen": self.unseen, "left": self.left, "tail": self.tail}
 
     def call_seconds(self, agent: str, size: int = 0) -> float:
         for key in ((agent, step_of(size)), agent, ""):
@@ -91,11 +53,6 @@ class Predictions:
     def add_call(self, agent: str, size: int, seconds: float) -> None:
         for key in ((agent, step_of(size)), agent, ""):
             self.calls.add(key, seconds)
-
-
-def step_of(number: int) -> int:
-    """Return the step of a number: small numbers differ, large ones by about a third."""
-    return number if number < 4 else int(2 * math.log2(number))
 
 
 class _TaskWork:
@@ -175,6 +132,7 @@ class Workload:
     def __init__(self, book: Bookkeeper) -> None:
         self._book = book
         self.predictions: Final = Predictions()
+        self._stored = StoredPredictions(book.journal_file, self.predictions.tables)
         self.runs: Final[dict[SessionId, _Run]] = {}
         self._open: Final[dict[TaskId, Call]] = {}
         """The latest open call of each task."""
@@ -231,6 +189,7 @@ class Workload:
             if (parent := task.parent) is not None:
                 after = 0.0 if task.followed is None else parent.end - task.followed
                 predictions.tail.add((parent.agent, task.agent), after)
+        self._stored.save()
 
     def _new_run(self, id_: SessionId) -> _Run:
         session = self._book.records.sessions[id_]
