@@ -20,6 +20,7 @@ from orchestrator.agents.models.wrappers.attempts import Attempts, AttemptsOf, c
 from orchestrator.agents.models.wrappers.cassette import CassetteError, RecordingModel, ReplayModel
 from orchestrator.agents.models.wrappers.compaction import with_compaction
 from orchestrator.agents.models.wrappers.fallback import FALLBACK_FAILURES, with_fallback
+from orchestrator.agents.models.wrappers.hedge import with_hedge
 from orchestrator.agents.models.wrappers.pace import Pace, with_pace
 from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
@@ -55,6 +56,7 @@ __all__ = [
     "quote",
     "with_compaction",
     "with_fallback",
+    "with_hedge",
     "with_pace",
     "with_prices",
     "with_rate_limit",

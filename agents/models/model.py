@@ -14,6 +14,7 @@ from orchestrator.agents.transcript import Transcript, as_transcript
 
 if TYPE_CHECKING:
     from orchestrator.agents.models.call_order import Call, Caller
+    from orchestrator.agents.models.wrappers.attempts import SecondCall
 
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):
@@ -133,12 +134,7 @@ class Attempts(Protocol):
     """
 
     def failed(self, error: ModelError, then: str = "") -> None:
-        """Book a call that failed, and after which another one is made.
-
-        Args:
-            error: how it failed.
-            then: the name of the model that is called instead, if it is another one.
-        """
+        """Book a call that failed, and after which another one is made, of the model `then`."""
         ...
 
     def helped(self, usage: Usage) -> None:
@@ -149,11 +145,13 @@ class Attempts(Protocol):
         """Wait until another call can be paid for, and return its request.
 
         Its answer may have to be shorter than the first one. The new call replaces a call that was
-        paid for and not made.
+        paid for and not made. By default the model that got the first request is asked.
+        """
+        ...
 
-        Args:
-            request: the request.
-            model: the model that is asked; by default the one that got the first request.
+    async def begin_second(self) -> "SecondCall | None":
+        """Pay for a second call of the same request beside the one under way, if that is possible
+        now.
         """
         ...
 

@@ -61,15 +61,8 @@ async def open_engine(
 ) -> AsyncGenerator[Engine]:
     """Wire the parts of the engine, and run its loops as long as the block lasts.
 
-    Args:
-        book: writes the journal.
-        registry: finds the agents of tasks, and has their models.
-        workspace_settings: the folders and the environment of tools.
-        new_task_id: names new tasks.
-        place: runs the tool calls that it takes; simulation and replay have their own.
-        servers: has the tools of servers that agents name; simulation and replay have their own.
-        timing: delays steps, in a simulation and in a replay.
-        history: forks, retries and shows runs.
+    `place`, `servers` and `timing` differ in simulation and replay: `place` runs the tool calls
+    that it takes, `servers` has the tools of servers, and `timing` delays steps.
     """
     machine = ToolMachine(book, registry, workspace_settings)
     executor = LocalExecutor(

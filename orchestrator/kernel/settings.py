@@ -69,6 +69,9 @@ class Models:
     policy: "str | Policy" = "shortest"
     """The order of calls that a provider without a limiter holds back: `"shortest"`, `"fair"` or
     `"fifo"`."""
+    hedge: float | None = None
+    """Repeat a call that is slower than this share of the calls of its kind, such as 0.95, and take
+    the faster answer. Budgets pay for both calls. None repeats no call."""
     prices: "PriceTable | None" = None
     """The prices of models, instead of the table that we ship."""
     answer_limits: "AnswerLimits | None" = None

@@ -40,6 +40,7 @@ from orchestrator.agents import (
     allow,
 )
 from orchestrator.agents.models.wrappers.fallback import with_fallback
+from orchestrator.agents.models.wrappers.hedge import with_hedge
 from orchestrator.agents.models.wrappers.prices import PriceTable, with_prices
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.agents.models.wrappers.retry import with_retries
@@ -218,8 +219,10 @@ class Node:
         *,
         depth: int,
         has_commands: bool,
+        hedges: bool,
     ) -> None:
         self.name = path
+        self.hedges = hedges
         own = drawn_budget(chance, path) if chance.random() < 0.3 else None
         self._given = drawn_budget(chance, path) if chance.random() < 0.2 else None
         """The budget that its parent gives it; a root has no parent."""
@@ -231,7 +234,14 @@ class Node:
             self.scopes = (*scopes, Scope(narrower(own, given)))
         self._lengths = [chance.choice([1, 20, 500, 6_000]) for _ in range(9)]
         self.children = [
-            Node(chance, f"{path}{letter}", self.scopes, depth=depth - 1, has_commands=has_commands)
+            Node(
+                chance,
+                f"{path}{letter}",
+                self.scopes,
+                depth=depth - 1,
+                has_commands=has_commands,
+                hedges=hedges,
+            )
             for letter in "abc"[: chance.randrange(4) if depth else 0]
         ]
         self._steps: list[tuple[ToolCall, ...]] = []
@@ -313,7 +323,9 @@ def drawn_model(
         leaf: Any = ProviderModel(chance, node, name)
         model: Model = leaf
         if chance.random() < 0.2:
-            model = with_rate_limit(model, Limiter(in_flight=1))
+            model = with_rate_limit(model, Limiter(in_flight=2 if node.hedges else 1))
+        if node.hedges and chance.random() < 0.7:
+            model = with_hedge(model, 0.5, first_seconds=chance.choice([0, 0.3, 2]))
         if chance.random() < 0.5:
             model = with_retries(model, attempts=3, jitter=chance)
         if chance.random() < 0.2:
@@ -338,13 +350,20 @@ def drawn_compaction(chance: random.Random, node: Node) -> Compaction | None:
 class World:
     """Trees under budgets, and a journal that survives its processes."""
 
-    def __init__(self, seed: int, workspace: Path, *, has_commands: bool) -> None:
+    def __init__(self, seed: int, workspace: Path, *, has_commands: bool, hedges: bool) -> None:
         self._chance = chance = random.Random(seed)
         self._workspace = workspace
         self._journal = MemoryJournal()
         self._blocks = [Scope(drawn_budget(chance, name)) for name in ("outer", "inner")]
         self._roots = [
-            Node(chance, f"n{number}", self._blocks, depth=DEPTH, has_commands=has_commands)
+            Node(
+                chance,
+                f"n{number}",
+                self._blocks,
+                depth=DEPTH,
+                has_commands=has_commands,
+                hedges=hedges,
+            )
             for number in range(chance.randrange(1, 5))
         ]
         self._sessions: dict[str, SessionId | None] = {
@@ -433,15 +452,18 @@ def ignoring_crash() -> Generator[None]:
             raise
 
 
-def play(seed: int, workspace: Path, *, has_commands: bool = False) -> tuple[int, list[str]]:
+def play(
+    seed: int, workspace: Path, *, has_commands: bool = False, hedges: bool = False
+) -> tuple[int, list[str]]:
     """Play one round; return the number of requests at the provider, and what is wrong.
 
     Args:
         seed: makes the round what it is, up to the order in which trio runs tasks.
         workspace: where commands run.
         has_commands: agents start commands that ignore SIGTERM, which takes real time.
+        hedges: slow calls are repeated.
     """
-    world = World(seed, workspace, has_commands=has_commands)
+    world = World(seed, workspace, has_commands=has_commands, hedges=hedges)
     clock = trio.testing.MockClock(
         rate=REAL_TIME_RATE if has_commands else 0,
         autojump_threshold=math.inf if has_commands else 0,
@@ -456,13 +478,14 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--hedge", action="store_true", help="repeat slow calls")
     asked = parser.parse_args()
     requests = 0
     broken: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(asked.seed, asked.seed + asked.rounds):
             is_real = seed % ROUNDS_FOR_EACH_WITH_COMMANDS == 0
-            made, problems = play(seed, Path(folder), has_commands=is_real)
+            made, problems = play(seed, Path(folder), has_commands=is_real, hedges=asked.hedge)
             requests += made
             if problems:
                 broken.append(seed)

@@ -64,6 +64,17 @@ def test_no_tree_passes_a_budget_by_the_count_of_the_provider(
         assert problems == [], seed
 
 
+@pytest.mark.parametrize("first_seed", [51, 301])
+def test_no_tree_passes_a_budget_where_slow_calls_are_repeated(
+    first_seed: int, tmp_path: Path
+) -> None:
+    """`python -m tests.orchestrator.budget_trees --hedge` plays thousands."""
+    for seed in range(first_seed, first_seed + 40):
+        _, problems = play(seed, tmp_path, hedges=True)
+
+        assert problems == [], seed
+
+
 @pytest.mark.realtime
 async def test_the_usage_of_a_failed_call_is_booked_during_its_teardown(tmp_path: Path) -> None:
     """A command that ignores SIGTERM holds the end of its task up for seconds."""

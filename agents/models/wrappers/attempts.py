@@ -1,6 +1,7 @@
 """The calls of providers that one answer takes, where nothing limits them: they are added up."""
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import trio
 from msgspec.structs import replace
@@ -33,6 +34,14 @@ async def count_attempts(
     return replace(answer, usage=answer.usage + attempts.used)
 
 
+class SecondCall(Protocol):
+    """A second call of a request, which is paid for beside the first."""
+
+    def lose(self, error: ModelError | None, *, sent: bool = True) -> None:
+        """Book the one of the two calls that is not the answer; None if it was cancelled."""
+        ...
+
+
 class AttemptsOf:
     """The calls of another model than the one that got the request, by its own price.
 
@@ -44,6 +53,7 @@ class AttemptsOf:
         self._attempts = attempts
         self.failed = attempts.failed
         self.helped = attempts.helped
+        self.begin_second = attempts.begin_second
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         return await self._attempts.begin(request, model or self._model)
@@ -66,3 +76,11 @@ class _UnlimitedAttempts:
         del model
         await trio.lowlevel.checkpoint()
         return request
+
+    async def begin_second(self) -> "_UnlimitedAttempts":
+        await trio.lowlevel.checkpoint()
+        return self
+
+    def lose(self, error: ModelError | None, *, sent: bool = True) -> None:
+        if sent:
+            self.used += (None if error is None else error.usage) or Usage(calls=1)

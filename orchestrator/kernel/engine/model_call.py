@@ -40,6 +40,7 @@ from orchestrator.kernel.errors import error_text
 
 if TYPE_CHECKING:
     from orchestrator.agents.models.call_order import Call
+    from orchestrator.kernel.engine.second_call import SecondCall
 
 ANSWERED: Final = "its parent answered a question"
 SAMPLED: Final = "a server asked its model"
@@ -62,7 +63,7 @@ BREAKS: Final = frozenset({Failure.CONNECTION, Failure.TIMEOUT, Failure.MALFORME
 """Failures in the middle of an answer: the usage reported by then is incomplete."""
 
 
-class _ModelCall(msgspec.Struct, eq=False):
+class ModelCall(msgspec.Struct, eq=False):
     """The calls of providers for one answer (`Attempts`, `Caller`), one after another."""
 
     _model: Model
@@ -91,6 +92,7 @@ class _ModelCall(msgspec.Struct, eq=False):
     _wait_began: float | None = None
     _waited: WaitSpan = msgspec.UNSET
     """When it waited for its provider, if it did."""
+    second: "SecondCall | None" = None
 
     def __repr__(self) -> str:
         # Short, because the request that it prints refers back to it.
@@ -157,8 +159,17 @@ class _ModelCall(msgspec.Struct, eq=False):
         used = with_cost(usage, self._asked)
         self._book(ModelFailure.SUMMARY, SUMMARIZED, used)
 
+    async def begin_second(self) -> "SecondCall | None":
+        # Imported late: few programs repeat slow calls.
+        from orchestrator.kernel.engine.second_call import reserved_second
+
+        self.second = await reserved_second(self, self._reservations, self._task, self._asked)
+        return self.second
+
     def end(self, reason: ModelFailure, error: Exception | None, then: str = "") -> None:
         """Book the call under way, which gave no answer."""
+        if self.second is not None:
+            self.second.lose(None)
         if not self.is_open:
             if isinstance(error, ModelError):
                 # It fails with the result of its last call, and made no other.
@@ -169,14 +180,8 @@ class _ModelCall(msgspec.Struct, eq=False):
         if self._is_queued and not self._written:
             self._reservations.not_made(self._task, self.unmade)
             return
-        usage, is_all = self._used(error)
-        charged = None
-        if isinstance(error, ModelError) and error.at_most is not None:
-            charged = error.at_most
-        elif usage == NO_CALL:
-            charged = NO_CALL
-        elif not is_all and self._reservation is not None:
-            charged = self._reservation.charged(usage)
+        usage, is_all = self.used(error, self._written)
+        charged = self.charge(error, usage, is_all=is_all)
         text = ""
         if reason is not ModelFailure.ATTEMPT:
             partial = error.partial if isinstance(error, ModelError) else ""
@@ -217,21 +222,31 @@ class _ModelCall(msgspec.Struct, eq=False):
         else:
             self.end(ModelFailure.FAILED, error)
 
-    def _used(self, error: Exception | None) -> tuple[Usage, bool]:
-        """Return the known usage of the call, and whether it is complete."""
-        estimated = estimated_usage(self._asked, self.sent, written=self._written)
+    def charge(self, error: Exception | None, usage: Usage, *, is_all: bool) -> Usage | None:
+        """Return the charge of budgets for a call, if it may be more than its known usage."""
+        if isinstance(error, ModelError) and error.at_most is not None:
+            return error.at_most
+        if usage == NO_CALL:
+            return NO_CALL
+        if is_all or self._reservation is None:
+            return None
+        return self._reservation.charged(usage)
+
+    def used(self, error: Exception | None, written: int) -> tuple[Usage, bool]:
+        """Return the known usage of a call that wrote some text, and whether it is complete."""
+        estimated = estimated_usage(self._asked, self.sent, written=written)
         one_call = with_cost(ONE_CALL, self._asked)
         if not isinstance(error, ModelError):
             # Broken off, or an error of the model's own code, which may have sent anything.
-            return (estimated if error is None or self._written else one_call), False
+            return (estimated if error is None or written else one_call), False
         reported = error.usage
         if reported is None or not reported.is_whole:
-            if self._written or error.partial:
+            if written or error.partial:
                 return estimated, False
             return one_call, error.kind in REFUSALS
         if reported == NO_CALL:
             return reported, True
-        if not reported.tokens and self._written:
+        if not reported.tokens and written:
             return estimated, False
         is_all = not reported.tokens or error.kind not in BREAKS
         return with_cost(reported, self._asked), is_all
@@ -300,7 +315,7 @@ class _ModelCall(msgspec.Struct, eq=False):
             self._waited = (began, now)
 
 
-class _QuestionCall(_ModelCall):
+class _QuestionCall(ModelCall):
     """The calls for one question, each booked as a question.
 
     Their text is not booked, because it is not a message of the task that asks.
@@ -351,7 +366,7 @@ class BookedModel(msgspec.Struct, eq=False):
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         model, task = self._model, self._task
-        call = (_QuestionCall if self._booked_as else _ModelCall)(
+        call = (_QuestionCall if self._booked_as else ModelCall)(
             model, model, task, self._reservations, request.tell, request, self._booked_as
         )
         request = call.sent = replace(request, tell=call.on_event, attempts=call, caller=call)

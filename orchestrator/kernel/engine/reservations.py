@@ -55,7 +55,7 @@ class Reservations:
     """
 
     def __init__(self, book: Bookkeeper) -> None:
-        self._book = book
+        self.book = book
         self._held: dict[str, Reserved] = {}
         """The amounts that running calls hold, by account."""
         self._waiting: dict[str, dict[Reservation, None]] = {}
@@ -76,12 +76,12 @@ class Reservations:
             # Imported late: most programs in tests and on one machine have no provider that limits.
             from orchestrator.kernel.engine.workload import Workload
 
-            self.workload = Workload(self._book)
+            self.workload = Workload(self.book)
         return self.workload
 
     def keeps_reasoning(self, task: TaskRecord) -> bool:
         """Return whether the client of a task has asked to see the reasoning of its model."""
-        session = self._book.ledger.sessions[task.session]
+        session = self.book.ledger.sessions[task.session]
         return session.terms.keeps_reasoning and task is session.root
 
     async def reserve(
@@ -100,23 +100,23 @@ class Reservations:
         """
         # The accounts of this very turn: other accounts may pay for the next one.
         reservation = Reservation(task.accounts, model, request)
-        self._try_hold(reservation)
+        self.try_hold(reservation)
         if not reservation.decided.is_set():
             request.tell(Queued(True))
         try:
             await reservation.decided.wait()
         except trio.Cancelled:
-            self._release(reservation)
+            self.release(reservation)
             raise
         finally:
-            self._stop_waiting(reservation)
+            self.stop_waiting(reservation)
         request.tell(Queued(False))
         if reservation.problem is not None:
             raise reservation.problem
         self.open[task.id] = reservation
         try:
-            self._book.post(ModelCalled(task.id, reservation.most))
-            await self._book.wait_durable()
+            self.book.post(ModelCalled(task.id, reservation.most))
+            await self.book.wait_durable()
         except BaseException:
             self.not_made(task, unmade)
             raise
@@ -144,7 +144,7 @@ class Reservations:
         self.settings.pop(task, None)
         self.waits.pop(task, None)
         if (reservation := self.open.pop(task, None)) is not None:
-            self._release(reservation)
+            self.release(reservation)
 
     def not_made(self, task: TaskRecord, reason: ModelFailure = ModelFailure.BROKEN_OFF) -> None:
         """Release the reservation of a call that was not made."""
@@ -170,25 +170,25 @@ class Reservations:
         is the text of the model so far, and `then` the model that is called instead, if it is
         another one.
         """
-        if not self._book.closed:
+        if not self.book.closed:
             said = self._as_recorded(text)
             if not said.strip():
                 said = ""  # blanks are no message: providers refuse one
             settings = self.settings_of(task)
-            self._book.post(
+            self.book.post(
                 ModelFailed(task, error, usage, reason, said, charged, settings, then, waited)
             )
         self.booked(task)
 
     async def search_said(self, text: str) -> None:
         """Search a long text for secrets that `failed` is about to record."""
-        await search_ahead(self._book.redactor, [self._as_recorded(text)])
+        await search_ahead(self.book.redactor, [self._as_recorded(text)])
 
     def _as_recorded(self, text: str) -> str:
         # Imported late: most answers are recorded whole.
         from orchestrator.agents.redaction.streamed_text import without_unfinished_secret
 
-        return without_unfinished_secret(well_formed(text), self._book.redactor)
+        return without_unfinished_secret(well_formed(text), self.book.redactor)
 
     def unrecordable(self, task: TaskId) -> None:
         """Book the answer of a model that could not be recorded, if a task has one."""
@@ -199,19 +199,19 @@ class Reservations:
             error = "its answer cannot be recorded"
             self.failed(task, ModelFailure.UNRECORDABLE, error, usage, charged=charged)
 
-    def _try_hold(self, reservation: "Reservation") -> None:
+    def try_hold(self, reservation: "Reservation") -> None:
         """Reserve the usage of a call, let the call wait, or find that waiting cannot help."""
         try:
             held = reservation.affordable(self._full_account)
             full = self._full_account(reservation.accounts, held)
         except OverBudgetError as exc:
-            self._stop_waiting(reservation)
+            self.stop_waiting(reservation)
             reservation.problem = exc
             reservation.decided.set()
             return
         if full is not None and full.id == reservation.waits_at:
             return  # it keeps its place
-        self._stop_waiting(reservation)
+        self.stop_waiting(reservation)
         if full is not None:
             reservation.waits_at = full.id
             self._waiting.setdefault(full.id, {})[reservation] = None
@@ -229,7 +229,7 @@ class Reservations:
                 return account
         return None
 
-    def _stop_waiting(self, reservation: "Reservation") -> None:
+    def stop_waiting(self, reservation: "Reservation") -> None:
         if (account := reservation.waits_at) is None:
             return
         reservation.waits_at = None
@@ -238,7 +238,7 @@ class Reservations:
         if not waiting:
             del self._waiting[account]
 
-    def _release(self, reservation: "Reservation") -> None:
+    def release(self, reservation: "Reservation") -> None:
         """Release a reservation, and try the calls that wait for it in their order."""
         if (usage := reservation.held) is None:
             return
@@ -258,7 +258,7 @@ class Reservations:
             waiting = islice(self._waiting.get(account, ()), unfit, None)
             if (first := next(waiting, None)) is None:
                 return
-            self._try_hold(first)
+            self.try_hold(first)
             unfit += first.waits_at == account
 
 

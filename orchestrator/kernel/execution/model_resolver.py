@@ -163,6 +163,10 @@ class ModelResolver:
             model = with_rate_limit(model, limiter)
         if (table := self._prices_at(name, service)) is not None:
             model = with_prices(model, table)
+        if (share := self._settings.hedge) is not None:
+            from orchestrator.agents.models.wrappers.hedge import with_hedge
+
+            model = with_hedge(model, share)
         return with_retries(model)
 
     def _prices_at(self, name: str, service: "Provider | None") -> "PriceTable | None":

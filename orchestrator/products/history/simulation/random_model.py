@@ -29,7 +29,7 @@ from orchestrator.agents import (
     Usage,
 )
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
-from orchestrator.agents.models.wrappers.attempts import Attempts
+from orchestrator.agents.models.wrappers.attempts import Attempts, SecondCall
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import ASK_PARENT, TaskRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
@@ -133,6 +133,9 @@ class _TimedAttempts:
 
     def helped(self, usage: Usage) -> None:
         self._attempts.helped(usage)
+
+    async def begin_second(self) -> SecondCall | None:
+        return await self._attempts.begin_second()
 
     async def begin(self, request: ModelRequest, model: Model | None = None) -> ModelRequest:
         if self._task.failed_at is not None:
