@@ -157,6 +157,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """Whether it may delegate to copies of itself, which may do so too."""
     gives_budgets: bool = attrs.field(default=False, kw_only=True)
     """Whether it may give a task that it delegates a budget, with `delegate_task`."""
+    forks: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may delegate to forks of itself, which have its instructions and tools and have
+    read its conversation."""
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
@@ -340,7 +343,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
     @property
     def may_delegate(self) -> bool:
-        return bool(self.delegates) or self.copies
+        return bool(self.delegates) or self.copies or self.forks
 
     @property
     def _has_rare_features(self) -> bool:
@@ -365,7 +368,15 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     def leaf(self) -> "Agent[OutputT_co, InputT_contra, DepsT_contra]":
         """Return the same agent without delegates."""
         tools = [tool for tool in self.tools if tool.task is None]
-        return attrs.evolve(self, delegates=(), copies=False, handoff=False, tools=tools)
+        return attrs.evolve(
+            self,
+            delegates=(),
+            copies=False,
+            forks=False,
+            gives_budgets=False,
+            handoff=False,
+            tools=tools,
+        )
 
     async def make_instructions(self, context: TaskContext[Any]) -> str:
         """Return the instructions for a task, from the text or the function."""

@@ -6,6 +6,7 @@ A call delegates a task, so it has a place in the tree, and joins or detaches li
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import trio
 
 from orchestrator.agents.agent import Agent
 from orchestrator.agents.agent_arguments import AgentArguments
@@ -49,7 +50,8 @@ def agent_tool(
     if not about and isinstance(agent.instructions, str):
         about = agent.instructions
 
-    async def run(call: ToolCall) -> str:  # noqa: RUF029 (a tool is async)
+    async def run(call: ToolCall) -> str:
+        await trio.lowlevel.checkpoint()
         raise ToolError(f"{call.name} delegates a task, and works only for an agent that runs")
 
     return Tool(

@@ -80,6 +80,7 @@ class TurnPlan:
             *(("model",) if any(it.models for it in takers) else ()),
             *(("effort",) if any(it.efforts for it in takers) else ()),
             *(("budget",) if agent.gives_budgets else ()),
+            *(("conversation",) if agent.forks else ()),
         )
         """The arguments of `delegate_task` that only some agents have."""
         self.descriptions: Final[dict[int, tuple[object, str]]] = {}

@@ -52,7 +52,7 @@ from orchestrator.delegation.task import (
     root_of,
 )
 from orchestrator.delegation.tools.ask_parent import ASK_PARENT, ask_parent_tool, asked_transcript
-from orchestrator.delegation.tools.delegate_task import call_key, conversation, delegate_tool
+from orchestrator.delegation.tools.delegate_task import call_key, delegate_tool
 from orchestrator.delegation.tools.delegator_port import Assignment, Delegator, Receipt
 from orchestrator.delegation.tools.results import (
     dispatched_answer,
@@ -112,7 +112,6 @@ __all__ = [
     "asked_transcript",
     "call_key",
     "control_tool",
-    "conversation",
     "decide",
     "decode",
     "decode_used_amounts",

@@ -1,4 +1,6 @@
-"""The value `Choices`: the model, effort and budget that a parent chose for one task."""
+"""The value `Choices`: the options of one task that its parent chose."""
+
+from typing import Literal
 
 import msgspec
 
@@ -13,8 +15,12 @@ class Choices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     budget: Budget | None = None
     """The budget that the parent gave; the request has the narrower one of this and the agent's."""
 
+    conversation: Literal["", "fork"] = ""
+    """How much of its parent's conversation it has read."""
+
     def __str__(self) -> str:
-        words = [f"model {self.model}" if self.model else ""]
+        words = [f"{self.conversation} of the conversation" if self.conversation else ""]
+        words.append(f"model {self.model}" if self.model else "")
         words.append(f"effort {self.effort}" if self.effort else "")
         words.append("" if self.budget is None else str(self.budget))
         return ", ".join(filter(None, words))

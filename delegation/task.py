@@ -288,6 +288,9 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     chosen: Choices | msgspec.UnsetType = msgspec.UNSET
     """The model, effort and budget that its parent chose for it, if it chose any."""
 
+    fork: int | msgspec.UnsetType = msgspec.UNSET
+    """How many messages of its parent's conversation it continues, if it is a fork of it."""
+
     @property
     def choices_text(self) -> str:
         """The choices of its parent for people; empty if there are none."""
@@ -297,6 +300,11 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def siblings_to_come(self) -> int | None:
         """How many more tasks its fan-out asks for; None where it asks for all at once."""
         return None if isinstance(self.to_come, msgspec.UnsetType) else self.to_come
+
+    @property
+    def is_fork(self) -> bool:
+        """It continues the conversation of its parent, as the same agent."""
+        return self.copy and self.fork is not msgspec.UNSET
 
     @property
     def is_handoff(self) -> bool:

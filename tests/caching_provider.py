@@ -157,8 +157,12 @@ def prompt_pieces(body: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     for block in [{"text": system}] if isinstance(system, str) else system:
         yield from _piece(block)
     for message in body.get("messages") or body["input"]:
-        yield message["role"], False
-        content = message["content"]
+        yield message.get("role", ""), False
+        # A call of a tool, or its result, has other fields beside or in place of a content.
+        others = {key: it for key, it in message.items() if key not in {"role", "content"}}
+        if others:
+            yield json.dumps(others), False
+        content = message.get("content") or ()
         for block in [{"text": content}] if isinstance(content, str) else content:
             yield from _piece(block)
 

@@ -33,7 +33,7 @@ DELEGATION = """
     Mode Origin Outcome OverBudgetError Reason Receipt Refuse Reply Reserved Slots
     Rules SHARED_BUDGET_PREFIX SessionId SessionRecord Status TaskId TaskRecord TaskRequest Tree
     UnreadableFactError UnwritableFactError Decision decode_used_amounts call_key
-    conversation control_tool decide decode delegate_tool dispatched_answer encode evict_session
+    control_tool decide decode delegate_tool dispatched_answer encode evict_session
     fits_budget in_dependency_order joined_answer one_line printable readable_characters
     restore_session register_idle_session root_of share_per_result task_result unmet_dependency usd
     encode_shared_use

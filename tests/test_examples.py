@@ -23,6 +23,7 @@ LEADERS = {
     "dependencies": "editor",
     "evidence": "editor",
     "graph": "offer",
+    "forked_children": "analyst",
     "hello": "scholar",
     "incident_triage": "desk",
     "map_reduce": "survey",

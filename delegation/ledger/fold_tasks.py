@@ -134,7 +134,9 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
     task.set_state(RUNNING)
 
 
-def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) -> str:
+def _problem_with(  # noqa: PLR0911 (a problem each)
+    ledger: "Ledger", event: TaskRequested, parent: TaskRecord
+) -> str:
     request = event.request
     if request.id in ledger.tasks:
         return "there is such a task already"
@@ -147,6 +149,8 @@ def _problem_with(ledger: "Ledger", event: TaskRequested, parent: TaskRecord) ->
     for dependency in request.needs:
         if dependency not in ledger.tasks or ledger.tasks[dependency].parent is not parent:
             return f"{dependency} is none of its siblings"
+    if request.fork is not msgspec.UNSET and request.fork > len(parent.transcript):
+        return "it continues messages that its parent does not have"
     return "a task with dependencies starts later" if event.started and request.needs else ""
 
 
@@ -168,13 +172,19 @@ def _set_dependencies(
 
 def _give_messages(ledger: "Ledger", task: TaskRecord, request: TaskRequest) -> None:
     """Give a task that has all that it depends on its first messages."""
-    # The conversation that a task is handed, and its first message.
+    # The conversation that a task is handed or continues, and its first message.
     messages: list[Message] = []
-    if request.handed:
-        messages += [earlier.message(number) for number, earlier in enumerate(request.handed)]
     text, shared = notices.first_message(
         request, _results_of_dependencies(ledger, request) if request.needs else ()
     )
+    if request.fork is not msgspec.UNSET:
+        # Imported late: most tasks are no forks.
+        from orchestrator.delegation.ledger.forks import forked_messages, goal_of_fork
+
+        messages += forked_messages(task, request, request.fork)
+        text = goal_of_fork(request, text)
+    if request.handed:
+        messages += [earlier.message(number) for number, earlier in enumerate(request.handed)]
     messages.append(_user_message(text, request.id, shared))
     task.transcript = Transcript(messages)
 

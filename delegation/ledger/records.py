@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.agents import (
@@ -264,8 +264,16 @@ class TaskRecord:
         """The index of the first own step of a task that is no root: the messages before it are its
         brief.
         """
-        handed = UNSET if self.request is None else self.request.handed
-        return 1 if isinstance(handed, UnsetType) else 1 + len(handed)
+        request = self.request
+        if request is None or (request.handed is UNSET and request.fork is UNSET):
+            return 1
+        before = 0 if request.handed is UNSET else len(request.handed)
+        if request.fork is not UNSET:
+            # Imported late: most tasks are no forks.
+            from orchestrator.delegation.ledger.forks import length_of_fork
+
+            before += length_of_fork(self.transcript, request.fork)
+        return 1 + before
 
     @property
     def is_copy(self) -> bool:

@@ -2,10 +2,13 @@
 
 from typing import assert_never
 
+from msgspec import UNSET
+
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.errors import MISFITS, UnwritableFactError
 from orchestrator.delegation.events.processes import ProcessNotice
+from orchestrator.delegation.ledger.forks import shared_messages
 from orchestrator.delegation.ledger.ledger import Ledger
 from orchestrator.delegation.ledger.records import NO_CHILDREN, Mail, SessionRecord, TaskRecord
 from orchestrator.delegation.ledger.task_state import Ended, Interrupted, Queued
@@ -197,8 +200,12 @@ def _more(task: TaskRecord) -> StoredDetails | None:
     if isinstance(task.state, Ended) and is_plain:
         return None
     children = task.children
+    shared, own = 0, task.transcript
+    if task.request is not None and task.request.fork is not UNSET:
+        shared = shared_messages(task, task.request.fork)
+        own = own[shared:]
     return StoredDetails(
-        transcript=list(map(_stored_message, task.transcript)),
+        transcript=list(map(_stored_message, own)),
         incidents=task.incidents,
         children=None
         if children is NO_CHILDREN
@@ -220,4 +227,5 @@ def _more(task: TaskRecord) -> StoredDetails | None:
         questions=list(task.questions.values()),
         approved=sorted(task.approved),
         placed=list(task.placed.values()),
+        shared=shared,
     )

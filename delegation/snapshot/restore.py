@@ -172,6 +172,8 @@ class _Restoration:
         tasks = self._ledger.tasks
         if more.transcript:
             task.transcript = Transcript(stored.it for stored in more.transcript)
+            if more.shared and task.parent is not None:
+                task.transcript = task.parent.transcript[: more.shared] + task.transcript
         else:
             task.transcript = NO_MESSAGES
         task.incidents = more.incidents or NO_INCIDENTS

@@ -108,6 +108,8 @@ class StoredDetails(msgspec.Struct, array_like=True, gc=False):
     questions: list[ApprovalQuestion]
     approved: list[tuple[str, str]]
     placed: list[CallPlaced]
+    shared: int = 0
+    """How many messages at the start are its parent's, and are not stored again."""
 
 
 class StoredTask(msgspec.Struct, array_like=True, gc=False):

@@ -1,30 +1,23 @@
 """`delegate_task`: a model delegates tasks to other agents."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, Final, assert_never
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from orchestrator.agents import (
     Agent,
-    AssistantMessage,
     CallId,
     DefinitionError,
-    Pipeline,
     Tool,
     ToolCall,
     ToolError,
-    ToolMessage,
-    Transcript,
-    UserMessage,
     arguments_schema,
     read_arguments,
 )
 from orchestrator.delegation.choices import Choices
-from orchestrator.delegation.earlier_message import EarlierMessage
 from orchestrator.delegation.ledger.records import TaskRecord
 from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import Origin
@@ -60,29 +53,34 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
-class DelegateOrHandOff(DelegateTask, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `delegate_task` for an agent that may hand its conversation off."""
-
-    handoff: Annotated[
-        bool,
-        msgspec.Meta(
-            description="true: the agent takes this conversation over. It reads what was said in"
-            " it, and its answer is your final answer. One goal, and no other call beside it."
-        ),
-    ] = False
-
-
 def delegate_tool(
     agent: Agent[Any], *, parent: TaskRecord, origin: Origin, rules: Rules, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent. Its description has the limits of now."""
     names = agent.plan.delegates
+    depth = parent.depth
+    if parent.request is not None and parent.request.fork is not msgspec.UNSET:
+        # A fork sends the very request of its original, which a provider may have cached.
+        from orchestrator.delegation.originals import original
+
+        depth = original(parent).depth
     # With a single delegate, the name of the agent may be left out.
     default = agent.delegates[0].name if len(names) == 1 and not agent.copies else ""
-    kind = DelegateOrHandOff if agent.handoff else DelegateTask
+    kind = DelegateTask
+    gives_answer: Callable[[ToolCall], bool] | None = None
+    if agent.handoff:
+        # Imported late: most agents hand nothing off.
+        from orchestrator.delegation.handoffs import is_handoff, require_handoff
+        from orchestrator.delegation.tools.handoff_arguments import DelegateOrHandOff
+
+        kind, gives_answer = DelegateOrHandOff, is_handoff
     if agent.plan.task_options:
         # Imported late: most agents leave no choice to their parents.
-        from orchestrator.delegation.tools.task_options import arguments_type, read_choices
+        from orchestrator.delegation.tools.task_options import (
+            arguments_type,
+            for_forks,
+            read_choices,
+        )
 
         kind = arguments_type(kind, agent.plan.task_options)
 
@@ -98,65 +96,39 @@ def delegate_tool(
                 _require_known(assignment, names)
             is_ordered = is_ordered or bool(assignment.depends_on)
         if is_ordered:
-            _require_order(assignments)
+            # Imported late: most calls have no dependencies.
+            from orchestrator.delegation.tools.task_order import require_order
+
+            require_order(assignments)
         choices: Sequence[Choices] = ()
         if agent.plan.task_options:
             allowed_by = None if is_repeated else lambda name: names.get(name, agent)
             choices = read_choices(arguments, assignments, allowed_by)
-        is_handoff = isinstance(arguments, DelegateOrHandOff) and arguments.handoff
-        if is_handoff:
-            _require_handoff(arguments, assignments[0], agent, parent)
+            assignments = for_forks(assignments, choices, default)
+        hands_off: bool = agent.handoff and getattr(arguments, "handoff", False)
+        if hands_off:
+            require_handoff(arguments, assignments[0].agent, agent, parent.transcript)
         return await delegator.delegate(
             assignments,
             parent=parent.id,
             origin=origin,
             call=call.id,
             background=arguments.background,
-            handoff=is_handoff,
+            handoff=hands_off,
             choices=choices,
         )
 
     return Tool(
         name=NAME,
-        description=_description(agent, rules, levels=rules.depth - parent.depth),
+        description=_description(agent, rules, levels=rules.depth - depth),
         parameters=_parameters(kind),
         run=run,
         # A call that a crash interrupted finds the tasks that it requested, and waits for them.
         idempotent=True,
         # It posts facts, and the work that they start waits until they are durable.
         acts_outside=False,
-        gives_answer=_is_handoff if agent.handoff else None,
+        gives_answer=gives_answer,
     )
-
-
-def _is_handoff(call: ToolCall) -> bool:
-    return call.name == NAME and call.arguments.get("handoff") is True
-
-
-def conversation(transcript: Transcript) -> tuple[EarlierMessage, ...]:
-    """Return the texts of a transcript, without the calls of tools and their results.
-
-    A result that has ended a turn counts as a text: the answer of an earlier handoff.
-    """
-    said: list[EarlierMessage] = []
-    handoffs: set[CallId] = set()
-    result = ""
-    for message in transcript:
-        match message:
-            case AssistantMessage():
-                handoffs, result = ({it.id for it in message.calls if _is_handoff(it)}, "")
-                if message.text:
-                    said.append(EarlierMessage(role="assistant", text=message.text))
-            case ToolMessage():
-                if message.call in handoffs and not message.failed:
-                    result = message.text
-            case UserMessage():
-                if result and not message.aside:
-                    said.append(EarlierMessage(role="assistant", text=result))
-                said.append(EarlierMessage(role="user", text=message.text, parts=message.parts))
-            case _:
-                assert_never(message)
-    return tuple(said)
 
 
 def call_key(call: CallId, index: int) -> str:
@@ -259,48 +231,3 @@ def _require_known(assignment: Assignment, names: Collection[str]) -> None:
             require_schema(assignment.output_schema)
         except DefinitionError as exc:
             raise ToolError(f"output_schema: {exc}; no task was started") from exc
-
-
-def _require_handoff(
-    arguments: DelegateTask, assignment: Assignment, agent: Agent[Any], parent: TaskRecord
-) -> None:
-    """Raise `ToolError` if a call cannot hand the conversation off."""
-    if arguments.tasks or arguments.background:
-        raise ToolError(
-            "a handoff is one goal, and not in the background: leave out tasks and background"
-        )
-    answer = next(it for it in reversed(parent.transcript) if isinstance(it, AssistantMessage))
-    if len(answer.calls) > 1:
-        raise ToolError(
-            "a handoff ends your work, so it must be your only call: make the others first"
-        )
-    takers = [it.name for it in agent.delegates if not isinstance(it, Pipeline)]
-    if assignment.agent not in takers:
-        raise ToolError(
-            "say which agent takes the conversation over:"
-            f" {', '.join(takers) or 'none can, because they are programs'}"
-        )
-
-
-def _require_order(assignments: Sequence[Assignment]) -> None:
-    """Raise `ToolError` if tasks depend on each other in a cycle, or on an unknown label."""
-    labels = [assignment.label for assignment in assignments]
-    for needed in {need for each in assignments for need in each.depends_on}:
-        if labels.count(needed) != 1:
-            count = "no task" if needed not in labels else "more than one task"
-            raise ToolError(
-                f"depends_on names {needed!r}, and {count} of this call has that label;"
-                " no task was started"
-            )
-    order = TopologicalSorter(
-        {
-            index: [labels.index(need) for need in each.depends_on]
-            for index, each in enumerate(assignments)
-        }
-    )
-    try:
-        order.prepare()
-    except CycleError as exc:
-        cycle: list[int] = exc.args[1]
-        names = " -> ".join(labels[index] for index in reversed(cycle))
-        raise ToolError(f"these tasks wait for each other: {names}; no task was started") from exc

@@ -1,11 +1,12 @@
-"""The arguments of `delegate_task` that only some agents have: `model`, `effort`, `budget`.
+"""The arguments of `delegate_task` that only some agents have: `model`, `effort`, `budget` and
+`conversation`.
 
 Imported late: without them, the schema of the tool and its cost stay the same.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -52,6 +53,17 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
         ],
         None,
     ),
+    "conversation": (
+        Annotated[
+            Literal["none", "fork"],
+            msgspec.Meta(
+                description="The part of this conversation that the agent has read. none: nothing."
+                " fork: all of it, and a fork of yourself does the task with your tools: leave out"
+                " agent."
+            ),
+        ],
+        "none",
+    ),
 }
 
 
@@ -85,18 +97,41 @@ def read_choices(
     """
     choices: list[Choices] = []
     for assignment in assignments:
-        given = [
-            getattr(assignment, name, default) or getattr(arguments, name, default)
-            for name, (_, default) in _FIELDS.items()
+        model, effort, budget, conversation = [
+            _given(name, default, assignment, arguments) for name, (_, default) in _FIELDS.items()
         ]
-        model, effort, budget = given
         if agent_of is not None and (model or effort):
             try:
                 with_choices(agent_of(assignment.agent), model, effort)
             except DefinitionError as exc:
                 raise ToolError(f"{exc}; no task was started") from exc
-        choices.append(Choices(model, effort, None if budget is None else budget.budget))
+        given = None if budget is None else budget.budget
+        choices.append(
+            Choices(model, effort, given, "" if conversation == "none" else conversation)
+        )
     return choices
+
+
+def _given(name: str, default: Any, assignment: object, arguments: object) -> Any:
+    """Return an option of a task, or of all tasks of the call."""
+    own = getattr(assignment, name, default)
+    return getattr(arguments, name, default) if own == default else own
+
+
+def for_forks(
+    assignments: Sequence[Assignment], choices: Sequence[Choices], default: str
+) -> list[Assignment]:
+    """Return the assignments with a fork of the parent as the agent of each fork."""
+    ready: list[Assignment] = []
+    for assignment, chosen in zip(assignments, choices, strict=True):
+        is_fork = chosen.conversation == "fork"
+        if is_fork and assignment.agent not in {"", default}:
+            raise ToolError(
+                f"a fork is a copy of yourself, not {assignment.agent!r}: leave out agent; no task"
+                " was started"
+            )
+        ready.append(msgspec.structs.replace(assignment, agent="") if is_fork else assignment)
+    return ready
 
 
 def choices_of(agent: Agent[Any]) -> str:

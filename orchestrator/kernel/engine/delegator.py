@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent, CallId, MessageId, ToolError, raising_one_error
@@ -31,7 +31,6 @@ from orchestrator.delegation import (
     TaskRecord,
     TaskRequest,
     call_key,
-    conversation,
     dispatched_answer,
     joined_answer,
     readable_characters,
@@ -39,6 +38,7 @@ from orchestrator.delegation import (
     task_result,
 )
 from orchestrator.delegation.choices import Choices
+from orchestrator.delegation.earlier_message import EarlierMessage
 from orchestrator.delegation.events import (
     CancelRequested,
     StartsPaused,
@@ -236,7 +236,12 @@ class OrchestratorDelegator:
         caller, agent = terms.caller, terms.agent
         known = caller.children.by_call
         delegates = agent.plan.tool_agents if terms.by_tool else agent.plan.delegates
-        handed = conversation(caller.transcript) if terms.handoff else UNSET
+        handed: tuple[EarlierMessage, ...] | UnsetType = UNSET
+        if terms.handoff:
+            # Imported late: most agents hand nothing off.
+            from orchestrator.delegation.handoffs import conversation
+
+            handed = conversation(caller.transcript)
         requests = [
             TaskRequest(
                 id=known.get(key := call_key(terms.call, number))
@@ -266,9 +271,13 @@ class OrchestratorDelegator:
                 requests[at] = replace(requests[at], needs=needs)
         if terms.choices:
             # Imported late: most parents choose nothing.
-            from orchestrator.kernel.execution.task_choices import request_with_choices
+            from orchestrator.kernel.execution.task_choices import fork_point, request_with_choices
 
-            requests = list(map(request_with_choices, requests, terms.choices[first:]))
+            fork = fork_point(caller.transcript, terms.call)
+            requests = [
+                request_with_choices(request, chosen, fork)
+                for request, chosen in zip(requests, terms.choices[first:], strict=False)
+            ]
         return requests
 
     def run_joined(self, task: TaskRecord) -> Coroutine[Any, Any, TaskEnd | None]:

@@ -134,6 +134,13 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             below = (self._control_tool(agent),)
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
+        request = self._record.request
+        if request is not None and request.fork is not UNSET:
+            # Imported late: most tasks are no forks.
+            from orchestrator.kernel.execution.forked_tools import is_fork_of_root, unavailable
+
+            if is_fork_of_root(self._record):
+                return (*below, unavailable(self._job_tool(agent))) if agent.schedules else below
         if not agent.asks_parent:
             return below
         # Imported late: most agents ask no parent.

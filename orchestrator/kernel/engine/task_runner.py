@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents import Agent
 from orchestrator.delegation import (
+    AnswerTerms,
     Cause,
     Delegator,
     Ending,
@@ -217,6 +218,12 @@ class TaskRunner:
             order = WorkOrder(record, agent, origin, terms, deps, self._transcript_start(record))
         else:
             order = WorkOrder(record, agent, origin, deps=deps)
+            if record.request is not None and record.request.fork is not msgspec.UNSET:
+                from orchestrator.kernel.execution.forked_tools import is_fork_of_root
+
+                terms = self._book.ledger.sessions[record.session].terms
+                if is_fork_of_root(record) and terms.settings:
+                    order = replace(order, terms=AnswerTerms(terms.settings))
             activity = self.watchdog.watch(record, agent.patience)
         if self._registry.has_rules or agent.plan.may_ask_person:
             approvals = self._approval_check(record, agent)

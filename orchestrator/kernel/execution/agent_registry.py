@@ -127,7 +127,7 @@ class AgentRegistry:
         else:
             parent = self.running.get(above.id) or self.agent_of(above)
             if request is not None and request.copy:
-                found = self._copy_of(parent)
+                found = self._copy_of(parent) if request.fork is UNSET else parent
             else:
                 found = parent.plan.delegates.get(task.agent) or _delegate_of(parent, task.agent)
         if request is None or request.chosen is UNSET:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+from msgspec import UNSET
 
 from orchestrator.agents import ModelSettings, Pipeline, Tool, take_turn
 from orchestrator.agents.models.settings import NO_SETTINGS
@@ -125,6 +126,11 @@ class LocalExecutor:
             # The client decides about the form of the answer that it gets.
             agent = attrs.evolve(agent, output=str, checks=())
         tools: Sequence[Tool] = agent.tools if task.is_root else agent.plan.child_tools
+        if task.request is not None and task.request.fork is not UNSET:
+            # Imported late: most tasks are no forks.
+            from orchestrator.kernel.execution.forked_tools import tools_of_fork
+
+            tools = tools_of_fork(agent, task)
         if agent.plan.tool_agents:
             tools = host.agent_tools(tools)
         if agent.plan.brings_tools or servers.tools:

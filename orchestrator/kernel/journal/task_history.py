@@ -8,6 +8,7 @@ tasks before it.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.delegation import (
@@ -68,6 +69,8 @@ def _own_entries(
         if isinstance(event, events.TaskRequested):
             if event.request.id != task:
                 continue
+            if event.request.fork is not UNSET:
+                return  # it continues the conversation of another task
             request = replace(event.request, parent=root)
             for last, fact in enumerate(opened, 1):
                 yield events.Entry(last, entry.at, session, fact)

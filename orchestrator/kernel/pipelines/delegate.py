@@ -1,6 +1,6 @@
 """The functions `delegate` and `detach`, by which the function of a pipeline delegates."""
 
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from orchestrator.agents import Agent, Budget
 from orchestrator.agents.models.settings import ReasoningEffort
@@ -26,6 +26,8 @@ class TaskChoices(TypedDict, total=False):
     """One of `Agent(efforts=...)`."""
     budget: Budget
     """The most that the task uses with all its descendants, besides the agent's budget."""
+    conversation: Literal["", "fork"]
+    """`"fork"` puts the conversation of the pipeline before the goal: its messages so far."""
 
 
 @overload
@@ -170,4 +172,9 @@ async def detach(
 def _choices(chosen: TaskChoices) -> Choices | None:
     if not chosen:
         return None
-    return Choices(chosen.get("model", ""), chosen.get("effort", ""), chosen.get("budget"))
+    return Choices(
+        chosen.get("model", ""),
+        chosen.get("effort", ""),
+        chosen.get("budget"),
+        chosen.get("conversation", ""),
+    )

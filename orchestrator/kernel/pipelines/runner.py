@@ -368,7 +368,7 @@ class PipelineRun:
         # Imported late: most programs choose nothing.
         from orchestrator.kernel.execution.task_choices import request_with_choices
 
-        return request_with_choices(request, chosen)
+        return request_with_choices(request, chosen, len(record.transcript))
 
     async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
         # A child delegates for itself, not for this pipeline.

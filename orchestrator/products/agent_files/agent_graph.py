@@ -415,6 +415,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "models": lambda it: [*filter(None, map(_model_text, it.as_names("models")))],
     "efforts": lambda it: [one.as_text("efforts") for one in it.as_names("efforts")],
     "gives_budgets": lambda it: it.as_bool("gives_budgets"),
+    "forks": lambda it: it.as_bool("forks"),
     "asks_parent": lambda it: it.as_bool("asks_parent"),
     "schedules": lambda it: it.as_bool("schedules"),
     "handoff": lambda it: it.as_bool("handoff"),
