@@ -17,7 +17,7 @@ from tests.soak.library import SoakedLibrary
 from tests.soak.server import SoakedServer
 from tests.soak.slopes import Bounds, Sample, problems
 
-SHORT = Bounds(rss_per_session=40_000, objects_per_session=0.25, journal_per_fact=20_000)
+SHORT = Bounds(warm_up=0, rss_per_session=40_000, objects_per_session=0.25, journal_per_fact=20_000)
 """Some memory and the log of SQLite are still being filled."""
 AGENTS = (team.beating, team.helper, team.lead, team.measuring)
 

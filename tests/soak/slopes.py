@@ -47,6 +47,8 @@ class Sample:
 class Bounds:
     """The most that a long-lived process uses."""
 
+    warm_up: int = 5_000
+    """How many sessions fill the caches, such as the pages of the journal in memory."""
     rss_per_session: float = 400
     """Bytes: the ledger remembers the id of every session, some 120 bytes."""
     objects_per_session: float = 0.02
@@ -91,9 +93,12 @@ class Slope:
 
 def problems(samples: Sequence[Sample], bounds: Bounds) -> list[str]:
     """Return a sentence for each slope that is beyond its bound."""
-    steady = samples[int(WARM_UP * len(samples)) :]
+    later = samples[int(WARM_UP * len(samples)) :]
+    steady = [it for it in later if it.sessions >= bounds.warm_up]
     if len(steady) < 4:
-        return [f"{len(samples)} samples are too few"]
+        return [
+            f"{samples[-1].sessions:,} sessions are too few: {bounds.warm_up:,} fill the caches"
+        ]
     sessions = [it.sessions for it in steady]
     memory = Slope.of(sessions, [it.measured.rss for it in steady])
     journal = Slope.of([it.facts for it in steady], [it.journal_bytes for it in steady])

@@ -118,7 +118,16 @@ def test_a_line_without_noise_has_no_error() -> None:
     assert Slope.of([0, 1, 2, 3], [1, 3, 5, 7]) == Slope(2, 0)
 
 
-def test_a_soak_with_too_few_sessions_says_so() -> None:
+def test_caches_of_the_first_sessions_are_no_leak() -> None:
+    filling = samples(rss=lambda it: 5e7 + 600 * min(it, 5_000))
+    slow_machine = [it for it in filling if it.sessions <= 7_000]
+
+    assert problems(filling, Bounds()) == []
+    (problem,) = problems(slow_machine, Bounds())
+    assert "7,000 sessions are too few" in problem
+
+
+def test_a_soak_with_too_much_noise_says_so() -> None:
     chance = random.Random(1)
     noisy = samples(rss=lambda _: 5e7 + chance.gauss(0, 5e7))
 
