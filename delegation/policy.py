@@ -93,7 +93,7 @@ def _owner(request: TaskRequest, ledger: Ledger) -> Join | Detach:
     if request.is_handoff:
         return Join(Reason.HANDED_OFF)
     if request.background is False:
-        return Join(Reason.ASKED_TO_WAIT)
+        return Join(Reason.ASKED_TO_WAIT if request.beside is UNSET else Reason.RUNS_BESIDE)
     if request.origin.capability is NO_DELIVERY:
         return Join(Reason.CANNOT_BE_TOLD_LATER)
     if ledger.rules.detached == 0:

@@ -62,6 +62,7 @@ class Reason(enum.StrEnum):
     CANNOT_BE_TOLD_LATER = "cannot_be_told_later"
     NONE_IN_BACKGROUND = "none_in_background"
     CAN_BE_TOLD_LATER = "can_be_told_later"
+    RUNS_BESIDE = "runs_beside"
 
     @property
     def sentence(self) -> str:
@@ -74,6 +75,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.CANNOT_BE_TOLD_LATER: "the caller cannot be told anything after its turn ends",
     Reason.NONE_IN_BACKGROUND: "the rules allow nothing in the background",
     Reason.CAN_BE_TOLD_LATER: "the session that asked can be told later",
+    Reason.RUNS_BESIDE: "its function goes on beside it, and waits for it at the end",
 }
 
 
@@ -279,6 +281,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The conversation of the parent, if that is handed off: its answer is the parent's."""
     to_come: int | msgspec.UnsetType = msgspec.UNSET
     """How many more tasks its fan-out asks for after this one, if it asks for them one by one."""
+    beside: bool | msgspec.UnsetType = msgspec.UNSET
+    """The function that requests it goes on, and owns it (`detach`)."""
     about: int | msgspec.UnsetType = msgspec.UNSET
     """The checksum of its agent's instructions, if a pipeline requests it: it tells apart equal
     requests to agents of one name."""

@@ -1,8 +1,8 @@
-"""The glyph of each status: the one table for text, charts and terminals."""
+"""The glyph of each status, and the shown mode: the same in text, charts and terminals."""
 
 from typing import Final, assert_never
 
-from orchestrator.delegation.task import Ending, Mode, Status
+from orchestrator.delegation.task import Ending, Mode, Reason, Status
 
 
 def _glyph_of(status: Status | Ending) -> str:  # noqa: PLR0911 (one for each)
@@ -28,6 +28,11 @@ def _glyph_of(status: Status | Ending) -> str:  # noqa: PLR0911 (one for each)
 
 
 STATUS_GLYPHS: Final[dict[str, str]] = {status: _glyph_of(status) for status in (*Status, *Ending)}
+
+
+def shown_mode(mode: Mode, reason: str) -> Mode:
+    """Return the mode that people see: a task beside its function is detached for them."""
+    return Mode.DETACHED if reason == Reason.RUNS_BESIDE else mode
 
 
 def glyph(status: str, mode: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from orchestrator.delegation.notices import usd
 from orchestrator.delegation.task import Mode, TaskId
-from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.delegation.tree.glyphs import glyph, shown_mode
 from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _row(tree: "Tree", task: TaskId, branch: str, now: float | None, collapsed: 
         branch=branch,
         name=printable(name),
         status=node.status,
-        mode=node.mode,
+        mode=shown_mode(node.mode, node.reason),
         seconds=node.seconds(now),
         tokens=node.total.tokens,
         tokens_text=node.total.tokens_text,

@@ -22,6 +22,7 @@ from orchestrator import (
     race,
 )
 from orchestrator.cli.terminal.transcript import transcript_lines
+from orchestrator.delegation import Mode, Reason
 from orchestrator.delegation.tree.critical_path import SegmentKind
 from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.models import Limiter, ModelRequest, with_rate_limit
@@ -173,3 +174,13 @@ async def test_a_wait_for_a_budget_is_none_for_a_provider() -> None:
             run = await orchestrator.run(pair, "go")
 
     assert run.tree.provider_waits == {}
+
+
+async def test_a_task_that_a_function_detaches_is_shown_as_detached() -> None:
+    """The function owns it, so it is joined for the rules and the critical path."""
+    tree = (await run_of(watched, "go")).tree
+    beside, awaited = tree.children(tree.root)
+
+    assert (tree[beside].mode, tree[beside].reason) == (Mode.JOINED, Reason.RUNS_BESIDE)
+    assert [row.mode for row in tree.rows()] == [Mode.ROOT, Mode.DETACHED, Mode.JOINED]
+    assert tree[awaited].reason == Reason.ASKED_TO_WAIT

@@ -7,7 +7,7 @@ import attrs
 from orchestrator.delegation.notices import usd
 from orchestrator.delegation.task import Mode, TaskId
 from orchestrator.delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
-from orchestrator.delegation.tree.glyphs import glyph
+from orchestrator.delegation.tree.glyphs import glyph, shown_mode
 from orchestrator.delegation.tree.safe_text import one_line, printable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _box(tree: "Tree", row: CollapsedRow, name: str, above: str | None, now: flo
         row=row,
         title=printable(node.path.rpartition("/")[2]),
         status=node.status,
-        mode=node.mode,
+        mode=shown_mode(node.mode, node.reason),
         seconds=node.seconds(now),
         money=usd(node.total),
         about=one_line(node.error or node.label or node.goal),

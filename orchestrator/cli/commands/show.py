@@ -27,6 +27,7 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import Entry, TaskSettled
 from orchestrator.delegation.tree.exports.node_link import plain
+from orchestrator.delegation.tree.glyphs import shown_mode
 from orchestrator.delegation.tree.safe_text import json_text
 
 SHOWN_CHILDREN: Final = 20
@@ -97,7 +98,8 @@ def _task_lines(
     yield _line("agent", node.agent)
     yield Text.assemble((f"{'status':<10}", "dim"), (status, STATUS_COLOURS[status]))
     if node.reason:
-        yield _line("mode", f"{node.mode}, {node.reason.replace('_', ' ')}")
+        mode = shown_mode(node.mode, node.reason)
+        yield _line("mode", f"{mode}, {node.reason.replace('_', ' ')}")
     if node.label:
         yield _line("label", printable(node.label))
     if node.chosen:

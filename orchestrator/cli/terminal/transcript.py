@@ -10,6 +10,7 @@ from rich.text import Text
 from orchestrator.agents import AssistantMessage, ToolCall
 from orchestrator.cli.terminal.style import format_seconds, format_tokens
 from orchestrator.delegation import events, printable
+from orchestrator.delegation.tree.glyphs import shown_mode
 
 INDENT: Final = " " * 9
 LONG_JSON: Final = 60
@@ -43,7 +44,7 @@ def _event_lines(event: events.Event) -> Iterator[Text]:  # noqa: C901, PLR0912,
         return
     match event:
         case events.TaskRequested(request, mode, reason):
-            yield Text(f"asked for, {mode}: {reason.sentence}", "dim")
+            yield Text(f"asked for, {shown_mode(mode, reason)}: {reason.sentence}", "dim")
             for said in request.handed or ():
                 who = "the user" if said.role == "user" else "the agent before"
                 yield from _body(f"{who}: {said.text}", "dim")

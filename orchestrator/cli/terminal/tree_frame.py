@@ -25,7 +25,7 @@ from orchestrator.delegation.tree.collapse import (
     RowKind,
     collapse_tree,
 )
-from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
+from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS, shown_mode
 
 SHOWN_QUESTIONS: Final = 3
 """The number of open questions that are shown one by one."""
@@ -177,7 +177,7 @@ def _row(row: CollapsedRow, snapshot: RunSnapshot, canvas: Canvas, *, is_selecte
             branch=row.branch,
             mark=mark,
             colour=colour,
-            name=name_of(node.path, node.mode),
+            name=name_of(node.path, shown_mode(node.mode, node.reason)),
             about=about,
             about_style=about_style,
             usage=row.tally.usage,

@@ -11,6 +11,7 @@ from orchestrator.cli.terminal.task_line import Canvas, TaskLine, head_line, mar
 from orchestrator.cli.terminal.transcript import wrapped
 from orchestrator.cli.terminal.tree_frame import RunSnapshot, render_frame
 from orchestrator.delegation import Mode, Reason, TaskId, Tree
+from orchestrator.delegation.tree.glyphs import shown_mode
 from orchestrator.delegation.tree.rows import Row
 
 UNCOLLAPSED_TASKS: Final = 40
@@ -81,7 +82,8 @@ def print_reasons(tree: Tree, console: Console) -> None:
     for task in tree:
         node = tree[task]
         if node.mode != Mode.ROOT:
-            groups.setdefault((node.mode, node.reason), []).append(node.path)
+            shown = shown_mode(node.mode, node.reason)
+            groups.setdefault((shown, node.reason), []).append(node.path)
     for (mode, reason), paths in groups.items():
         line = Text(f"{mode:<10}", style="bold")
         line.append(_listed(paths), style="not bold")

@@ -166,7 +166,7 @@ async def detach(
         DefinitionError: the agent does not allow this model or effort.
     """
     run = current_pipeline_run("detach")
-    return await run.start_child(agent, value, after=after, chosen=_choices(chosen))
+    return await run.start_child(agent, value, after=after, chosen=_choices(chosen), beside=True)
 
 
 def _choices(chosen: TaskChoices) -> Choices | None:

@@ -226,12 +226,14 @@ class PipelineRun:
         in_order: bool = False,
         after: After | None = None,
         chosen: Choices | None = None,
+        beside: bool = False,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
         `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
         more it asks for, if one by one; `in_order` says that one trio task makes all requests;
-        `after` are its dependencies; `chosen` has the model, effort and budget of this task alone.
+        `after` are its dependencies; `chosen` has the model, effort and budget of this task alone;
+        `beside` says that the program goes on before its end.
         Raise `TaskFailedError` if the rules, or a budget, do not allow it.
         """
         # Before the request: afterwards the caller must get the child.
@@ -268,6 +270,8 @@ class PipelineRun:
         if known is None:
             call = self._new_call(base)
             new = self._request(agent, goal, to_come, about, call, needed=needed, chosen=chosen)
+            if beside:
+                new = msgspec.structs.replace(new, beside=True)
             known = new.id
         # Before the request: an agent without a model cannot be registered.
         self._registry.register_child(known, agent, self._record.session)

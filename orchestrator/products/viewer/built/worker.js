@@ -1,4 +1,4 @@
-/*! sources sha256 450d15c28fdd088e249a34b803f14ef3ce5d12be7253a1b18edc367b527f992e */
+/*! sources sha256 c0fbf0e473fc486b2bc5624982eb9edf92fe58740814da7e75cedefa92c6cf01 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

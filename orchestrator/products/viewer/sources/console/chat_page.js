@@ -184,7 +184,7 @@ export class ChatPage {
         const { glyph, word, group } = describe(model.status[number]);
         const started = model.started[number];
         const time = started === null ? '' : ` · ${duration((model.ended[number] ?? Math.max(now, started)) - started)}`;
-        return element('a', { href: address(['runs', this.session, 'tasks', model.ids[number]]), class: `child ${model.mode[number] === 'detached' ? 'dashed' : ''}` },
+        return element('a', { href: address(['runs', this.session, 'tasks', model.ids[number]]), class: `child ${model.shownMode(number) === 'detached' ? 'dashed' : ''}` },
           element('span', { class: `glyph ${group}`, title: word }, glyph), element('b', {}, oneLine(model.agent[number], 40)),
           element('span', { class: 'about' }, oneLine(model.name(number), 120)), element('small', {}, `${word}${time}`));
       }),

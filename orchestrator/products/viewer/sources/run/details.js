@@ -16,6 +16,7 @@ const REASONS = {
   cannot_be_told_later: 'the caller cannot be told anything after its turn ends',
   none_in_background: 'the rules allow nothing in the background',
   can_be_told_later: 'the session that asked can be told later',
+  runs_beside: 'its function goes on beside it, and waits for it at the end',
 };
 
 export class Details {
@@ -54,7 +55,7 @@ export class Details {
     const { model, viewer } = { model: this.viewer.model, viewer: this.viewer };
     const { glyph, word, group } = describe(model.status[number]);
     const facts = [word, model.models[number], `depth ${model.depth[number]}`];
-    if (model.mode[number] !== 'root') facts.push(model.mode[number]);
+    if (model.mode[number] !== 'root') facts.push(model.shownMode(number));
     return [
       element('h2', {}, element('span', { class: `glyph ${group}`, 'aria-hidden': 'true' }, glyph), ' ',
         element('span', { class: 'agent' }, oneLine(model.agent[number], 60)), ' ',
@@ -151,7 +152,7 @@ export class Details {
     }
     if (model.reason[number]) {
       const why = REASONS[model.reason[number]] ?? model.reason[number];
-      lines.push([model.mode[number], `because ${why}`]);
+      lines.push([model.shownMode(number), `because ${why}`]);
     }
     if (model.chosen[number]) lines.push(['chosen', oneLine(model.chosen[number], 200)]);
     if (model.needs[number].length) lines.push(['needed', model.needs[number].join(', ')]);

@@ -193,7 +193,7 @@ export class Flame {
       context.fillStyle = colours.ink;
       context.fillRect(x, top, Math.max(wide - 1, 1), 1.5);
     }
-    if (model.mode[number] === 'detached') {
+    if (model.shownMode(number) === 'detached') {
       context.strokeStyle = colours.ink;
       context.setLineDash([3, 2]);
       context.strokeRect(x + 0.5, top + 0.5, Math.max(wide - 2, 1), LINE - 3);

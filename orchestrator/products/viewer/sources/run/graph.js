@@ -158,7 +158,7 @@ export class Graph {
 
   line(context, colours, parent, node) {
     const { model, critical } = this.viewer;
-    const isDetached = node.row.kind === 'task' && model.mode[node.row.number] === 'detached';
+    const isDetached = node.row.kind === 'task' && model.shownMode(node.row.number) === 'detached';
     const isCritical = node.row.kind === 'task' && critical.has(node.row.number);
     context.strokeStyle = isCritical ? colours.ink : colours.line;
     context.lineWidth = isCritical ? 2 : 1.2;

@@ -225,7 +225,7 @@ export class Grid {
     // Every row has the word; it takes space only for a status that needs attention.
     const isPlain = group === 'done' || group === 'running' || group === 'queued';
     parts.push(element('span', { class: isPlain ? 'unseen' : `word ${group}` }, word));
-    if (model.mode[number] === 'detached') {
+    if (model.shownMode(number) === 'detached') {
       parts.push(element('span', { class: 'badge dashed' }, 'detached'));
     }
     if (canExpand && !isExpanded) parts.push(...this.counts((name) => rollups.below(number, name),

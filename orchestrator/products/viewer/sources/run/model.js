@@ -133,6 +133,11 @@ export class Model {
     return this.abandoned[number] && !STOPPED.has(this.status[this.parent[number]]);
   }
 
+  // The mode that people see: a task beside its function is detached for them.
+  shownMode(number) {
+    return this.reason[number] === 'runs_beside' ? 'detached' : this.mode[number];
+  }
+
   // How long its model calls waited for their provider.
   waited(number) {
     return (this.waits.get(number) ?? []).reduce((sum, [from, to]) => sum + to - from, 0);

@@ -146,7 +146,7 @@ export class Bars {
       context.fillStyle = colours.ink;
       context.fillRect(span.x, y - 3, span.width, 2);
     }
-    if (model.mode[number] === 'detached') {
+    if (model.shownMode(number) === 'detached') {
       context.strokeStyle = colours.ink;
       context.setLineDash([3, 2]);
       context.strokeRect(span.x + 0.5, y + 0.5, span.width - 1, high - 1);
