@@ -160,6 +160,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     forks: bool = attrs.field(default=False, kw_only=True)
     """Whether it may delegate to forks of itself, which have its instructions and tools and have
     read its conversation."""
+    scripts: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may write scripts over its delegates and tools, and run them with `run_script`."""
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
@@ -358,6 +360,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             or self.models
             or self.efforts
             or self.gives_budgets
+            or self.scripts
             or any(tool.deps is not None or tool.task is not None for tool in self.tools)
         )
 

@@ -15,10 +15,13 @@ from orchestrator.agents.output.typed import output_schema, type_name
 from orchestrator.agents.tools.place_name import require_place_name
 from orchestrator.agents.tools.task_context import is_narrower
 from orchestrator.agents.tools.tool import Tool
+from orchestrator.agents.turn_plan import SCRIPT
 from orchestrator.agents.type_checks import has_type
 
 ASK_PARENT: Final = "ask_parent"
 """The tool that an agent with `asks_parent` has as a child."""
+RUN_SCRIPT: Final = "run_script"
+"""The tool that an agent with `scripts` has."""
 JOB: Final = "job"
 """The tool that an agent with `schedules` has as the root of a session."""
 DELEGATION_TOKENS: Final = 900
@@ -39,8 +42,25 @@ def require_features(agent: Agent[Any]) -> None:
         _require_leaf_at_place(agent)
     if agent.asks_parent:
         _require_askable(agent)
+    if agent.scripts:
+        _require_script_names(agent)
     if agent.schedules:
         _require_scheduling(agent)
+
+
+def _require_script_names(agent: Agent[Any]) -> None:
+    _require(
+        agent,
+        all(tool.name != RUN_SCRIPT for tool in agent.tools),
+        f"it has a tool of its own called {RUN_SCRIPT!r}, and scripts=True brings one of that"
+        " name: give it another one with @tool(name=...)",
+    )
+    _require(
+        agent,
+        all(it.name != SCRIPT for it in agent.delegates),
+        f"it has a delegate called {SCRIPT!r}, the name of the tasks that run its scripts: give it"
+        " another name",
+    )
 
 
 def _require_settings(agent: Agent[Any]) -> None:
@@ -61,6 +81,8 @@ def _require_settings(agent: Agent[Any]) -> None:
         names |= DELEGATION_TOOLS
     if agent.schedules:
         names.add(JOB)
+    if agent.scripts:
+        names.add(RUN_SCRIPT)
     # Which tools a server has is known when it is connected.
     names |= {f"{it.name}__" for it in agent.servers if hasattr(it, "name")}
     _require(

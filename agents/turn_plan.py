@@ -12,6 +12,8 @@ from orchestrator.agents.tools.tool import Tool
 if TYPE_CHECKING:
     from orchestrator.agents.agent import Agent
 
+SCRIPT: Final = "script"  # the name of the agent that runs scripts
+
 
 class TurnPlan:
     """The plan of one agent (`Agent.plan`)."""
@@ -53,10 +55,15 @@ class TurnPlan:
         """The tools of a delegated task: a caller runs tools for the root of its session alone."""
         self.takes_context: Final = self.instructions is None or bool(agent.checks or agent.hooks)
         """A check, a hook or the function of its instructions gets a `TaskContext`."""
-        self.tool_agents: Final[Mapping[str, Agent[Any]]] = {
+        self.tool_agents: Final[dict[str, Agent[Any]]] = {
             tool.task.agent.name: tool.task.agent for tool in agent.tools if tool.task is not None
         }
         """The agents that are its tools, by their own names."""
+        if agent.scripts:
+            # Imported late: most agents write no scripts.
+            from orchestrator.agents.script import script_agent_of
+
+            self.tool_agents[SCRIPT] = script_agent_of(agent)
         self.brings_tools: Final = bool(
             agent.may_delegate or agent.asks_parent or agent.schedules or self.tool_agents
         )

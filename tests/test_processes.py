@@ -21,7 +21,7 @@ STARTS: Final = re.compile(
     |multiprocessing\b.*|concurrent\.futures\.(process\.)?ProcessPoolExecutor
     |concurrent\.futures\.InterpreterPoolExecutor
     |webbrowser\.(open\w*|get)
-    |mcp\.client\.stdio\b.*""",
+    |mcp\.client\.stdio\b.*|pydantic_monty\.Monty""",
     re.VERBOSE,
 )
 LISTED: Final = {
@@ -59,6 +59,12 @@ LISTED: Final = {
         "",
         "os.execvp",
     ): "becomes the command, in its sandbox",
+    (
+        "orchestrator/kernel/pipelines/scripts/interpreter.py",
+        "Interpreter._start",
+        "pydantic_monty.Monty",
+    ): "interprets a script of a model: a program without files, network, processes and our Python;"
+    " it is a fence of its authors, and has no sandbox of ours",
     # Our own code and arguments, which no workspace has a part in.
     (
         "agents/sandbox/detection.py",

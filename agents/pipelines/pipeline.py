@@ -25,6 +25,7 @@ from orchestrator.agents.tools.task_context import TaskContext
 
 if TYPE_CHECKING:
     from orchestrator.agents.agent import InputT_contra, OutputT_co
+    from orchestrator.agents.script import Script, ScriptTeam
 else:
     OutputT_co = TypeVar("OutputT_co", covariant=True)
     InputT_contra = TypeVar("InputT_contra", contravariant=True)
@@ -43,6 +44,10 @@ class PipelineContext(Protocol):
 
     async def delegate(self, agent: Agent[OutputT, InputT], value: InputT, /) -> OutputT:
         """Delegate to an agent, and return its answer."""
+        ...
+
+    async def run_script(self, script: "Script", team: "ScriptTeam") -> str:
+        """Run a script, whose calls are its children, and return its result."""
         ...
 
 

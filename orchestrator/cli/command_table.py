@@ -15,6 +15,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
     },
     "Run agents": {
         "run": "Run an agent or a pipeline on a goal.",
+        "script": "Run a script: async Python over the agents of a file.",
         "chat": "Talk to an agent. Results of its background tasks arrive while you talk.",
         "resume": "Continue a run that was interrupted.",
         "retry": "Run an unsuccessful task again, in a new run that keeps all other work.",

@@ -51,6 +51,9 @@ class Nobody:
     async def delegate(self, agent: Agent[Any, Any], value: Any, /) -> Any:
         raise AssertionError((agent, value))
 
+    async def run_script(self, script: Any, team: Any) -> str:
+        raise AssertionError((script, team))
+
 
 async def call(pipeline: Pipeline[Any, Any], goal: str) -> Any:
     return await pipeline.program(Nobody(), pipeline.parse_goal(goal))

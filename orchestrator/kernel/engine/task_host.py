@@ -132,6 +132,11 @@ class LocalTaskHost(msgspec.Struct, eq=False):
         below = self._tools_for_children(agent) if agent.may_delegate else ()
         if agent.plan.tool_agents and not below:
             below = (self._control_tool(agent),)
+        if agent.scripts:
+            # Imported late: most agents write no scripts.
+            from orchestrator.kernel.pipelines.scripts.tool import script_tool
+
+            below = (*below, script_tool(agent, self._record, self.order.origin, self._delegator))
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         request = self._record.request

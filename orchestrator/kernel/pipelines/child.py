@@ -55,6 +55,12 @@ class Child(Generic[OutputT_co]):
         return self._record.outcome
 
     @property
+    def ended_at(self) -> float:
+        """When it ended, by the clock of the journal; 0 before its end."""
+        tree = self._book.records.sessions[self._record.session].tree
+        return tree[self._record.id].ended or 0.0
+
+    @property
     def was_not_awaited(self) -> bool:
         """It ended because the pipeline stopped waiting for it."""
         return ended_with_caller(self._record)

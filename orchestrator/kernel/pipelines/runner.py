@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import msgspec
 import trio
@@ -29,6 +29,7 @@ from orchestrator.agents import (
     well_formed,
 )
 from orchestrator.delegation import (
+    Account,
     Cause,
     Ending,
     Origin,
@@ -61,6 +62,10 @@ from orchestrator.kernel.pipelines.earlier_children import (
     describe_task,
     find_earlier,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.agents.script import Script, ScriptTeam
+    from orchestrator.kernel.pipelines.call_details import CallDetails
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -194,6 +199,13 @@ class PipelineRun:
         """
         return await self.wait_result(await self.start_child(agent, value))
 
+    async def run_script(self, script: "Script", team: "ScriptTeam") -> str:
+        """Run a script, whose calls are its children, and return its result."""
+        # Imported late: most programs are no scripts.
+        from orchestrator.kernel.pipelines.scripts.program import ScriptRun
+
+        return await ScriptRun(script, team, self).run()
+
     async def wait_result(self, child: Child[OutputT]) -> OutputT:
         """Return the answer of a child, which is cancelled with this call."""
         outcome = await self.wait_settled(child)
@@ -211,6 +223,16 @@ class PipelineRun:
                 with trio.CancelScope(shield=True):
                     await child.cancel()
 
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """The accounts that pay for its children."""
+        return self._record.accounts
+
+    @property
+    def finds_earlier(self) -> bool:
+        """It has children from before a crash that it has not requested again."""
+        return self._earlier is not None and bool(self._earlier.unclaimed)
+
     def fan_out_limit(self, limit: int) -> int:
         """Return how many children run at once: the program's limit, or a simulation's."""
         timing = self._runner.timing
@@ -227,13 +249,15 @@ class PipelineRun:
         after: After | None = None,
         chosen: Choices | None = None,
         beside: bool = False,
+        details: "CallDetails | None" = None,
     ) -> Child[OutputT]:
         """Delegate to an agent without waiting for it.
 
         `held_since` is since when the limit of a fan-out has held it back; `to_come` is how many
         more it asks for, if one by one; `in_order` says that one trio task makes all requests;
         `after` are its dependencies; `chosen` has the model, effort and budget of this task alone;
-        `beside` says that the program goes on before its end.
+        `beside` says that the program goes on before its end;
+        `details` the label, context and schema that a script gives.
         Raise `TaskFailedError` if the rules, or a budget, do not allow it.
         """
         # Before the request: afterwards the caller must get the child.
@@ -251,6 +275,8 @@ class PipelineRun:
         base = f"{self._origin.turn}.{agent.name}.{digest}"
         if chosen is not None:
             base = f"{base}.{_checked_choices(agent, chosen)}"
+        if details is not None and details.key:
+            base = f"{base}.{_digest(details.key)}"
         known = None
         if (earlier := self._earlier) is not None and earlier.unclaimed:
             known = earlier.claim(base, about)
@@ -272,6 +298,8 @@ class PipelineRun:
             new = self._request(agent, goal, to_come, about, call, needed=needed, chosen=chosen)
             if beside:
                 new = msgspec.structs.replace(new, beside=True)
+            if details is not None:
+                new = details.added_to(new)
             known = new.id
         # Before the request: an agent without a model cannot be registered.
         self._registry.register_child(known, agent, self._record.session)

@@ -1,0 +1,63 @@
+"""`orchestrator script`: run a script over the agents of a file."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import attrs
+from cyclopts import Parameter
+
+from orchestrator.agents import Agent
+from orchestrator.agents.script import Script, script_agent_of
+from orchestrator.cli import options
+from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.commands.run import SHOWN, ShownRun, show_run
+from orchestrator.cli.errors import CommandError
+from orchestrator.cli.signals import run_stoppable
+from orchestrator.cli.terminal.approvals import is_attended
+from orchestrator.ports.sessions import Orchestrator, Run, budget
+
+MOST_BYTES: Final = 1_000_000
+
+
+def script(
+    file: Annotated[Path, Parameter(help="The file with the script.")],
+    /,
+    *,
+    team: options.AnyAgentFile,
+    goal: str = "",
+    limits: options.BudgetOption = None,
+    shown: ShownRun = SHOWN,
+) -> int:
+    """Run a script: async Python that calls the delegates and tools of an agent.
+
+    The result goes to stdout, the tree to stderr. The command exits like `run`, and with 1 if the
+    script has errors. `orchestrator resume TEAM` continues a script that was interrupted.
+
+    Args:
+        team: The file that defines the agent whose delegates and tools the script calls.
+        goal: The purpose of the script, shown in the tree.
+    """
+    shown.require_one_document()
+    code = _read(file)
+    # The file may run any code, so it is loaded before the event loop starts.
+    agent: Agent[Any] = script_agent_of(load_agent(team, trust=shown.trust))
+
+    async def begin(orchestrator: Orchestrator) -> Run[Any]:
+        amounts = {} if limits is None else attrs.asdict(limits)
+        with budget(**amounts):
+            return await orchestrator.run(
+                agent, Script(goal=goal, code=code), attended=is_attended()
+            )
+
+    return run_stoppable(lambda stop: show_run(agent, begin, stop, shown))
+
+
+def _read(file: Path) -> str:
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise CommandError(f"{file} is larger than {MOST_BYTES:,} bytes: no script is")
+        return file.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise CommandError(f"{file} cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise CommandError(f"{file} is not UTF-8 text: {exc}") from exc

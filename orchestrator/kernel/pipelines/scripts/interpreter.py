@@ -1,0 +1,241 @@
+"""The interpreter of one script, which runs it in a worker process from stop to stop.
+
+A script stops when all that it can do waits for calls. The worker is driven in a thread, because
+a script may compute for seconds. A cancelled wait kills the worker, so the thread ends at once.
+"""
+
+import datetime as dt
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import attrs
+import pydantic_monty as monty
+import trio
+
+from orchestrator.agents import AgentError, raising_one_error
+from orchestrator.agents.script import ScriptLimits
+
+FROZEN_CLOCK: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+"""The time in every script: a script that runs again must do the same again."""
+SEED: Final = 0
+PRELUDE: Final = "from asyncio import gather"
+
+_DIAGNOSTIC: Final = re.compile(
+    r"^main\.py:(\d+):(\d+): (?:error|warning)\[[\w-]+\] ", re.MULTILINE
+)
+_OWN_FILE: Final = 'File "<python-input-1>", '
+"""The interpreter numbers its inputs, and the script is the second."""
+
+
+class ScriptError(AgentError):
+    """A script cannot run, or has failed; the message has the line."""
+
+
+@attrs.frozen
+class ScriptCall:
+    """A call of an agent or a tool, or a race of such calls."""
+
+    id: int
+    function: str
+    args: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    line: int
+
+
+@attrs.frozen
+class Stop:
+    """The state of a script that waits for calls, or has ended."""
+
+    new: tuple[ScriptCall, ...]
+    """The calls since its last stop, in their order."""
+    waits: bool
+    value: Any = None
+    """The value of its last expression, if it has ended."""
+
+
+@attrs.frozen
+class Answer:
+    """The result of a call: a value, or the sentence of an error."""
+
+    value: Any = None
+    error: str = ""
+
+
+class Interpreter(AbstractContextManager["Interpreter"]):
+    """Runs one script."""
+
+    def __init__(self, code: str, stubs: str, limits: ScriptLimits) -> None:
+        self._code = code
+        self._source = code.encode()
+        self._stubs = stubs
+        self._limits = limits
+        self._stack = ExitStack()
+
+        self._snapshot: monty.SyncSnapshot | None = None
+        self._pid: int | None = None
+        self._calls = 0
+        self.output: list[str] = []
+        """The printed and logged texts."""
+        self._printed = 0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    async def start(self) -> Stop:
+        """Check the script, and run it to its first stop.
+
+        Raises:
+            ScriptError: it has an unknown name or a wrong type, or it failed.
+        """
+        return await self._in_thread(self._start)
+
+    async def resume(self, answers: Mapping[int, Answer]) -> Stop:
+        """Give a stopped script the answers of some calls, and run it to its next stop."""
+        return await self._in_thread(lambda: self._resume(answers))
+
+    def _start(self) -> Stop:
+        pool = self._stack.enter_context(monty.Monty(max_processes=1))
+        session = self._stack.enter_context(
+            pool.checkout(
+                limits={
+                    "max_turn_duration_secs": self._limits.seconds,
+                    "max_memory": self._limits.megabytes * 1_000_000,
+                    "max_suspensions": 10 * self._limits.calls,
+                },
+                type_check=True,
+                type_check_stubs=self._stubs,
+                type_check_format="concise",
+                os_policy={
+                    "datetime": FROZEN_CLOCK,
+                    "sleep": "call_host",
+                    "random_start": {"seed": SEED},
+                },
+            )
+        )
+        self._pid = session.worker_pid
+        session.feed_run(PRELUDE)
+        return self._follow(
+            lambda: session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
+        )
+
+    def _resume(self, answers: Mapping[int, Answer]) -> Stop:
+        snapshot = self._snapshot
+        assert isinstance(snapshot, monty.FutureSnapshot), "a script that waits is resumed"
+        results: dict[int, Any] = {
+            call: {"exc_type": "RuntimeError", "message": it.error}
+            if it.error
+            else {"return_value": it.value}
+            for call, it in answers.items()
+        }
+        return self._follow(lambda: snapshot.resume(results))
+
+    def _follow(self, begin: Callable[[], monty.SyncSnapshot]) -> Stop:
+        """Run to the next stop, and collect the calls on the way."""
+        new: list[ScriptCall] = []
+        try:
+            snapshot = begin()
+            while isinstance(snapshot, (monty.FunctionSnapshot, monty.NameLookupSnapshot)):
+                snapshot = self._answer(snapshot, new)
+        except monty.MontyTypingError as exc:
+            problems = _DIAGNOSTIC.sub(r"line \1, column \2: ", exc.display().strip())
+            raise ScriptError(f"the script has errors, and was not run:\n{problems}") from None
+        except monty.MontyCrashedError as exc:
+            raise ScriptError(f"the script was stopped: {exc}") from None
+        except (monty.MontyRuntimeError, monty.MontySyntaxError) as exc:
+            shown = exc.display().replace(_OWN_FILE, "")
+            raise ScriptError(f"the script failed:\n{shown}") from None
+        except monty.MontyError as exc:
+            raise ScriptError(f"the script failed: {exc}") from None
+        self._snapshot = snapshot
+        if isinstance(snapshot, monty.MontyComplete):
+            return Stop(tuple(new), waits=False, value=snapshot.output)
+        return Stop(tuple(new), waits=True)
+
+    def _answer(
+        self, snapshot: monty.FunctionSnapshot | monty.NameLookupSnapshot, new: list[ScriptCall]
+    ) -> monty.SyncSnapshot:
+        if isinstance(snapshot, monty.NameLookupSnapshot):
+            if snapshot.variable_name not in HOST_FUNCTIONS:
+                return snapshot.resume()
+            return snapshot.resume(value=_stand_in(snapshot.variable_name))
+        if snapshot.is_os_function:
+            return snapshot.resume_not_handled()
+        line = self._source[: snapshot.position.start].count(b"\n") + 1
+        if snapshot.function_name == "log":
+            self._print(f"{' '.join(map(str, snapshot.args))}\n")
+            return snapshot.resume({"return_value": None})
+        self._calls += 1
+        if self._calls > self._limits.calls:
+            raise ScriptError(
+                f"the script was stopped in line {line}: it made more than"
+                f" {self._limits.calls:,} calls, the limit of its agent"
+            )
+        new.append(
+            ScriptCall(
+                snapshot.call_id, snapshot.function_name, snapshot.args, snapshot.kwargs, line
+            )
+        )
+        return snapshot.resume({"future": ...})
+
+    def _print(self, text: str) -> None:
+        # More than its result can show is not kept.
+        if self._printed <= self._limits.characters:
+            self._printed += len(text)
+            self.output.append(text)
+
+    async def _in_thread(self, work: Callable[[], Stop]) -> Stop:
+        result: Stop | ScriptError | None = None
+
+        async def kill_when_cancelled() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                if result is None:
+                    self._kill()
+
+        with raising_one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(kill_when_cancelled)
+                try:
+                    # It returns when the thread has ended, whatever is cancelled.
+                    result = await trio.to_thread.run_sync(work)
+                except ScriptError as exc:
+                    result = exc
+                nursery.cancel_scope.cancel()
+        # A cancelled wait has killed the worker: it is no error of the script.
+        await trio.lowlevel.checkpoint()
+        if isinstance(result, ScriptError):
+            raise result
+        assert result is not None, "the thread has returned"
+        return result
+
+    def _kill(self) -> None:
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+
+HOST_FUNCTIONS: Final = frozenset({"agent", "tool", "race", "log", "budget_left"})
+
+
+def _stand_in(name: str) -> Callable[..., None]:
+    """Return a function of this name: a script that keeps it as a value calls it by its name."""
+
+    def stand_in(*_: object, **__: object) -> None:
+        """Do nothing: the interpreter stops at the call."""
+
+    stand_in.__name__ = name
+    return stand_in

@@ -1,0 +1,98 @@
+"""The task that a call in a script asks for."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from orchestrator.agents import Agent, Budget, DefinitionError, require_schema
+from orchestrator.agents.script import ScriptTeam
+from orchestrator.delegation.choices import Choices
+from orchestrator.kernel.pipelines.call_details import CallDetails
+from orchestrator.kernel.pipelines.scripts.budget_left import BUDGET_LEFT
+from orchestrator.kernel.pipelines.scripts.interpreter import ScriptCall
+
+
+class CallError(Exception):
+    """A call that no task can be made of."""
+
+
+@attrs.frozen
+class WantedTask:
+    """The agent, the goal and the terms of a task."""
+
+    agent: Agent[Any]
+    goal: Any
+    details: CallDetails
+    chosen: Choices | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Its answer is a text, and not JSON."""
+        return self.agent.output is str and self.details.output_schema is None
+
+
+class _GivenBudget(msgspec.Struct, forbid_unknown_fields=True):
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    seconds: float | None = None
+
+
+class _Terms(msgspec.Struct, forbid_unknown_fields=True):
+    """The arguments of `agent` in a script, besides its name."""
+
+    goal: Any = ""
+    context: str = ""
+    output_schema: dict[str, Any] | None = None
+    model: str = ""
+    effort: str = ""
+    budget: _GivenBudget | None = None
+
+
+def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
+    """Return the task of a call, or raise a `CallError` that names its line."""
+    label = CallDetails(label=f"line {call.line}")
+    if call.function == "budget_left":
+        return WantedTask(BUDGET_LEFT, "", label)
+    known = team.agents if call.function == "agent" else team.tools
+    name, *rest = call.args or ("",)
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise CallError(
+            f"line {call.line}: there is no {call.function} {name!r}; there are: {names}"
+        )
+    if call.function == "tool":
+        return WantedTask(known[name], _json(call, call.keywords), label)
+    given = {**dict(zip(("goal",), rest, strict=False)), **call.keywords}
+    try:
+        terms = msgspec.convert(given, _Terms)
+        if terms.output_schema is not None:
+            require_schema(terms.output_schema)
+        chosen = _choices(terms)
+    except (msgspec.ValidationError, DefinitionError) as exc:
+        raise CallError(f"line {call.line}: agent({name!r}): {exc}") from exc
+    details = CallDetails(
+        label=label.label, context=terms.context, output_schema=terms.output_schema
+    )
+    return WantedTask(known[name], terms.goal, details, chosen)
+
+
+def _choices(terms: _Terms) -> Choices | None:
+    budget = None
+    if (given := terms.budget) is not None:
+        budget = Budget(
+            usd=given.usd, tokens=given.tokens, calls=given.calls, seconds=given.seconds
+        )
+    if not (terms.model or terms.effort or budget):
+        return None
+    return Choices(terms.model, terms.effort, budget)
+
+
+def _json(call: ScriptCall, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(value), ensure_ascii=False)
+    except (TypeError, ValueError) as exc:
+        raise CallError(f"line {call.line}: JSON cannot carry an argument: {exc}") from exc
