@@ -155,9 +155,13 @@ class _Bucket:
         return amount if self._per_minute is None else min(amount, self._per_minute)
 
     def ready_at(self, amount: int) -> float:
+        if self._per_minute is None:
+            return self._full_at
         return self._full_at + self._seconds(self.capped(amount)) - 60
 
     def take(self, amount: int) -> None:
+        if self._per_minute is None:
+            return
         now = trio.current_time()
         self._full_at = max(self._full_at, now) + self._seconds(amount)
 
