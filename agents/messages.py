@@ -186,7 +186,8 @@ def new_message_id() -> MessageId:
     The id is independent of the content: it is no part of equality, it is not sent to providers,
     and it stays when a message is redacted or stored.
     """
-    return MessageId(f"m_{draw_bits(40):010x}")
+    # Not by a format, which takes twice as long.
+    return MessageId("m_" + draw_bits(40).to_bytes(5).hex())
 
 
 _UNSHOWN: Final = frozenset({"id", "reasoning", "logprobs", "shared"})

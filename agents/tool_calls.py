@@ -79,13 +79,12 @@ class TurnSteps:
         "used",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (by position, which is faster: one for each turn)
         self,
         transcript: Transcript,
         tools: Sequence[Tool],
         host: TurnHost,
         context: TaskContext[Any] | None,
-        *,
         repeats: int,
         task: str,
         start: int = 0,
@@ -323,6 +322,8 @@ def _with_own_ids(calls: tuple[ToolCall, ...], history: Transcript) -> tuple[Too
     if are_new and not any(map(history.has_call, ids)):
         return calls
     return tuple(
-        replace(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
-        for index, call in enumerate(calls)
+        [
+            replace(call, id=CallId(f"{call.id}~{len(history)}.{index}"))
+            for index, call in enumerate(calls)
+        ]
     )

@@ -90,27 +90,27 @@ def take_turn(
     check: _AnswerChecks | None = None
     if plan.has_checks or requested_schema is not None:
         check = _AnswerChecks(agent, requested_schema, context, past_checks)
+    steps = TurnSteps(transcript, tools, host, context, agent.limits.repeats, task, start)
+    output = plan.output or requested_schema
+    # By position: each keyword takes as long as a step of the loop.
     return _answer(
         agent,
-        model=model,
-        tools=tools,
-        host=host,
-        steps=TurnSteps(
-            transcript, tools, host, context, repeats=agent.limits.repeats, task=task, start=start
-        ),
-        hooks=hooks,
-        made_instructions=made_instructions,
-        extra_instructions=extra_instructions,
-        output=plan.output or requested_schema,
-        first=first,
-        later=later,
-        check=check,
+        model,
+        tools,
+        host,
+        steps,
+        hooks,
+        made_instructions,
+        extra_instructions,
+        output,
+        first,
+        later,
+        check,
     )
 
 
-async def _answer(  # noqa: C901, PLR0912 (a feature that the agent does not use costs one `if`)
+async def _answer(  # noqa: C901, PLR0912, PLR0917 (an unused feature costs one `if`)
     agent: Agent[Any],
-    *,
     model: Model,
     tools: Sequence[Tool],
     host: TurnHost,

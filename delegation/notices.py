@@ -92,7 +92,8 @@ class TaskNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def share_per_result(results: int, characters: int = MAX_RESULT_CHARACTERS) -> int:
     """Return the share of each result in an answer, in characters."""
     least = MIN_SHARE if characters >= MAX_RESULT_CHARACTERS else MIN_SHARE_IN_WINDOW
-    return max(least, characters // max(1, results))
+    share = characters // (results or 1)
+    return max(least, share)
 
 
 def excerpt(text: str, share: int, task: TaskId, *, offset: int = 0) -> str:

@@ -105,7 +105,7 @@ def _refused_by_rules(parent: TaskRecord, ledger: Ledger) -> Refuse | None:
     rules = ledger.rules
     if ledger.is_cancelled(parent.id):
         return Refuse("this task was asked to end, and hands nothing on any more")
-    if parent.depth + 1 > rules.depth:
+    if parent.node.level + 1 > rules.depth:
         return Refuse(
             f"delegation may go {rules.depth} level{'s' * (rules.depth != 1)} deep, and"
             " this task is at the bottom: do the work yourself"

@@ -301,11 +301,6 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "" if isinstance(self.chosen, msgspec.UnsetType) else str(self.chosen)
 
     @property
-    def siblings_to_come(self) -> int | None:
-        """How many more tasks its fan-out asks for; None where it asks for all at once."""
-        return None if isinstance(self.to_come, msgspec.UnsetType) else self.to_come
-
-    @property
     def is_fork(self) -> bool:
         """It continues the conversation of its parent, as the same agent."""
         return self.copy and self.fork is not msgspec.UNSET

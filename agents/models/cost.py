@@ -28,5 +28,5 @@ def cost_at(price: Price | None, usage: Usage) -> Usage:
     if usage.micro_usd or (price is None and usage.unpriced):
         return usage
     if price is None:
-        return replace(usage, unpriced=max(1, usage.calls))
+        return replace(usage, unpriced=usage.calls or 1)
     return price.applied_to(usage)

@@ -58,10 +58,12 @@ def texts_in(value: object) -> list[str]:
         part = pending.pop()
         if isinstance(part, str):
             found.append(part)
-        elif isinstance(part, (dict, Mapping)):
+        elif isinstance(part, dict):
             pending.extend(part.values())  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(part, (list, tuple)):
             pending.extend(part)  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(part, Mapping):
+            pending.extend(part.values())  # pyright: ignore[reportUnknownArgumentType]
     return found
 
 

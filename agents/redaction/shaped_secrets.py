@@ -242,6 +242,6 @@ def has_secret_mark(raw: str, low: str) -> bool:
         or "bearer" in low
         or "basic" in low
         or ("-" in low and _HYPHENED_KEY.search(low) is not None)
-        or _KEY_OR_TOKEN.search(low) is not None
+        or (("key" in low or "token" in low) and _KEY_OR_TOKEN.search(low) is not None)
         or _UNDERSCORED_KEY.search(low) is not None
     )

@@ -73,7 +73,7 @@ GRACE_SECONDS: Final = 5
 EXACT: Final = 2**53
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)  # each turn of a parent makes two: slots are slower
 class Tool:
     """A tool: its description for the model, and the function that runs a call."""
 

@@ -18,6 +18,7 @@ from orchestrator.delegation.ledger import (
     fold_tasks,
 )
 from orchestrator.delegation.ledger.fold_table import Fold
+from orchestrator.delegation.ledger.records import SessionRecord
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -36,13 +37,15 @@ FOLDS: Final[Mapping[type[object], Fold[Any]]] = dict(
 """How each kind of fact is applied."""
 
 
-def fold_entry(ledger: "Ledger", entry: Entry) -> None:
-    """Apply one fact, or raise `ImpossibleEventError` and change nothing."""
+def fold_entry(ledger: "Ledger", entry: Entry) -> SessionRecord | None:
+    """Apply one fact and return its session, or raise `ImpossibleEventError` and change nothing."""
     event = entry.event
     # Numbers may be missing: facts of idle sessions are not folded.
     if entry.seq <= ledger.last_seq:
         raise ImpossibleEventError(entry, f"{ledger.last_seq} is the last number")
     FOLDS[type(event)](ledger, event, entry)
     ledger.last_seq = entry.seq
-    if (session := ledger.sessions.get(entry.session)) is not None:
+    session = ledger.sessions.get(entry.session)
+    if session is not None:
         session.facts += 1
+    return session

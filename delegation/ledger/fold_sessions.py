@@ -78,7 +78,8 @@ from orchestrator.delegation.ledger.transitions import (
 )
 from orchestrator.delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
 from orchestrator.delegation.session_state import merge_changes
-from orchestrator.delegation.task import NO_DELIVERY, ROOT, Grant, root_of
+from orchestrator.delegation.task import NO_DELIVERY, ROOT, Grant, Status, root_of
+from orchestrator.delegation.tree.node import TaskNode
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
@@ -94,9 +95,8 @@ def _known_session(ledger: "Ledger", event: SessionEvent) -> SessionRecord:
 def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None:
     id_ = root_of(event.session)
     require(id_ not in ledger.tasks, event, "there is such a session or task already")
-    root = TaskRecord(
-        id_, session=event.session, agent=event.agent, path=f"/{event.agent}", mode=ROOT
-    )
+    node = TaskNode(None, event.agent, "", "", f"/{event.agent}", ROOT, Status.QUEUED, "", entry.at)
+    root = TaskRecord(id_, event.session, node)
     session = SessionRecord(event.session, root, ledger.rules)
     session.forked_from = event.forked_from
     session.attended = event.attended
@@ -108,9 +108,7 @@ def session_opened(ledger: "Ledger", event: SessionOpened, entry: Entry) -> None
         root.transcript = Transcript(
             earlier.message(index) for index, earlier in enumerate(event.history)
         )
-    session.tree.add(
-        root.id, parent=None, agent=event.agent, path=root.path, mode=ROOT, at=entry.at
-    )
+    session.tree.add_node(id_, node)
     ledger.tasks[root.id] = root
     ledger.sessions[event.session] = session
     ledger.all_sessions[event.session] = None

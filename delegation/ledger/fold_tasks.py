@@ -67,11 +67,23 @@ from orchestrator.delegation.ledger.transitions import (
     update_state,
 )
 from orchestrator.delegation.notices import TaskNotice
-from orchestrator.delegation.task import CANCELLED, DETACHED, JOINED, ROOT, TaskId, TaskRequest
+from orchestrator.delegation.task import (
+    CANCELLED,
+    DETACHED,
+    JOINED,
+    ROOT,
+    Status,
+    TaskId,
+    TaskRequest,
+)
+from orchestrator.delegation.tree.node import TaskNode
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger
 
+# The class of an Enum answers slowly in Python 3.11.
+_QUEUED: Final = Status.QUEUED
+_RUNNING: Final = Status.RUNNING
 STARTED: Final = (QUEUED, READY, RUNNING)
 """The states of a task that started with its request."""
 
@@ -83,55 +95,51 @@ def task_requested(ledger: "Ledger", event: TaskRequested, entry: Entry) -> None
         raise ImpossibleEventError(event, "its parent does not run")
     if problem := _problem_with(ledger, event, parent):
         raise ImpossibleEventError(event, problem)
-    if parent.children is NO_CHILDREN:
-        parent.children = Children()
+    id_, agent, at = request.id, request.agent, entry.at
     children = parent.children
-    number = children.counts_by_agent[request.agent] = (
-        children.counts_by_agent.get(request.agent, 0) + 1
-    )
-    task = TaskRecord(
-        request.id,
-        session=parent.session,
-        agent=request.agent,
-        path=f"{parent.path}/{request.agent}[{number}]",
-        mode=event.mode,
-        parent=parent,
-        request=request,
-    )
-    children.by_call[request.call] = request.id
-    children.unsettled[request.id] = task
-    ledger.tasks[request.id] = task
-    session = ledger.sessions[parent.session]
-    session.tree.add(
-        request.id,
-        parent=parent.id,
-        agent=request.agent,
-        path=task.path,
-        mode=event.mode,
-        at=entry.at,
-        goal=request.goal,
-        label=request.label,
-        reason=event.reason,
-        needs=request.needs,
-        to_come=request.siblings_to_come,
+    if children is NO_CHILDREN:
+        children = parent.children = Children()
+    counts = children.counts_by_agent
+    number = counts[agent] = counts[agent] + 1 if agent in counts else 1
+    above, started = parent.node, event.started
+    node = TaskNode(
+        parent.id,
+        agent,
+        request.goal,
+        request.label,
+        f"{above.path}/{agent}[{number}]",
+        event.mode,
+        _RUNNING if started else _QUEUED,
+        event.reason,
+        at,
+        at if started else None,
         chosen="" if request.chosen is msgspec.UNSET else str(request.chosen),
-        started=event.started,
+        level=above.level + 1,
     )
+    task = TaskRecord(id_, parent.session, node, parent, request)
+    children.by_call[request.call] = id_
+    children.unsettled[id_] = ledger.tasks[id_] = task
+    session = ledger.sessions[parent.session]
+    session.tree.add_node(id_, node)
+    if not isinstance(request.to_come, msgspec.UnsetType):
+        session.tree.set_to_come(parent.id, request.to_come)
     if event.mode is DETACHED:
-        session.unsettled_detached[request.id] = task
+        session.unsettled_detached[id_] = task
     if parent.accounts or request.grants or request.budget is not None:
-        open_accounts(ledger, task, parent, request, entry.at)
+        open_accounts(ledger, task, parent, request, at)
     if request.needs:
+        session.tree.set_needs(id_, request.needs)
         _set_dependencies(ledger, session, task, request)
         if task.pending_dependencies:
             return
     _give_messages(ledger, task, request)
-    if not event.started:
+    if not started:
         queue_for_slot(ledger, session, task)
         return
     session.slots.take(task)
     task.history = STARTED
-    task.set_state(RUNNING)
+    task.state = RUNNING
+    task.is_running = task.has_slot = True
 
 
 def _problem_with(  # noqa: PLR0911 (a problem each)
@@ -172,6 +180,10 @@ def _set_dependencies(
 
 def _give_messages(ledger: "Ledger", task: TaskRecord, request: TaskRequest) -> None:
     """Give a task that has all that it depends on its first messages."""
+    is_new = request.handed is msgspec.UNSET and request.fork is msgspec.UNSET
+    if is_new and not (request.context or request.needs):
+        task.transcript = Transcript([_user_message(request.goal, request.id)])
+        return
     # The conversation that a task is handed or continues, and its first message.
     messages: list[Message] = []
     text, shared = notices.first_message(
@@ -427,10 +439,11 @@ def task_settled(  # noqa: C901 (a feature that the task does not use costs one 
     for dependent in task.dependents:
         _resolve_dependency(ledger, session, dependent, task.id, event)
     task.dependents = ()
-    if task.mode is DETACHED:
+    is_detached = task.node.mode is DETACHED
+    if is_detached:
         del session.unsettled_detached[event.task]
         _add_task_notice(session, task, entry, event)
-    if task.mode is DETACHED or session.processes:
+    if is_detached or session.processes:
         drop_processes(session, task)
         refresh_session(ledger, session)
 

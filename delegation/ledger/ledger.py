@@ -65,7 +65,7 @@ class Ledger:
             if record.cancel_requested:
                 return True
             # A detached task outlives its parent.
-            record = None if record.mode is DETACHED else record.parent
+            record = None if record.node.mode is DETACHED else record.parent
         return False
 
     def settles_on_teardown(self, task: TaskId) -> bool:

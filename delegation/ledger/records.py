@@ -53,6 +53,7 @@ from orchestrator.delegation.task import (
     TaskRequest,
     root_of,
 )
+from orchestrator.delegation.tree.node import TaskNode
 from orchestrator.delegation.tree.tree import Tree
 
 
@@ -111,17 +112,15 @@ EMPTY: Final[Mapping[str, str]] = {}
 
 
 class TaskRecord:
-    """One node of a tree: the root of a session, or a delegated task."""
+    """The root of a session, or a delegated task, with its node in the tree."""
 
     __slots__ = (
         "accounts",
-        "agent",
         "approved",
         "cancel_requested",
         "children",
         "context",
         "dependents",
-        "depth",
         "has_slot",
         "history",
         "id",
@@ -131,10 +130,9 @@ class TaskRecord:
         "is_root",
         "is_running",
         "made_instructions",
-        "mode",
+        "node",
         "outcome",
         "parent",
-        "path",
         "placed",
         "questions",
         "request",
@@ -150,24 +148,19 @@ class TaskRecord:
     def __init__(
         self,
         id: TaskId,  # noqa: A002 (the word of the domain)
-        *,
         session: SessionId,
-        agent: str,
-        path: str,
-        mode: Mode,
+        node: TaskNode,
         parent: "TaskRecord | None" = None,
         request: TaskRequest | None = None,
     ) -> None:
         self.id = id
         self.session = session
-        self.agent = agent
-        self.path = path
-        self.mode = mode
+        self.node = node
+        """Its node in the tree: the part of it that readers see."""
         self.parent = parent
         self.is_root = parent is None
         """It is the root of its session, which takes turns and never ends."""
         self.request = request
-        self.depth: int = 0 if parent is None else parent.depth + 1
         self.transcript = NO_MESSAGES
         self.incidents = NO_INCIDENTS
         """The incidents of its model calls, oldest first; its transcript does not contain them."""
@@ -212,6 +205,23 @@ class TaskRecord:
         """Where the calls without a result wait or run that are lent to workers, and the turn, by
         its first call."""
 
+    @property
+    def agent(self) -> str:
+        return self.node.agent
+
+    @property
+    def path(self) -> str:
+        return self.node.path
+
+    @property
+    def mode(self) -> Mode:
+        return self.node.mode
+
+    @property
+    def depth(self) -> int:
+        """How many tasks are above it."""
+        return self.node.level
+
     def set_state(self, state: TaskState) -> None:
         """Write a state, and the answers about it that every fact asks for."""
         kind = type(state)
@@ -244,11 +254,7 @@ class TaskRecord:
             self.children.by_call = {f"{call}~": task for call, task in by_call.items()}
 
     def ends_incomplete(self, start: int) -> bool:
-        """Return whether the last answer was broken off.
-
-        Args:
-            start: the length that the transcript had when the turn began.
-        """
+        """Return whether the last answer of a turn that began at a length was broken off."""
         if len(self.transcript) <= start:
             return False
         last = self.transcript[-1]
@@ -283,7 +289,7 @@ class TaskRecord:
     @property
     def label(self) -> str:
         """The name that its parent gave it in the call, if any."""
-        return "" if self.request is None else self.request.label
+        return self.node.label
 
     @property
     def requested_schema(self) -> Mapping[str, Any] | None:

@@ -122,7 +122,7 @@ class Slots:
 
     def enter(self, task: "TaskRecord") -> "Iterable[TaskRecord]":
         """Queue a task that is due, and return the tasks that got a slot by that."""
-        if self.has_room(_parent(task), task.mode):
+        if self.has_room(_parent(task), task.node.mode):
             self.take(task)
             return (task,)
         key = _key(task)
@@ -145,7 +145,7 @@ class Slots:
         assert parent is not None, "a root has no slot"
         children = parent.children
         children.slots_used -= 1
-        if task.mode is DETACHED:
+        if task.node.mode is DETACHED:
             self.detached -= 1
             self.in_use -= 1
         else:
@@ -165,7 +165,7 @@ class Slots:
         assert parent is not None, "a root needs no slot"
         children = parent.children
         children.slots_used += 1
-        if task.mode is DETACHED:
+        if task.node.mode is DETACHED:
             self.detached += 1
             self.in_use += 1
             return
@@ -268,7 +268,7 @@ class Slots:
 
 
 def _key(task: "TaskRecord") -> QueueKey:
-    return _parent(task).id, task.mode
+    return _parent(task).id, task.node.mode
 
 
 def _parent(task: "TaskRecord") -> "TaskRecord":

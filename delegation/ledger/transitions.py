@@ -117,7 +117,8 @@ def end_task(session: SessionRecord, task: TaskRecord, outcome: Outcome, at: flo
     state = Ended(outcome)
     assert Ended in TRANSITIONS[type(task.state)], "facts are checked before"
     task.history = (*task.history, state)
-    task.set_state(state)
+    task.state, task.outcome = state, outcome
+    task.is_running = task.is_interrupted = task.has_slot = False
     is_abandoned = outcome.ending is CANCELLED and outcome.cause in WITH_CALLER
     session.tree.end(task.id, at, outcome.error, outcome.ending, abandoned=is_abandoned)
 
@@ -138,6 +139,12 @@ def status_of(  # noqa: PLR0911 (a case a state)
                 return _QUIET
             is_waiting = task.questions and task.awaits_approval
             return _WAITING if is_waiting else _RUNNING
+        case Idle():
+            if session.awaits_notices:
+                return _WAITING
+            if session.last_outcome is not None:
+                return session.last_outcome.ending
+            return _QUEUED
         case Ended():
             return state.outcome.ending
         case Queued():
@@ -146,12 +153,6 @@ def status_of(  # noqa: PLR0911 (a case a state)
             return _INTERRUPTED if state.resumes else _QUEUED
         case Interrupted():
             return _INTERRUPTED
-        case Idle():
-            if session.awaits_notices:
-                return _WAITING
-            if session.last_outcome is not None:
-                return session.last_outcome.ending
-            return _QUEUED
         case _:
             assert_never(state)
 

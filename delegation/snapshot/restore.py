@@ -3,6 +3,8 @@
 A session that is under way is then adopted by the ledger of all.
 """
 
+from msgspec import UnsetType
+
 from orchestrator.agents import Transcript
 from orchestrator.delegation.amounts import NOTHING
 from orchestrator.delegation.budget import Account
@@ -34,8 +36,9 @@ from orchestrator.delegation.snapshot.stored_state import (
     decode_state,
     state_of_code,
 )
-from orchestrator.delegation.task import CANCELLED, WITH_CALLER, Grant, SessionId
+from orchestrator.delegation.task import CANCELLED, WITH_CALLER, Grant, SessionId, TaskRequest
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
+from orchestrator.delegation.tree.tree import Tree
 
 
 def restore_snapshot(snapshot: Snapshot) -> Ledger:
@@ -73,13 +76,13 @@ class _Restoration:
 
     def restore(self) -> Ledger:
         ledger, state = self._ledger, self._state
-        root = self._task(state.tasks[0])
+        root = self._task(state.tasks[0], state.session.goal)
         session = SessionRecord(state.session.id, root, ledger.rules)
-        self._add_node(session, state.tasks[0], state.session.goal)
+        session.tree.add_node(root.id, root.node)
         for it in state.tasks[1:]:
             assert it.request is not None, "only a root has no request"
-            self._task(it)
-            self._add_node(session, it, it.request.goal)
+            task = self._task(it, it.request.goal)
+            self._add_to_tree(session.tree, task, it.request)
         for it in state.tasks:
             if it.more is not None:
                 self._add_more(ledger.tasks[it.id], it.more)
@@ -100,17 +103,10 @@ class _Restoration:
         refresh_scheduled(ledger, session)
         return ledger
 
-    def _task(self, it: StoredTask) -> TaskRecord:
+    def _task(self, it: StoredTask, goal: str) -> TaskRecord:
         parent = None if it.parent is None else self._ledger.tasks[it.parent]
-        task = TaskRecord(
-            it.id,
-            session=self._state.session.id,
-            agent=it.agent,
-            path=it.path,
-            mode=it.mode,
-            parent=parent,
-            request=it.request,
-        )
+        node = _node(it, goal, 0 if parent is None else parent.node.level + 1)
+        task = TaskRecord(it.id, self._state.session.id, node, parent, it.request)
         more = it.more
         if more is None:
             assert it.outcome is not None, "it has ended, as most tasks have"
@@ -137,36 +133,14 @@ class _Restoration:
             self._histories[codes] = tuple(STATES[code] for code in codes)
         return self._histories[codes]
 
-    def _add_node(self, session: SessionRecord, it: StoredTask, goal: str) -> None:
-        usage, outcome = NOTHING_USED if it.usage is None else it.usage, it.outcome
-        node = TaskNode(
-            parent=it.parent,
-            agent=it.agent,
-            goal=goal,
-            label="" if it.request is None else it.request.label,
-            path=it.path,
-            mode=it.mode,
-            status=STATUSES[it.status],
-            reason=REASONS[it.reason],
-            requested=it.requested,
-            started=it.started,
-            ended=it.ended,
-            usage=usage,
-            total=usage if it.total is None else it.total,
-            error=it.error,
-            abandoned=outcome is not None
-            and outcome.ending is CANCELLED
-            and outcome.cause in WITH_CALLER,
-            chosen="" if it.request is None else it.request.choices_text,
-        )
-        request = it.request
-        needs = () if request is None else request.needs
-        to_come = None if request is None else request.siblings_to_come
-        if request is not None and it.parent == session.root.id:
-            # An earlier turn of the session has ended, and requests no more tasks.
-            is_of_this_turn = request.origin.turn == self._state.session.turns
-            to_come = to_come if is_of_this_turn else None
-        session.tree.restore(it.id, node, needs, to_come)
+    def _add_to_tree(self, tree: Tree, task: TaskRecord, request: TaskRequest) -> None:
+        tree.add_node(task.id, task.node)
+        if request.needs:
+            tree.set_needs(task.id, request.needs)
+        # An earlier turn of the session has ended, and requests no more tasks.
+        is_past = request.parent == tree.root and request.origin.turn != self._state.session.turns
+        if not isinstance(request.to_come, UnsetType) and not is_past:
+            tree.set_to_come(request.parent, request.to_come)
 
     def _add_more(self, task: TaskRecord, more: StoredDetails) -> None:
         tasks = self._ledger.tasks
@@ -263,3 +237,28 @@ def adopt_session(ledger: Ledger, session: SessionId, past: Ledger) -> None:
     questions = [*ledger.open_questions.values(), *past.open_questions.values()]
     questions.sort(key=lambda question: question.asked_at)
     ledger.open_questions = {question.id: question for question in questions}
+
+
+def _node(it: StoredTask, goal: str, level: int) -> TaskNode:
+    usage, outcome = NOTHING_USED if it.usage is None else it.usage, it.outcome
+    return TaskNode(
+        parent=it.parent,
+        agent=it.agent,
+        goal=goal,
+        label="" if it.request is None else it.request.label,
+        path=it.path,
+        mode=it.mode,
+        status=STATUSES[it.status],
+        reason=REASONS[it.reason],
+        requested=it.requested,
+        started=it.started,
+        ended=it.ended,
+        usage=usage,
+        total=usage if it.total is None else it.total,
+        error=it.error,
+        abandoned=outcome is not None
+        and outcome.ending is CANCELLED
+        and outcome.cause in WITH_CALLER,
+        chosen="" if it.request is None else it.request.choices_text,
+        level=level,
+    )

@@ -77,16 +77,16 @@ def control_tool(
     agent: Agent[Any], *, caller: TaskRecord, ledger: Ledger, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent."""
-    control = _Control(agent, caller, ledger, delegator)
-    actions: Mapping[Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]] = {
-        "list": control.list,
-        "wait": control.wait,
-        "result": control.result,
-        "steer": control.steer,
-        "cancel": control.cancel,
-    }
 
     async def run(call: ToolCall) -> ToolResult:
+        control = _Control(agent, caller, ledger, delegator)
+        actions: Mapping[Action, Callable[[ToolCall, ControlTask], Awaitable[ToolResult]]] = {
+            "list": control.list,
+            "wait": control.wait,
+            "result": control.result,
+            "steer": control.steer,
+            "cancel": control.cancel,
+        }
         arguments = read_arguments(call, ControlTask)
         return await actions[arguments.action](call, arguments)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.agents import Usage
-from orchestrator.delegation.task import Ending, Mode, Reason, Status, TaskId
+from orchestrator.delegation.task import Ending, Status, TaskId
 from orchestrator.delegation.tree.node import NOTHING_USED, TaskNode
 from orchestrator.delegation.tree.usage_totals import UsageTotals
 
@@ -30,9 +30,6 @@ DELEGATES: Final = "delegates"
 """The edge from a parent to a child."""
 NEEDS: Final = "needs"
 """The edge from a task to one that starts when it has succeeded."""
-# The class of an Enum answers slowly in Python 3.11.
-_QUEUED: Final = Status.QUEUED
-_RUNNING: Final = Status.RUNNING
 
 
 class Tree:
@@ -326,59 +323,22 @@ class Tree:
 
         return trace(self, now=now)
 
-    def add(
-        self,
-        task: TaskId,
-        *,
-        parent: TaskId | None,
-        agent: str,
-        path: str,
-        mode: Mode,
-        at: float,
-        goal: str = "",
-        label: str = "",
-        reason: Reason | None = None,
-        needs: Iterable[TaskId] = (),
-        to_come: int | None = None,
-        chosen: str = "",
-        started: bool = False,
-    ) -> None:
-        """Add a task that is queued, or starts at once."""
-        self._nodes[task] = TaskNode(
-            parent=parent,
-            agent=agent,
-            goal=goal,
-            label=label,
-            path=path,
-            mode=mode,
-            status=_RUNNING if started else _QUEUED,
-            reason="" if reason is None else reason,
-            requested=at,
-            started=at if started else None,
-            chosen=chosen,
-            level=0 if parent is None else self._nodes[parent].level + 1,
-        )
-        if needs:
-            self._needs[task] = tuple(needs)
-        if parent is not None and to_come is not None:
-            self._to_come[parent] = to_come
-        if self._children is not None and parent is not None:
-            self._children.setdefault(parent, []).append(task)
+    def add_node(self, task: TaskId, node: TaskNode) -> None:
+        """Add a task with its node; its parent is there already."""
+        self._nodes[task] = node
+        if self._children is not None and node.parent is not None:
+            self._children.setdefault(node.parent, []).append(task)
         if self._rollups is not None:
             self._rollups.changed[task] = None
 
-    def restore(
-        self, task: TaskId, node: TaskNode, needs: tuple[TaskId, ...], to_come: int | None = None
-    ) -> None:
-        """Add a task with its node, as another tree has it, before anything reads this tree."""
-        self._nodes[task] = node
-        if needs:
-            self._needs[task] = needs
-        parent = node.parent
-        if parent is not None:
-            node.level = self._nodes[parent].level + 1
-        if parent is not None and to_come is not None and self._nodes[parent].ended is None:
-            self._to_come[parent] = to_come
+    def set_needs(self, task: TaskId, needs: Iterable[TaskId]) -> None:
+        """Note the tasks that must succeed before a task starts."""
+        self._needs[task] = tuple(needs)
+
+    def set_to_come(self, parent: TaskId, tasks: int) -> None:
+        """Note how many more tasks the fan-out of a task will ask for, unless it has ended."""
+        if self._nodes[parent].ended is None:
+            self._to_come[parent] = tasks
 
     def set_status(self, task: TaskId, status: Status | Ending) -> None:
         """Show another status of a task: the ledger derives it from the task's state."""
@@ -457,6 +417,6 @@ class Tree:
         """Book usage on a task, and in the totals of all above it."""
         node = self._nodes[task]
         node.usage = usage if node.usage is NOTHING_USED else node.usage + usage
-        self._totals.add(task, usage)
+        self._totals.add(task, node, usage)
         if self._rollups is not None:
             self._rollups.changed[task] = None

@@ -15,16 +15,15 @@ class UsageTotals:
         self.deepest = 0
         """The deepest level with pending usage."""
 
-    def add(self, task: TaskId, usage: Usage) -> None:
+    def add(self, task: TaskId, node: TaskNode, usage: Usage) -> None:
         """Add usage to the total of a task, and later to the totals of all above it."""
-        node = self._nodes[task]
         node.total = usage if node.total is NOTHING_USED else node.total + usage
         level = node.level
         if not level:
             return  # no task is above the root
-        if level not in self._pending:
-            self._pending[level] = {}
-        pending = self._pending[level]
+        pending = self._pending.get(level)
+        if pending is None:
+            pending = self._pending[level] = {}
         pending[task] = pending[task] + usage if task in pending else usage
         self.deepest = max(self.deepest, level)
 
@@ -38,5 +37,5 @@ class UsageTotals:
             for task, usage in self._pending.pop(self.deepest, {}).items():
                 parent = self._nodes[task].parent
                 assert parent is not None, "the usage of a root is not pending"
-                self.add(parent, usage)
+                self.add(parent, self._nodes[parent], usage)
             self.deepest -= 1

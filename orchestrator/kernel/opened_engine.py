@@ -35,7 +35,7 @@ from orchestrator.kernel.sessions import Sessions
 
 def random_task_id(*_: object) -> TaskId:
     """Return the id of a new task."""
-    return TaskId(f"t_{draw_bits(64):016x}")
+    return TaskId("t_" + draw_bits(64).to_bytes(8).hex())
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):

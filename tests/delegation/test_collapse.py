@@ -19,6 +19,7 @@ from orchestrator.delegation.tree.collapse import (
 )
 from orchestrator.delegation.tree.rollups import NOT_URGENT, urgency
 from orchestrator.delegation.tree.tally import FAILURES, Tally
+from tests.delegation.built_trees import add_task
 from tests.delegation.tree_strategies import ROOT, trees
 from tests.growth import grows_at_most
 
@@ -28,10 +29,11 @@ DONE, FAILED = Ending.SUCCEEDED, Ending.FAILED
 def team(children: Iterable[tuple[str, str, Status | Ending]] = ()) -> Tree:
     """Return a tree of an editor and tasks: parent, agent, status. They are called t0, t1, ..."""
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     tree.set_status(ROOT, Status.RUNNING)
     for number, (parent, agent, status) in enumerate(children):
-        tree.add(
+        add_task(
+            tree,
             TaskId(f"t{number}"),
             parent=TaskId(parent),
             agent=agent,

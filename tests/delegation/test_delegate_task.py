@@ -25,11 +25,13 @@ from orchestrator.delegation import (
     Origin,
     Rules,
     SessionId,
+    Status,
     TaskId,
     TaskRecord,
     delegate_tool,
 )
 from orchestrator.delegation.choices import Choices
+from orchestrator.delegation.tree.node import TaskNode
 
 MODEL = ScriptedModel([])
 RESEARCHER = Agent("researcher", instructions="Answer one question.", model=MODEL)
@@ -39,10 +41,13 @@ TEAM = Agent("editor", model=MODEL, delegates=[RESEARCHER, CHECKER])
 COPIES = Agent("editor", model=MODEL, copies=True)
 BOTH = Agent("editor", model=MODEL, copies=True, delegates=[RESEARCHER])
 S = SessionId("s")
-ROOT = TaskRecord(TaskId(S), session=S, agent="boss", path="/boss", mode=Mode.ROOT, parent=None)
-PARENT = TaskRecord(
-    TaskId("a"), session=S, agent="editor", path="/boss/editor[1]", mode=Mode.JOINED, parent=ROOT
+ROOT = TaskRecord(
+    TaskId(S), S, TaskNode(None, "boss", "", "", "/boss", Mode.ROOT, Status.RUNNING, "", 0)
 )
+EDITOR = TaskNode(
+    *(ROOT.id, "editor", "", "", "/boss/editor[1]", Mode.JOINED, Status.RUNNING, "", 0), level=1
+)
+PARENT = TaskRecord(TaskId("a"), S, EDITOR, ROOT)
 ORIGIN = Origin(session=S, turn=3, capability=DeliveryCapability.PUSH)
 CALL = CallId("call_1")
 NUMBER = {"type": "integer"}

@@ -5,15 +5,17 @@ from hypothesis import given
 from orchestrator.agents import Usage
 from orchestrator.delegation import Ending, Mode, TaskId, Tree
 from orchestrator.delegation.tree.diff import Change, role_of
+from tests.delegation.built_trees import add_task
 from tests.delegation.tree_strategies import ROOT, trees
 
 
 def run(*agents: str, tokens: int = 10, price: int | None = 5) -> Tree:
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     for number, agent in enumerate(agents):
         task = TaskId(f"t{number}")
-        tree.add(
+        add_task(
+            tree,
             task,
             parent=ROOT,
             agent=agent,

@@ -18,6 +18,7 @@ from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
 from orchestrator.delegation.tree.exports.chrome_trace import pack_lanes
 from orchestrator.delegation.tree.exports.graphml import flat
 from orchestrator.delegation.tree.intervals import last_moment
+from tests.delegation.built_trees import add_task
 from tests.delegation.tree_strategies import ROOT, trees
 
 HOSTILE = [
@@ -41,11 +42,14 @@ CONTROLS = re.compile(
 def saying(words: str) -> Tree:
     """Return a small tree in which everything that can be said is said in these words."""
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=1.5, goal=words)
+    add_task(
+        tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=1.5, goal=words
+    )
     tree.begin_turn(2.0)
     tree.set_status(ROOT, Status.RUNNING)
     for number, name in enumerate("ab"):
-        tree.add(
+        add_task(
+            tree,
             TaskId(name),
             parent=ROOT,
             agent="helper",
@@ -66,7 +70,8 @@ def saying(words: str) -> Tree:
 def wide(children: int) -> Tree:
     tree = saying("x")
     for number in range(children):
-        tree.add(
+        add_task(
+            tree,
             TaskId(f"w{number}"),
             parent=ROOT,
             agent="coder",
@@ -194,8 +199,15 @@ def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
     """A journal of a stranger may name agents and runs as it likes."""
     tree = Tree(TaskId(words))
     name = words.replace("/", "")
-    tree.add(
-        TaskId(words), parent=None, agent=name, path=f"/{name}", mode=Mode.ROOT, at=1.5, goal="x"
+    add_task(
+        tree,
+        TaskId(words),
+        parent=None,
+        agent=name,
+        path=f"/{name}",
+        mode=Mode.ROOT,
+        at=1.5,
+        goal="x",
     )
     exports = [tree.to_text(), tree.to_text(rows=1), tree.to_dot(), tree.to_svg()]
     exports += [tree.to_mermaid(), tree.to_json(), tree.to_graphml(), tree.to_trace()]
@@ -281,9 +293,10 @@ def test_slices_on_a_lane_of_a_trace_overlap_only_by_nesting(tree: Tree) -> None
 
 def test_a_picture_has_an_arrow_for_each_need_in_a_lane_of_its_own() -> None:
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     for name, needs in (("a", ""), ("b", "a"), ("c", "ab"), ("d", "c")):
-        tree.add(
+        add_task(
+            tree,
             TaskId(name),
             parent=ROOT,
             agent="coder",

@@ -18,6 +18,7 @@ from orchestrator.delegation.tree.intervals import (
 )
 from orchestrator.delegation.tree.progress import Progress
 from orchestrator.delegation.tree.tally import FAILURES, Tally
+from tests.delegation.built_trees import add_task
 from tests.delegation.reference_delays import last_end
 from tests.delegation.tree_strategies import ROOT, trees
 
@@ -45,13 +46,14 @@ def added_up(tree: Tree, tasks: Iterable[TaskId]) -> Tally:
 def planned(*tasks: tuple[Any, ...], turns: Iterable[tuple[float, float]]) -> Tree:
     """Return a tree of tasks: name, parent, mode, requested, started, ended, needs."""
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     for begin, end in turns:
         tree.begin_turn(begin)
         tree.end_turn(end, "")
     tree.set_status(ROOT, Ending.SUCCEEDED)
     for name, parent, mode, requested, started, ended, *needs in tasks:
-        tree.add(
+        add_task(
+            tree,
             TaskId(name),
             parent=TaskId(parent),
             agent=name,
@@ -87,7 +89,8 @@ def test_a_tree_that_is_watched_adds_up_like_one_that_is_not(tree: Tree) -> None
     watched = Tree(ROOT)
     for number, task in enumerate(tree):
         node = tree[task]
-        watched.add(
+        add_task(
+            watched,
             task,
             parent=node.parent,
             agent=node.agent,
@@ -186,7 +189,7 @@ def test_a_session_is_not_at_work_between_its_turns() -> None:
 
 def test_a_running_task_lasts_until_now() -> None:
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     assert tree.parallelism().peak == 0
     assert tree.critical_path().segments == ()
 
@@ -264,8 +267,14 @@ def test_the_critical_path_of_a_live_tree_leads_to_the_slowest_task(
     tree.begin_turn(0.0)
     tree.set_status(ROOT, Status.RUNNING)
     for name in order:
-        tree.add(
-            TaskId(name), parent=ROOT, agent=name, path=f"/editor/{name}[1]", mode=mode, at=1.0
+        add_task(
+            tree,
+            TaskId(name),
+            parent=ROOT,
+            agent=name,
+            path=f"/editor/{name}[1]",
+            mode=mode,
+            at=1.0,
         )
         tree.start(TaskId(name), 1.0)
         tree.set_status(TaskId(name), Status.RUNNING)
@@ -453,11 +462,12 @@ def test_tasks_on_the_critical_path_have_no_slack(tree: Tree) -> None:
 
 def test_a_fan_out_counts_its_coming_tasks_until_its_parent_ends() -> None:
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0)
     tree.begin_turn(0.0)
     names = [TaskId(it) for it in "abcd"]
     for number, name in enumerate(names):
-        tree.add(
+        add_task(
+            tree,
             name,
             parent=ROOT,
             agent="coder",

@@ -17,8 +17,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator.delegation import Children, Mode, Rules, SessionId, Slots, TaskId, TaskRecord
+from orchestrator.delegation import (
+    Children,
+    Mode,
+    Rules,
+    SessionId,
+    Slots,
+    Status,
+    TaskId,
+    TaskRecord,
+)
 from orchestrator.delegation.ledger.task_state import READY
+from orchestrator.delegation.tree.node import TaskNode
 
 Key: TypeAlias = tuple[TaskId, Mode]
 
@@ -30,7 +40,10 @@ limits = st.sampled_from([None, 1, 2, 3])
 
 
 def new_task(id_: str, mode: Mode, parent: TaskRecord | None = None) -> TaskRecord:
-    task = TaskRecord(TaskId(id_), session=S, agent="a", path=f"/{id_}", mode=mode, parent=parent)
+    node = TaskNode(
+        None if parent is None else parent.id, "a", "", "", f"/{id_}", mode, Status.QUEUED, "", 0
+    )
+    task = TaskRecord(TaskId(id_), S, node, parent)
     task.children = Children()
     return task
 

@@ -28,6 +28,7 @@ from orchestrator.delegation.events import (
     TaskStarted,
     TurnEnded,
 )
+from tests.delegation.built_trees import add_task
 
 Tell: TypeAlias = Callable[..., None]
 Asked: TypeAlias = Callable[..., TaskRequested]
@@ -208,7 +209,7 @@ def test_zero_usage_leaves_the_rollups_unchanged(tree: Tree) -> None:
 
 def test_rollups_follow_a_turn_that_begins_after_they_were_read() -> None:
     tree = Tree(ROOT)
-    tree.add(ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0.0)
+    add_task(tree, ROOT, parent=None, agent="editor", path="/editor", mode=Mode.ROOT, at=0.0)
     assert tree.tally().began is None
 
     tree.begin_turn(1.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.agents import Usage
 from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
+from tests.delegation.built_trees import add_task
 
 NOTHING = Usage()
 ROOT = TaskId("s")
@@ -117,7 +118,8 @@ def grown(tasks: Iterable[Grown], turns: list[tuple[int, int]], cut: int) -> Tre
         number = counts[above, task.agent] = counts.get((above, task.agent), 0) + 1
         name = task.agent if task.parent is None else f"{task.agent}[{number}]"
         paths[task.id] = f"{above}/{name}"
-        tree.add(
+        add_task(
+            tree,
             task.id,
             parent=None if task.parent is None else task.parent.id,
             agent=task.agent,

@@ -4,6 +4,7 @@ from orchestrator.agents import ToolCall, Usage
 from orchestrator.cli.terminal.tree_frame import RunSnapshot
 from orchestrator.delegation import Ending, Mode, Status, TaskId, Tree
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
+from tests.delegation.built_trees import add_task
 
 BEGAN = 1_000_000.0
 NOW = BEGAN + 100
@@ -12,8 +13,15 @@ NOW = BEGAN + 100
 def grown(size: int) -> Tree:
     """Return a tree of so many tasks: of each ten one has failed, and the last three run."""
     tree = Tree(TaskId("r_root"))
-    tree.add(
-        tree.root, parent=None, agent="boss", path="/boss", mode=Mode.ROOT, at=BEGAN, goal="Ship it"
+    add_task(
+        tree,
+        tree.root,
+        parent=None,
+        agent="boss",
+        path="/boss",
+        mode=Mode.ROOT,
+        at=BEGAN,
+        goal="Ship it",
     )
     tree.start(tree.root, BEGAN)
     tree.set_status(tree.root, Status.RUNNING)
@@ -25,7 +33,8 @@ def grown(size: int) -> Tree:
         paths[number] = f"{paths[above]}/{agent}[{number}]"
         task = TaskId(f"t_{number}")
         parent = TaskId(f"t_{above}") if above else tree.root
-        tree.add(
+        add_task(
+            tree,
             task,
             parent=parent,
             agent=agent,

@@ -26,6 +26,7 @@ from orchestrator.delegation import Ending, Ledger, Mode, SessionId, Status, Tas
 from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened, ToolAnswered
 from orchestrator.kernel.control.server import AnswerApproval, Cancel, Steer
 from orchestrator.kernel.journal.session_summary import summarize
+from tests.delegation.built_trees import add_task
 from tests.orchestrator.synthetic_trees import BEGAN, ask_of, grown, snapshot_of
 from tests.orchestrator.terminals import SEQUENCE
 
@@ -105,7 +106,8 @@ def test_the_header_counts_done_and_running_tasks_exactly() -> None:
 def test_a_fan_out_with_coming_tasks_shows_its_progress() -> None:
     tree = grown(9)
     tree.begin_turn(BEGAN)
-    tree.add(
+    add_task(
+        tree,
         TaskId("t_9"),
         parent=tree.root,
         agent="lead",

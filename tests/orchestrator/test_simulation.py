@@ -45,6 +45,7 @@ from orchestrator.simulation import (
     simulate_once,
 )
 from orchestrator.testing import StreamingModel, assert_laws, assert_tree, facts
+from tests.delegation.built_trees import add_task
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -281,11 +282,12 @@ def test_the_chain_of_a_run_adds_up_to_its_makespan() -> None:
 def test_the_chain_follows_the_tasks_that_ended_last() -> None:
     """By hand: a root that asks two, of whom the slower one had waited for room."""
     tree = Tree(TaskId("root"))
-    tree.add(TaskId("root"), parent=None, agent="r", path="/r", mode=Mode.ROOT, at=0.0)
+    add_task(tree, TaskId("root"), parent=None, agent="r", path="/r", mode=Mode.ROOT, at=0.0)
     tree.start(TaskId("root"), 0.0)
     tree.end(TaskId("root"), 30.0, "")
     for name, started, ended in (("quick", 5.0, 9.0), ("slow", 12.0, 22.0)):
-        tree.add(
+        add_task(
+            tree,
             TaskId(name),
             parent=TaskId("root"),
             agent=name,

@@ -33,7 +33,7 @@ OnChange: TypeAlias = Literal["refuse", "accept"]
 """How a run goes on whose program has changed since a crash."""
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, repr=False, slots=False)
 class Run(Generic[OutputT_co]):
     """A goal, its outcome, and the tree of the tasks that it took."""
 

@@ -152,7 +152,7 @@ class OrchestratorDelegator:
             await admission.wait_running(parent)
         tasks = self._admit(requests, caller)
         session = ledger.sessions[origin.session]
-        if tasks[0].mode is Mode.DETACHED:
+        if tasks[0].node.mode is Mode.DETACHED:
             await trio.lowlevel.checkpoint()
             while len(tasks) < len(assignments):
                 tasks += self._admit_next(assignments, terms, at=len(tasks))
@@ -174,11 +174,13 @@ class OrchestratorDelegator:
                     for task in tasks[at : at + START_AT_ONCE]:
                         # A task with a slot starts here; any other waits for one.
                         if task.is_running:
-                            children.start_soon(self.run_child, task.id, durable > 0)
+                            children.start_soon(
+                                self.run_child, task.id, durable > 0, name=task.node.path
+                            )
                         elif task.has_slot and self.start(task):
-                            children.start_soon(self.run_child, task.id)
+                            children.start_soon(self.run_child, task.id, name=task.node.path)
                         elif task.outcome is None:
-                            children.start_soon(self.run_joined, task)
+                            children.start_soon(self.run_joined, task, name=task.node.path)
         # The nursery only owns the tasks of this process; facts end the wait.
         await self._wait_settled(tasks)
         results: list[dict[str, Any]] = []

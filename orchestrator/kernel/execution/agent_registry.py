@@ -129,7 +129,8 @@ class AgentRegistry:
             if request is not None and request.copy:
                 found = self._copy_of(parent) if request.fork is UNSET else parent
             else:
-                found = parent.plan.delegates.get(task.agent) or _delegate_of(parent, task.agent)
+                name = task.node.agent
+                found = parent.plan.delegates.get(name) or _delegate_of(parent, name)
         if request is None or request.chosen is UNSET:
             return found
         return self._with_choices(found, request.chosen)

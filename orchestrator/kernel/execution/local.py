@@ -153,7 +153,7 @@ class LocalExecutor:
             extra_instructions=extra,
             settings=_settings(order.terms) if order.terms is not NO_TERMS else NO_SETTINGS,
             task=task.call_prefix if task.restarts else task.id,
-            path=task.path,
+            path=task.node.path,
             start=order.start,
             deps=order.deps,
             made_instructions=made,

@@ -36,7 +36,7 @@ START_AT_ONCE: Final = 50
 class Admission:
     """Admits tasks and sessions, until it is stopped for good."""
 
-    def __init__(self, ledger: Ledger, post: Callable[[Event], Event], wakeups: Wakeups) -> None:
+    def __init__(self, ledger: Ledger, post: Callable[..., Event], wakeups: Wakeups) -> None:
         self.is_stopping = False
         """Nothing new is begun: what runs may finish, and the next process goes on."""
         self._ledger = ledger
@@ -78,9 +78,14 @@ class Admission:
         mode = Mode.DETACHED if isinstance(verdict, Detach) else JOINED
         parent = ledger.tasks[requests[0].parent]
         slots = ledger.sessions[parent.session].slots
+        reason = verdict.reason
+        if mode is JOINED and slots.is_unlimited and slots.has_room(parent, mode):
+            ordered = in_dependency_order(requests)
+            self._post(*[TaskRequested(it, mode, reason, not it.needs) for it in ordered])
+            return None
         for request in in_dependency_order(requests):
             starts = mode is JOINED and not request.needs and slots.has_room(parent, mode)
-            self._post(TaskRequested(request, mode, verdict.reason, starts))
+            self._post(TaskRequested(request, mode, reason, starts))
         return None
 
     def would_refuse(self, request: TaskRequest) -> bool:

@@ -103,30 +103,32 @@ class Bookkeeper:
         is_large = await self._journal.has_more_entries(session, facts)
         return file if is_large else None
 
-    def post(self, event: EventT) -> EventT:
+    def post(self, *facts: EventT) -> EventT:
         """Make a fact true for all later decisions, and return its stored form.
 
-        It is not durable yet.
+        It is not durable yet. Several facts, such as the requests of one call, have one time and
+        wake the waiting tasks once; they are of one kind and one session, and the last is returned.
         """
         if self.closed:
             raise ClosedError("the orchestrator is closed")
-        ledger = self.ledger
-        if self._fact_stamp is None:
-            at = self.clock()
-        else:
-            event, at = self._fact_stamp.stamp(event)
-        # What cannot be encoded must not become true.
-        event, encoded = self._fact_redactor.encode(event)
-        kind = type(event)
-        entry = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
-        ledger.fold(entry)
-        self._journal.append(
-            entry, encoded, self.cache.note_fact(entry, len(encoded.body)), urgent=kind in PAID
-        )
-        subscribers = self.subscribers
-        if kind in subscribers.to_kind or subscribers.to_all or subscribers.to_session:
-            subscribers.notify(entry, encoded)
-        self.wakeups.notify(entry)
+        ledger, subscribers, stamp = self.ledger, self.subscribers, self._fact_stamp
+        at, entry = self.clock(), None
+        try:
+            for event in facts:
+                if stamp is not None:
+                    event, at = stamp.stamp(event)  # noqa: PLW2901 (the fact to post)
+                # What cannot be encoded must not become true.
+                event, encoded = self._fact_redactor.encode(event)  # noqa: PLW2901
+                kind = type(event)
+                folded = Entry(ledger.last_seq + 1, at, ledger.session_of(event), event)
+                changes = self.cache.note_fact(folded, ledger.fold(folded), len(encoded.body))
+                entry = folded
+                self._journal.append(entry, encoded, changes, urgent=kind in PAID)
+                if kind in subscribers.to_kind or subscribers.to_all or subscribers.to_session:
+                    subscribers.notify(entry, encoded)
+        finally:
+            if entry is not None:
+                self.wakeups.notify(entry)
         return event
 
     def audit(self, event: AuditEvent) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from orchestrator.agents import AssistantMessage, Part, ReasoningBlock
 from orchestrator.agents.logprobs import spelled_texts
 from orchestrator.agents.redaction.redactor import LONG_TEXT, Redactor
-from orchestrator.delegation import Encoded, encode, events
+from orchestrator.delegation import NO_TERMS, Encoded, encode, events
 
 T = TypeVar("T")
 EventT = TypeVar("EventT", bound=events.Event)
@@ -65,8 +65,7 @@ class FactRedactor:
         kind = type(event)
         if kind in WITHOUT_TEXT:
             return event, encoded
-        texts = ONLY_TEXTS[kind](event) if kind in ONLY_TEXTS else None
-        if texts is not None:
+        if kind in ONLY_TEXTS and (texts := ONLY_TEXTS[kind](event)) is not None:
             clean = self._redactor.clean
             for text in texts:
                 if text and text not in clean and not self._redactor.is_clean(text):
@@ -115,21 +114,45 @@ def _texts_of_answer(event: events.ModelAnswered) -> tuple[str, ...] | None:
     return None if has_more else (message.text, message.model)
 
 
-def _texts_of_outcome(event: events.TaskSettled) -> tuple[str, ...] | None:
+def _texts_of_outcome(event: events.TaskSettled | events.TurnEnded) -> tuple[str, ...] | None:
     outcome = event.outcome
     if outcome.schema_errors or outcome.recorded_traceback or outcome.recorded_evidence:
         return None
-    texts = (outcome.output, outcome.error, outcome.note)
+    return outcome.output, outcome.error, outcome.note
+
+
+def _texts_of_end(event: events.TaskSettled) -> tuple[str, ...] | None:
     if event.answer is None:
-        return texts
-    answered = _texts_of_answer(event.answer)
-    return None if answered is None else texts + answered
+        return _texts_of_outcome(event)
+    outcome, answered = event.outcome, _texts_of_answer(event.answer)
+    if answered is None or outcome.schema_errors or outcome.recorded_traceback:
+        return None
+    return (outcome.output, outcome.error, outcome.note, *answered)
+
+
+def _texts_of_session(event: events.SessionOpened) -> tuple[str, ...] | None:
+    has_more = event.history or event.metadata or event.states or event.budget or event.grants
+    return None if has_more else ()
+
+
+def _texts_of_message(event: events.MessageReceived) -> tuple[str, ...] | None:
+    has_more = event.parts or event.context or event.grants or event.terms is not NO_TERMS
+    return None if has_more else (event.text, event.instructions)
+
+
+def _texts_of_result(event: events.ToolAnswered) -> tuple[str, ...] | None:
+    message = event.message
+    return None if message.parts or message.evidence else (message.text,)
 
 
 ONLY_TEXTS: Final[Mapping[type[object], Callable[[Any], tuple[str, ...] | None]]] = {
     events.TaskRequested: _texts_of_request,
     events.ModelAnswered: _texts_of_answer,
-    events.TaskSettled: _texts_of_outcome,
+    events.TaskSettled: _texts_of_end,
+    events.TurnEnded: _texts_of_outcome,
+    events.SessionOpened: _texts_of_session,
+    events.MessageReceived: _texts_of_message,
+    events.ToolAnswered: _texts_of_result,
 }
 """The texts of the facts that every task has; None if there are more than the usual ones. They are
 searched instead of the whole JSON, which is several times as long."""

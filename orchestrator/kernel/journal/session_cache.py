@@ -93,13 +93,14 @@ class SessionCache:
         self._folds: dict[SessionId, _SharedFold] = {}
         """The folds under way that are as new as the last eviction."""
 
-    def note_fact(self, entry: Entry, size: int) -> Mapping[SessionId, str | None]:
+    def note_fact(
+        self, entry: Entry, session: SessionRecord | None, size: int
+    ) -> Mapping[SessionId, str | None]:
         """Return the sessions that a fact, of a stored size, has made idle or active.
 
         The value is the shared budget usage of an idle session, and None for an active one.
         """
         id_ = entry.session
-        session = self._ledger.sessions.get(id_)
         if session is not None:
             self._bytes[id_] = self._bytes[id_] + size if id_ in self._bytes else size
             if session.facts >= self._min_facts:
