@@ -95,7 +95,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     children: tuple[UnsuccessfulChild, ...] = ()
     """The children that did not succeed."""
     unused: tuple[str, ...] = ()
-    """The effects that its tools allow, and that it had none of: `write`, `command`."""
+    """The effects that its tools allow, and that no call had: `write`, `command`."""
     left_out: int = 0
     """How many entries are left out of the lists."""
 

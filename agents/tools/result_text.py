@@ -47,7 +47,7 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
 
 def with_parts(result: object) -> ToolResult | None:
     """Return the result of a tool that is an image or a file, or a list with one; else None."""
-    if result.__class__ is ToolResult:
+    if type(result) is ToolResult:
         return result
     items = cast("Sequence[object]", result if isinstance(result, list | tuple) else (result,))
     parts = tuple(item for item in items if isinstance(item, Part))

@@ -180,7 +180,12 @@ def test_a_task_is_shown_to_programs(command: Command) -> None:
     shown = json.loads(command("show", "/editor/printer[1]", "--json"))
 
     assert (shown["status"], shown["path"]) == ("failed", "/editor/printer[1]")
-    assert shown["below"] == {"tasks": 0, "counts": {"failed": 1}, **seconds(shown)}
+    assert shown["below"] == {
+        "tasks": 0,
+        "counts": {"failed": 1},
+        "provider_wait": 0.0,
+        **seconds(shown),
+    }
     kinds = [fact["kind"] for fact in shown["facts"]]
     assert (kinds[0], kinds[-1]) == ("TaskRequested", "TaskSettled")
     assert shown["facts"][0]["fact"]["request"]["goal"] == "print it"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from orchestrator import (
     Machine,
@@ -19,6 +20,7 @@ from orchestrator import (
     tool,
 )
 from orchestrator.agents import Agent, Limits, ModelError, OutputError, ScriptedModel, ToolCall
+from orchestrator.cli import app as command_line
 from orchestrator.delegation import Ending, Outcome
 from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened, TaskSettled
 from orchestrator.tools import FILES, ToolResult, edit_file, ran, read_file, terminal, wrote
@@ -246,6 +248,24 @@ async def test_evidence_of_a_detached_task_is_in_its_notice(tmp_path: Path) -> N
             await session.ask("go")
             reply = await session.replies.receive()
     assert "Evidence: tool calls: write_file 1; it ran no command; created draft.md" in reply.text
+
+
+async def test_command_line_shows_all_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = child(write("draft.md"), run_command("exit 2"), "I wrote report.md.")
+    parent = Agent("parent", model=ScriptedModel([delegate_to("child"), "ok"]), delegates=[agent])
+    file = tmp_path / "journal.db"
+    async with open_orchestrator(file, machine=Machine(workspace=tmp_path)) as orchestrator:
+        await orchestrator.run(parent, "go")
+
+    await trio.to_thread.run_sync(
+        command_line.run_command, ["show", "/parent/child[1]", "--journal", str(file)]
+    )
+
+    shown = capsys.readouterr().out
+    assert "evidence  created draft.md (+1 -0 lines, sha256 " in shown
+    assert "evidence  ran `exit 2`: exit code 2" in shown
 
 
 async def test_check_requires_a_file_and_a_successful_command(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The functions `delegate` and `detach`, by which the function of a pipeline delegates."""
+"""The functions `delegate` and `detach`: the function of a pipeline delegates with them."""
 
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
