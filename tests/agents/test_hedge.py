@@ -20,6 +20,7 @@ from orchestrator.agents import (
     TextDelta,
     Usage,
 )
+from orchestrator.agents.models.model import ignore_event
 from orchestrator.agents.models.wrappers.hedge import LEAST_SAMPLES
 from orchestrator.delegation.events import ModelCalled, ModelFailed
 from orchestrator.models import Limiter, with_hedge, with_rate_limit, with_retries
@@ -63,7 +64,7 @@ class TimedModel:
 
 
 def asked(told: list[ModelEvent] | None = None) -> ModelRequest:
-    tell = (lambda _: None) if told is None else told.append
+    tell = ignore_event if told is None else told.append
     return ModelRequest(instructions="Answer.", transcript=(), tools=(), tell=tell)
 
 
