@@ -53,7 +53,7 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
-def delegate_tool(
+def delegate_tool(  # noqa: C901 (a feature that the agent does not use costs one `if`)
     agent: Agent[Any], *, parent: TaskRecord, origin: Origin, rules: Rules, delegator: Delegator
 ) -> Tool:
     """Return the tool for one task of one agent. Its description has the limits of now."""
@@ -70,19 +70,18 @@ def delegate_tool(
     gives_answer: Callable[[ToolCall], bool] | None = None
     if agent.handoff:
         # Imported late: most agents hand nothing off.
-        from orchestrator.delegation.handoffs import is_handoff, require_handoff
+        from orchestrator.delegation.handoffs import is_handoff
         from orchestrator.delegation.tools.handoff_arguments import DelegateOrHandOff
 
         kind, gives_answer = DelegateOrHandOff, is_handoff
     if agent.plan.task_options:
         # Imported late: most agents leave no choice to their parents.
-        from orchestrator.delegation.tools.task_options import (
-            arguments_type,
-            for_forks,
-            read_choices,
-        )
+        from orchestrator.delegation.tools.task_options import arguments_type
 
         kind = arguments_type(kind, agent.plan.task_options)
+
+    def agent_of(name: str) -> Agent[Any]:
+        return names.get(name, agent)
 
     async def run(call: ToolCall) -> str:
         arguments = read_arguments(call, kind)
@@ -102,11 +101,15 @@ def delegate_tool(
             require_order(assignments)
         choices: Sequence[Choices] = ()
         if agent.plan.task_options:
-            allowed_by = None if is_repeated else lambda name: names.get(name, agent)
+            from orchestrator.delegation.tools.task_options import for_forks, read_choices
+
+            allowed_by = None if is_repeated else agent_of
             choices = read_choices(arguments, assignments, allowed_by)
             assignments = for_forks(assignments, choices, default)
         hands_off: bool = agent.handoff and getattr(arguments, "handoff", False)
         if hands_off:
+            from orchestrator.delegation.handoffs import require_handoff
+
             require_handoff(arguments, assignments[0].agent, agent, parent.transcript)
         return await delegator.delegate(
             assignments,

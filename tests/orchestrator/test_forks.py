@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from msgspec.structs import replace
 
 from orchestrator import MemoryJournal, Orchestrator, delegate, open_orchestrator
 from orchestrator.agents import (
@@ -26,7 +27,7 @@ from orchestrator.agents import (
     deny,
     tool,
 )
-from orchestrator.delegation import Cause, Ending, Ledger
+from orchestrator.delegation import Cause, Ending, ImpossibleEventError, Ledger
 from orchestrator.delegation.events import SessionOpened, TaskRequested, TaskSettled
 from orchestrator.delegation.ledger.forks import FORK, FORKED
 from orchestrator.delegation.snapshot import is_same_state
@@ -362,3 +363,37 @@ async def test_program_puts_its_conversation_before_the_goal() -> None:
 def test_agent_without_forks_has_no_such_argument() -> None:
     assert Agent("a", model="m:x", delegates=[worker()]).plan.task_options == ()
     assert Agent("a", model="m:x", forks=True).plan.task_options == ("conversation",)
+
+
+async def test_handoff_passes_the_conversation_anyway() -> None:
+    call = ToolCall("delegate_task", {"goal": "a", "handoff": True, "conversation": "fork"})
+    lead = thinker(call, last_text, delegates=[worker(), worker("other")], handoff=True)
+
+    assert "leave out conversation" in (await run(lead)).output
+
+
+def test_snapshot_of_a_fork_whose_parent_began_anew_has_its_own_messages() -> None:
+    ledger = Ledger()
+    for entry in run_of(thinker(fork("a"), "done")):
+        if isinstance(entry.event, TaskSettled):
+            break
+        ledger.fold(entry)
+    (session,) = ledger.sessions.values()
+    session.root.transcript = session.root.transcript[:1]
+
+    restored = restore_snapshot(take_snapshot(ledger, session))
+
+    for id_, task in ledger.tasks.items():
+        assert restored.tasks[id_].transcript == task.transcript
+
+
+def test_request_that_continues_unknown_messages_is_impossible() -> None:
+    ledger = Ledger()
+    for entry in run_of(thinker(fork("a"), "done")):
+        if not isinstance(entry.event, TaskRequested):
+            ledger.fold(entry)
+            continue
+        asked = replace(entry.event, request=replace(entry.event.request, fork=99))
+        with pytest.raises(ImpossibleEventError, match="messages that its parent does not have"):
+            ledger.fold(replace(entry, event=asked))
+        break

@@ -29,7 +29,8 @@ from tests.orchestrator.test_replay import run_of
 
 def writer(**options: Any) -> Agent:
     own = SpyModel(ScriptedModel.always("from own"), name="own")
-    return Agent("writer", model=own, **({"models": [named("small"), named("large")]} | options))
+    choices: dict[str, Any] = {"models": [named("small"), named("large")]}
+    return Agent("writer", model=own, **(choices | options))
 
 
 def named(name: str) -> SpyModel:
@@ -45,11 +46,15 @@ def outputs(transcript: Transcript) -> list[str]:
     return [it["output"] for it in answer["results"]]
 
 
+def joined_outputs(transcript: Transcript) -> str:
+    return " | ".join(outputs(transcript))
+
+
 async def test_parent_chooses_the_model_of_each_task() -> None:
     tasks = [{"goal": "a", "model": "small"}, {"goal": "b"}]
     boss = editor(
         ToolCall("delegate_task", {"tasks": tasks, "model": "large"}),
-        lambda transcript: " | ".join(outputs(transcript)),
+        joined_outputs,
         delegates=[writer()],
     )
 
@@ -325,3 +330,22 @@ def test_replay_repeats_choices() -> None:
 def test_definition_of_wrong_choices_is_refused(options: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         attrs.evolve(worker(), **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "above", "refusal"),
+    [
+        ({"usd": 5}, Budget(usd=1), "has $1.0000 left, not the $5.0000 of this call"),
+        ({"tokens": 9_000}, Budget(calls=9, usd=1), ""),
+        ({"seconds": 9_000}, Budget(seconds=9), ""),
+    ],
+)
+async def test_rest_is_compared_by_kind(given: Any, above: Budget, refusal: str) -> None:
+    boss = editor(
+        ask("a", budget=given), last_text, delegates=[worker()], gives_budgets=True, budget=above
+    )
+
+    ended = await run(boss)
+
+    assert refusal in ended.output
+    assert len(ended.tree) == (1 if refusal else 2)
