@@ -37,7 +37,6 @@ from orchestrator import (
 from orchestrator.models import Limiter, ModelRequest, with_rate_limit
 
 SEEDS: Final = (200, 201, 202, 203, 204)
-"""No rule or constant was chosen on these."""
 IN_FLIGHT: Final = 8
 RUNS: Final = 150
 KINDS: Final = {"chat": 6, "react": 3, "research": 1}

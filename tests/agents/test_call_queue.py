@@ -158,50 +158,6 @@ async def test_a_long_run_among_endless_short_ones_takes_at_most_twice_its_fifo_
     assert ended - begun <= 2 * fifo_seconds + 2
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    runs=st.lists(
-        st.tuples(st.floats(0, 8), st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=25
-    )
-)
-def test_no_run_starves(runs: list[tuple[float, int, int]]) -> None:
-    """Each run ends within the documented bound of its time first come, first served.
-
-    A run makes chains of calls of a second each: it comes after some seconds, and has a width and a
-    length. The bound is twice that time, and two seconds for each call that waits by then.
-    """
-
-    async def play(policy: str) -> list[float]:
-        place = Place(policy, in_flight=2)
-        seconds = [0.0] * len(runs)
-
-        async def chain(work: RunWork, length: int) -> None:
-            for left in range(length, 0, -1):
-                call = Call(work, path=float(left))
-                await place.use("", call)
-
-        async def one(number: int, at: float, width: int, length: int) -> None:
-            await trio.sleep(at)
-            work = run_of(0)
-            work.begun, work.call_seconds = trio.current_time(), 1.0
-            async with trio.open_nursery() as chains:
-                for _ in range(width):
-                    chains.start_soon(chain, work, length)
-            seconds[number] = trio.current_time() - work.begun
-
-        async with trio.open_nursery() as nursery:
-            for number, (at, width, length) in enumerate(runs):
-                nursery.start_soon(one, number, at, width, length)
-        return seconds
-
-    def played(policy: str) -> list[float]:
-        return trio.run(play, policy, clock=trio.testing.MockClock(autojump_threshold=0))
-
-    calls = sum(width * length for _, width, length in runs)
-    for first_come, found in zip(played("fifo"), played("shortest"), strict=True):
-        assert found <= 2 * first_come + calls
-
-
 async def test_ten_thousand_waiting_calls_take_logarithmic_work() -> None:
     """The steps of the heap grow with the logarithm of the calls, so all end in one pass."""
     compared = 0
