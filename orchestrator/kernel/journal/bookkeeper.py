@@ -103,7 +103,7 @@ class Bookkeeper:
         is_large = await self._journal.has_more_entries(session, facts)
         return file if is_large else None
 
-    def post(self, *facts: EventT) -> EventT:
+    def post(self, event: EventT, /, *more: EventT) -> EventT:
         """Make a fact true for all later decisions, and return its stored form.
 
         It is not durable yet. Several facts, such as the requests of one call, have one time and
@@ -114,7 +114,7 @@ class Bookkeeper:
         ledger, subscribers, stamp = self.ledger, self.subscribers, self._fact_stamp
         at, entry = self.clock(), None
         try:
-            for event in facts:
+            for event in (event, *more):  # noqa: B020, PLR1704 (the last one is returned)
                 if stamp is not None:
                     event, at = stamp.stamp(event)  # noqa: PLW2901 (the fact to post)
                 # What cannot be encoded must not become true.

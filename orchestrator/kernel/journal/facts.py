@@ -25,7 +25,7 @@ class Facts(Protocol):
         """The value that tells its journal from others."""
         ...
 
-    def post(self, event: EventT) -> EventT:
+    def post(self, event: EventT, /) -> EventT:
         """Make a fact true for all later decisions, and return its stored form."""
         ...
 
