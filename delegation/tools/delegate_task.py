@@ -80,7 +80,8 @@ def delegate_tool(  # noqa: C901 (a feature that the agent does not use costs on
 
         kind = arguments_type(kind, agent.plan.task_options)
 
-    def agent_of(name: str) -> Agent[Any]:
+    # Quoted: the annotation would be evaluated for each task.
+    def agent_of(name: str) -> "Agent[Any]":
         return names.get(name, agent)
 
     async def run(call: ToolCall) -> str:
