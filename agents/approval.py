@@ -19,6 +19,8 @@ from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.type_checks import has_type
 from orchestrator.lazy_pattern import lazy_pattern
 
+ESTIMATED: Final = ("delegate_task", "run_script")
+"""The tools whose tasks can be estimated before they start."""
 CONFIRM_SECONDS: Final = 600.0
 """How long a question stays open by default."""
 
@@ -89,8 +91,10 @@ class ApprovalRule:
             has_type(self.above_usd, int, float) and 0 <= self.above_usd < math.inf
         ):
             raise self._definition_error(f"above_usd={self.above_usd!r} is no amount of dollars")
-        if self.above_usd is not None and not fnmatchcase("delegate_task", self.tool):
-            raise self._definition_error("above_usd is for delegate_task: its tasks are estimated")
+        if self.above_usd is not None and not any(fnmatchcase(it, self.tool) for it in ESTIMATED):
+            raise self._definition_error(
+                f"above_usd is for {' and '.join(ESTIMATED)}: their tasks are estimated"
+            )
         for name, pattern in (("command", self.command), ("path", self.path)):
             if pattern is not None and not (has_type(pattern, str) and pattern.strip()):
                 raise self._definition_error(f"{name}={pattern!r} is not a pattern; '*' is all")
@@ -203,8 +207,8 @@ def confirm(
         path: a pattern of files, relative to the workspace.
         seconds: how long to wait for the answer.
         for_children: whether the rule also holds for all descendants of the agent.
-        above_usd: only for `delegate_task`: the person decides if the tasks of a call are estimated
-            to cost more than this, or their price is unknown.
+        above_usd: only for `delegate_task` and `run_script`: the person decides if the tasks of a
+            call are estimated to cost more than this, or their price is unknown.
     """
     return ApprovalRule(
         verdict=Verdict.CONFIRM,

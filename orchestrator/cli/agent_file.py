@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 import attrs
 
 from orchestrator.agents import Agent, is_agent
+from orchestrator.agents.turn_plan import SCRIPT
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.trust import require_trust
 from orchestrator.delegation import printable
@@ -53,6 +54,16 @@ def load_agent(target: str, *, model: str | None = None, trust: bool = False) ->
     """Return the agent of FILE or FILE:NAME; only a Python file runs code."""
     file, name = _split(target)
     return _leading(_agents_in(file, model, trust=trust), file, name)
+
+
+def agent_of_run(agent: Agent[Any], run: str) -> Agent[Any]:
+    """Return the agent for a run whose agent has a name: the run may be a script over its team."""
+    if run != SCRIPT or agent.name == SCRIPT:
+        return agent
+    # Imported late: most runs are no scripts.
+    from orchestrator.agents.script import script_agent_of
+
+    return script_agent_of(agent)
 
 
 def load_agent_to_look_at(target: str, *, model: str | None = None) -> Agent[Any]:

@@ -108,6 +108,11 @@ class FoundRun:
     """The process that writes that journal; without one, no task runs."""
 
     @property
+    def agent(self) -> str:
+        """The name of its agent."""
+        return next(it.event.agent for it in self.entries if isinstance(it.event, SessionOpened))
+
+    @property
     def has_writer(self) -> bool:
         return self.writer is not None
 

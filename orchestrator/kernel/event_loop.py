@@ -1,4 +1,4 @@
-"""The check that trio runs the code that awaits us.
+"""Checks of the event loop: trio runs the code that awaits us, and its time may be virtual.
 
 A trio coroutine that another loop awaits fails deep inside (`Task got bad yield`). Every function
 that a program awaits checks here first, so that the program reads the fix instead.
@@ -17,3 +17,11 @@ def require_trio() -> None:
     """
     if not trio.lowlevel.in_trio_task():
         raise WrongLoopError
+
+
+def has_virtual_time() -> bool:
+    """Return whether time jumps where all tasks wait, as in a replay, a simulation or a test.
+
+    It would jump while a thread works.
+    """
+    return hasattr(trio.lowlevel.current_clock(), "jump")

@@ -138,3 +138,40 @@ async def test_wrong_arguments_are_refused_by_the_tool() -> None:
 
     assert "delegate_task" in run.output
     assert len(run.tree) == 1
+
+
+def scripter(code: str, above: float) -> Agent:
+    call = ToolCall("run_script", {"code": code, "goal": "Ask thrice", "background": False})
+    return Agent(
+        "lead",
+        model=stepwise(call, tool_texts),
+        delegates=[helper()],
+        scripts=True,
+        approve=[confirm("run_script", above_usd=above)],
+    )
+
+
+THRICE = 'len(await gather(*[agent("helper", f"part {n}") for n in range(3)]))'
+
+
+async def test_a_script_above_the_threshold_needs_a_person_who_reads_its_price() -> None:
+    async with turn_of(scripter(THRICE, 2)) as turn:
+        question = await turn.answer("once")
+        reply = await turn.reply()
+
+    assert question.tool == "run_script"
+    assert question.why.startswith("the script would cost about $")
+    assert "3" in reply
+
+
+async def test_a_script_below_the_threshold_starts_without_a_question() -> None:
+    async with turn_of(scripter(THRICE, 1_000_000)) as turn:
+        assert "3" in await turn.reply()
+
+
+async def test_a_script_whose_cost_depends_on_the_answers_needs_a_person() -> None:
+    async with turn_of(scripter('int(await agent("helper", "how many?"))', 1_000_000)) as turn:
+        question = await turn.answer("deny")
+        await turn.reply()
+
+    assert "depends on the answers" in question.why

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from orchestrator import (
     Agent,
@@ -32,9 +33,8 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnStarted,
 )
+from orchestrator.products.history.replay.run import replay_sync
 from tests.kit import facts
-
-pytestmark = pytest.mark.realtime
 
 HOUR = 3_600.0
 RESEARCHER = Agent("researcher", model=ScriptedModel.always(lambda said: f"on {said[0].text}"))
@@ -53,6 +53,14 @@ async def add(a: int, b: int) -> str:
 async def run(code: str, *agents: Agent[Any], limits: ScriptLimits | None = None) -> Run[str]:
     async with open_orchestrator(":memory:") as orchestrator:
         return await orchestrator.run(script_agent(agents, [add], limits), Script(code=code))
+
+
+@pytest.mark.realtime
+async def test_the_interpreter_works_in_a_thread() -> None:
+    """Elsewhere in these tests time is virtual, and there is no thread."""
+    done = await run('await gather(agent("researcher", "a"), agent("researcher", "b"))', RESEARCHER)
+
+    assert done.output == '["on a", "on b"]'
 
 
 async def test_calls_in_a_gather_run_at_once_and_are_children() -> None:
@@ -251,6 +259,7 @@ async def test_a_cancelled_script_ends_with_its_children() -> None:
         assert orchestrator.tree(session).counts() == {"cancelled": 2}
 
 
+@pytest.mark.realtime
 async def test_a_script_that_computes_is_cancelled_at_once() -> None:
     script = script_agent([RESEARCHER], limits=ScriptLimits(seconds=HOUR))
     async with open_orchestrator(":memory:") as orchestrator:
@@ -275,10 +284,14 @@ added = await tool("add", a=second, b=1)
 """
 
 
+def crashed_team(researcher: Agent[Any]) -> Agent[str, Script]:
+    return script_agent([researcher, COUNTER, BROKEN, SLOW], [add])
+
+
 async def finish(entries: Sequence[Entry]) -> tuple[list[Entry], str]:
     """Run the script on a journal that has these entries, and return all entries."""
     journal = MemoryJournal(entries)
-    script = script_agent([RESEARCHER, COUNTER, BROKEN, SLOW], [add])
+    script = crashed_team(RESEARCHER)
     opened = facts(entries, SessionOpened)
     async with open_orchestrator(journal) as orchestrator:
         if opened:
@@ -388,6 +401,22 @@ async def test_a_detached_script_continues_after_a_crash_and_pays_at_most_once()
             assert again.paid == 0, f"after {kept} entries"
         assert "paid 4" in last or "its effect is unknown" in last, f"after {kept} entries: {last}"
         assert requests(journal.entries) == requests(whole.entries), f"after {kept} entries"
+
+
+def test_a_script_is_replayed_without_a_model_and_a_changed_team_differs() -> None:
+    async def record() -> list[Entry]:
+        journal = MemoryJournal([])
+        async with open_orchestrator(journal) as orchestrator:
+            await orchestrator.run(crashed_team(RESEARCHER), Script(code=CRASHED))
+        return journal.entries
+
+    entries = trio.run(record, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    same = replay_sync(entries, crashed_team(RESEARCHER))
+    assert same.is_same
+    assert same.tasks == len(requests(entries)) + 1
+    other = Agent("researcher", output=int, model=ScriptedModel.always("1"))
+    assert not replay_sync(entries, crashed_team(other)).is_same
 
 
 def test_a_delegate_cannot_have_the_name_of_scripts() -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from orchestrator.cli.agent_file import load_agent_to_look_at
+from orchestrator.cli.agent_file import agent_of_run, load_agent_to_look_at
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.cli.options import AgentFile, JournalOption, RunArgument, journals_of
@@ -32,6 +32,7 @@ def replay(run: RunArgument = None, /, *, file: AgentFile, journal: JournalOptio
     from orchestrator.products.history.replay.run import replay_sync
 
     found = read_run(journals_of(journal), run)
+    agent = agent_of_run(agent, found.agent)
     result = replay_sync(found.entries, agent, run=found.id)
     if result.difference is None:
         so_far = "" if result.is_whole else ", up to where its record ends"

@@ -1,8 +1,6 @@
 """`orchestrator resume`: continue a run whose process died."""
 
-from orchestrator.agents.script import script_agent_of
-from orchestrator.agents.turn_plan import SCRIPT
-from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.agent_file import agent_of_run, load_agent
 from orchestrator.cli.commands.run import SHOWN, ShownRun, show_run
 from orchestrator.cli.commands.tree import read_session
 from orchestrator.cli.options import (
@@ -36,8 +34,7 @@ def resume(
     agent = load_agent(file, trust=shown.trust)
     # A usage error is raised before the journal is opened for writing.
     session, _, _ = read_session(journals_of(shown.journal), run)
-    if session.root.agent == SCRIPT != agent.name:
-        agent = script_agent_of(agent)
+    agent = agent_of_run(agent, session.root.agent)
     require_resumable(session, agent, accepts_changes=accept_changes)
     if not shown.quiet:
         for task in session.slots.paused.values():

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from orchestrator.agents import Agent, CallId, RefusedBy, Tool, ToolCall, ToolError
 from orchestrator.agents.approval import (
+    ESTIMATED,
     OPERATORS,
     ApprovalRule,
     Subject,
@@ -65,7 +66,6 @@ CONTENT_ARGUMENTS: Final = frozenset({"content", "old", "new", "all"})
 DEFINITION: Final = " (definition: sha256 "
 CHANGED: Final = "its server has changed the definition of this tool since it was approved"
 REMEDY: Final = 'its author can allow all calls, with approve=[allow("*")], or some of them.'
-DELEGATE_TASK: Final = "delegate_task"
 FORM_MARK: Final = "?form-"
 """In the id under which a form is asked about: no call of a model has it."""
 FORM_SECONDS: Final = 300.0
@@ -127,7 +127,7 @@ class TaskApprovalCheck:
             if (default := self._default_rule(call)) is None:
                 return None
             policies = ((default,),)
-        elif call.name == DELEGATE_TASK and any(
+        elif call.name in ESTIMATED and any(
             it.above_usd is not None for rules in policies for it in rules
         ):
             # Imported late: few rules are about costs.

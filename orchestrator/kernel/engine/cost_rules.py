@@ -10,7 +10,9 @@ import trio
 
 from orchestrator.agents import Agent, DefinitionError, ToolCall
 from orchestrator.agents.approval import ApprovalRule
+from orchestrator.agents.feature_checks import RUN_SCRIPT
 from orchestrator.agents.task_choices import with_choices
+from orchestrator.agents.turn_plan import SCRIPT
 
 
 class TaskCost(msgspec.Struct, frozen=True):
@@ -78,6 +80,8 @@ async def _estimated(
 ) -> tuple[float, str]:
     """Return the highest expected cost of the tasks of a call, and a sentence with the figures."""
     await trio.lowlevel.checkpoint()
+    if call.name == RUN_SCRIPT:
+        return await _estimated_script(call, agent, estimate)
     try:
         batch = msgspec.convert(call.arguments, _Batch)
     except msgspec.ValidationError:
@@ -106,4 +110,20 @@ async def _estimated(
     return high, (
         f"{len(tasks)} task{'s' * (len(tasks) != 1)} would cost about ${usual:,.4f}, and at most"
         f" ${high:,.4f} in 95 of 100 simulations ({', '.join(parts)})"
+    )
+
+
+async def _estimated_script(
+    call: ToolCall, agent: Agent[Any], estimate: EstimateCost
+) -> tuple[float, str]:
+    await trio.lowlevel.checkpoint()
+    script = agent.plan.tool_agents.get(SCRIPT)
+    if script is None or not isinstance(code := call.arguments.get("code"), str):
+        return 0.0, ""  # the tool refuses the call
+    cost = await estimate(script, script.as_goal({"code": code}))
+    if cost is None:
+        return float("inf"), "the script has no known price, or its cost depends on the answers"
+    return cost.high, (
+        f"the script would cost about ${cost.usual:,.4f}, and at most ${cost.high:,.4f} in 95 of"
+        " 100 simulations"
     )

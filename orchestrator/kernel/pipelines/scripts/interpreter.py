@@ -19,6 +19,7 @@ import trio
 
 from orchestrator.agents import AgentError, raising_one_error
 from orchestrator.agents.script import ScriptLimits
+from orchestrator.kernel.event_loop import has_virtual_time
 
 FROZEN_CLOCK: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 """The time in every script: a script that runs again must do the same again."""
@@ -197,6 +198,9 @@ class Interpreter(AbstractContextManager["Interpreter"]):
             self.output.append(text)
 
     async def _in_thread(self, work: Callable[[], Stop]) -> Stop:
+        if has_virtual_time():
+            await trio.lowlevel.checkpoint()
+            return work()
         result: Stop | ScriptError | None = None
 
         async def kill_when_cancelled() -> None:

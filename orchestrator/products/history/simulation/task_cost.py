@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from orchestrator.agents import Agent
+from orchestrator.agents import Agent, Pipeline
+from orchestrator.delegation import Ending
 from orchestrator.ports.execution import TaskCost
 from orchestrator.products.history.simulation.in_thread import simulate_in_thread
 from orchestrator.products.history.simulation.settings import SimulationSettings
@@ -13,9 +14,15 @@ SECONDS: Final = 2.0
 
 
 async def estimate_cost(agent: Agent[Any], goal: str) -> TaskCost | None:
-    """Return the simulated cost of a task; None if a price is unknown, or no run ended in time."""
+    """Return the simulated cost of a task.
+
+    None if a price is unknown, if no run ended in time, or if a program failed on made-up answers:
+    then its cost depends on the real ones.
+    """
     settings = SimulationSettings(seeds=SEEDS)
     report = await simulate_in_thread(agent, goal, settings, seconds=SECONDS)
     if report is None or report.cost is None or report.unpriced:
+        return None
+    if isinstance(agent, Pipeline) and report.runs.keys() != {Ending.SUCCEEDED}:
         return None
     return TaskCost(report.cost.p50, report.cost.p95)
