@@ -28,8 +28,10 @@ async def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
         assert message["reset"]
         assert not message["working"]
         assert [row[0] for row in message["rows"]] == [*tree]
-        for id_, status, began, until, error, usage, parent, agent, *_ in message["rows"]:
+        for row in message["rows"]:
+            id_, status, began, until, error, usage, abandoned, waits, parent, agent, *_ = row
             node = tree[TaskId(id_)]
+            assert (abandoned, waits) == (node.abandoned, [])
             assert (status, parent, agent) == (node.status, node.parent, node.agent)
             assert (began, until, error) == (node.started, node.ended, node.error)
             assert usage == [amount or 0 for amount in astuple(node.usage)]

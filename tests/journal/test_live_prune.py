@@ -116,7 +116,7 @@ async def test_a_long_string_that_is_used_again_meanwhile_stays(
         trio.from_thread.run(written.wait)
         return found
 
-    monkeypatch.setattr(sqlite_journal, "read_referenced", scan)
+    monkeypatch.setattr(prune_steps, "read_referenced", scan)
 
     async def use_again(orchestrator: Orchestrator) -> None:
         await scanned.wait()
@@ -136,18 +136,18 @@ async def test_the_next_pruning_deletes_the_remains_of_a_crashed_one(
     path = tmp_path / "journal.db"
     gone, kept = await write_runs(path, "old", "new")
     rewrite(path, f"UPDATE entries SET at = at - {40 * DAY} WHERE session = '{gone}'")
-    steps = 0
+    steps, delete_entries = 0, prune_steps.delete_entries
 
     def delete_some(connection: sqlite3.Connection, limit: int) -> int:
         nonlocal steps
         steps += 1
         if steps > 2:
             raise OSError("the power is gone")
-        return prune_steps.delete_entries(connection, 2)
+        return delete_entries(connection, 2)
 
     before = time.time() - 30 * DAY
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_journal, "delete_entries", delete_some)
+        patched.setattr(prune_steps, "delete_entries", delete_some)
         with pytest.raises(JournalError, match="the power is gone"):
             await store_at(path).prune(before=before)
 
