@@ -191,8 +191,10 @@ async def test_a_worker_stopped_past_its_lease_is_drained_and_leaves_no_process(
             nursery.start_soon(run, "lingerer long 600")
             await wait_placed(orchestrator, 1)
             listed = await list_workers(workers)
+            # The worker reports once a second, and may have told of the calls that it dropped.
+            while listed.returncode == 0 and "1 of 4" not in listed.stdout:
+                listed = await list_workers(workers)
             assert listed.returncode == 0
-            assert "1 of 4" in listed.stdout
             assert "/boss/lingerer[1]: linger runs at 'gpu'" in listed.stdout
             began = trio.current_time()
             await orchestrator.cancel(orchestrator.runs[-1])
