@@ -32,6 +32,8 @@ from orchestrator.delegation.events import (
     Entry,
     JournalOpened,
     ModelAnswered,
+    ProcessEnded,
+    ProcessStarted,
     SessionOpened,
     Steered,
     TaskRequested,
@@ -41,6 +43,7 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from orchestrator.delegation.events.processes import ProcessId
 from orchestrator.delegation.ledger.task_state import Ended, Interrupted, Queued
 from orchestrator.delegation.snapshot import (
     LAYOUT,
@@ -268,6 +271,20 @@ def test_a_snapshot_depends_on_the_rules_for_slots(ledger: Ledger) -> None:
     assert layout != snapshot_layout(Rules(live_tasks=3))
     assert layout != snapshot_layout(Rules(live_children=3))
     assert layout != snapshot_layout(Rules(detached=3))
+
+
+def test_a_snapshot_keeps_the_notice_of_a_command(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+    begin(DeliveryCapability.PUSH)
+    command = ProcessId("p_1")
+    tell(ProcessStarted(TaskId(S), command, "make", notify=True))
+    tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "ok")))
+    tell(ProcessEnded(TaskId(S), command, "exit code 0"))
+    mail = list(ledger.sessions[S].mail.values())
+
+    restored = restore_snapshot(take(ledger, S))
+
+    assert len(mail) == 1
+    assert list(restored.sessions[S].mail.values()) == mail
 
 
 def test_a_snapshot_of_other_code_is_known_by_its_layout(ledger: Ledger, begin: Tell) -> None:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import networkx as nx
 import pytest
 
-from orchestrator.agents import AssistantMessage, Usage
+from orchestrator.agents import AssistantMessage, MessageId, Usage
 from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
@@ -23,6 +23,8 @@ from orchestrator.delegation.events import (
     JournalOpened,
     MessageReceived,
     ModelAnswered,
+    Steered,
+    SteeringSeen,
     TaskRequested,
     TaskSettled,
     TaskStarted,
@@ -198,6 +200,40 @@ def test_a_tree_counts_the_same_once_its_rollups_are_made(tree: Tree) -> None:
     tree.tally()
 
     assert list(tree.counts().items()) == list(before.items())
+
+
+def test_a_node_shows_the_choices_of_its_parent_if_there_are_any(tree: Tree) -> None:
+    assert "chosen" not in tree[A].attributes()
+
+    tree[A].chosen = "model large"
+    assert tree[A].attributes()["chosen"] == "model large"
+
+
+def test_an_ended_fan_out_asks_for_no_more_tasks(tree: Tree) -> None:
+    tree.set_to_come(A, 3)
+    assert tree.to_come == 3
+
+    tree.end(A, 9.0, "")
+    tree.set_to_come(A, 3)
+    assert tree.to_come == 0
+
+
+def test_waits_for_providers_add_up_in_a_subtree(tree: Tree, tell: Tell) -> None:
+    assert tree.provider_wait() == 0.0
+
+    tell(ModelAnswered(A, AssistantMessage(usage=CHEAP), waited=(1.0, 3.5)))
+    tell(ModelAnswered(B, AssistantMessage(usage=CHEAP), waited=(2.0, 2.5)))
+
+    assert (tree.provider_wait(), tree.provider_wait(B)) == (3.0, 0.5)
+
+
+def test_a_root_counts_its_answers_before_it_reads_a_steering_message(
+    ledger: Ledger, tree: Tree, tell: Tell
+) -> None:
+    tell(ModelAnswered(ROOT, AssistantMessage(usage=CHEAP)))
+    tell(Steered(ROOT, MessageId("m"), "faster", "you"), SteeringSeen(ROOT, (MessageId("m"),)))
+
+    assert ledger.tasks[ROOT].steering[MessageId("m")].seen_at == 2
 
 
 def test_zero_usage_leaves_the_rollups_unchanged(tree: Tree) -> None:

@@ -23,6 +23,6 @@ async def estimate_cost(agent: Agent[Any], goal: str) -> TaskCost | None:
     report = await simulate_in_thread(agent, goal, settings, seconds=SECONDS)
     if report is None or report.cost is None or report.unpriced:
         return None
-    if isinstance(agent, Pipeline) and report.runs.keys() != {Ending.SUCCEEDED}:
+    if isinstance(agent, Pipeline) and any(it != Ending.SUCCEEDED.value for it in report.runs):
         return None
     return TaskCost(report.cost.p50, report.cost.p95)
