@@ -1,7 +1,8 @@
 """The runs of `version_1.db`, a journal with facts and tables of version 1.
 
 The file was made once: `python -m tests.golden.version_1 FILE`. It is kept as it is: every later
-orchestrator reads it. The test that opens it needs the agents.
+orchestrator reads it. The test that opens it needs the agents. Its tracebacks have the path of the
+checkout, so make it in one at `/repository`.
 """
 
 import json
