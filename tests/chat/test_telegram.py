@@ -600,6 +600,8 @@ async def test_an_approve_that_comes_late_answers_no_later_question() -> None:
         async with talk.open() as gateway:
             said = fake.say("go")
             await fake.wait_sent(1)
+            # The gateway notes the id of the question when Telegram has answered.
+            await trio.testing.wait_all_tasks_blocked()
             late = attrs.evolve(APPROVE, anchor=str(said))
             await gateway.receive(late)
             *_, answer = await fake.wait_sent(2)
