@@ -19,6 +19,7 @@ from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
     Ledger,
+    Mode,
     Outcome,
     Rules,
     SessionId,
@@ -67,6 +68,7 @@ from tests.delegation.fact_strategies import Facts
 
 Tell: TypeAlias = Callable[..., None]
 Look: TypeAlias = Callable[[Ledger], object]
+Asked: TypeAlias = Callable[..., TaskRequested]
 
 S = SessionId("s")
 NONE, _, PUSH = DeliveryCapability
@@ -273,9 +275,13 @@ def test_a_snapshot_depends_on_the_rules_for_slots(ledger: Ledger) -> None:
     assert layout != snapshot_layout(Rules(detached=3))
 
 
-def test_a_snapshot_keeps_the_notice_of_a_command(ledger: Ledger, begin: Tell, tell: Tell) -> None:
+def test_a_snapshot_keeps_the_notices_of_a_command_and_of_a_task(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Asked
+) -> None:
     begin(DeliveryCapability.PUSH)
-    command = ProcessId("p_1")
+    command, child = ProcessId("p_1"), TaskId("child")
+    tell(requested(child, mode=Mode.DETACHED), TaskStarted(child))
+    tell(TaskSettled(child, Outcome(Ending.SUCCEEDED, "42")))
     tell(ProcessStarted(TaskId(S), command, "make", notify=True))
     tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "ok")))
     tell(ProcessEnded(TaskId(S), command, "exit code 0"))
@@ -283,7 +289,7 @@ def test_a_snapshot_keeps_the_notice_of_a_command(ledger: Ledger, begin: Tell, t
 
     restored = restore_snapshot(take(ledger, S))
 
-    assert len(mail) == 1
+    assert len(mail) == 2
     assert list(restored.sessions[S].mail.values()) == mail
 
 
