@@ -44,7 +44,7 @@ class _Owner:
         self.name = name
         self.runs: KeyedHeap[_WaitingRun] = KeyedHeap()
         self.overdue: KeyedHeap[_WaitingRun] = KeyedHeap()
-        """The same runs, by the time from which on they are overdue."""
+        """The same runs, by the time at which each becomes overdue."""
         self.sent = 0
         self.service = service
         """The predicted seconds of its calls that were sent, from where it began."""

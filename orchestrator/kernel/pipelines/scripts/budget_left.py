@@ -1,4 +1,4 @@
-"""The agent that tells a script what its budgets leave: a task, so that its answer is durable."""
+"""The agent that returns the rest of the budgets to a script: a task, so its answer is durable."""
 
 import trio
 
@@ -22,7 +22,7 @@ async def _budget_left(_: PipelineContext, __: str) -> dict[str, float | None]:
 
 BUDGET_LEFT: Pipeline[str, dict[str, float | None]] = Pipeline(
     "budget_left",
-    instructions="Tells what the budgets leave.",
+    instructions="Returns the amounts that the budgets leave.",
     program=_budget_left,
     input=str,
     output=dict[str, float | None],
