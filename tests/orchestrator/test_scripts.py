@@ -136,7 +136,7 @@ async def test_a_call_has_its_own_context_schema_and_budget() -> None:
 
     assert done.output == '{"n": 1}'
     assert "page 1" in said[0]
-    assert len(done.tree.find(label="line 1")) == 1
+    assert len(done.tree.find(label="line 1: read")) == 1
 
 
 @pytest.mark.parametrize(

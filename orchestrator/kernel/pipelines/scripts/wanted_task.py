@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -13,6 +13,9 @@ from orchestrator.delegation.choices import Choices
 from orchestrator.kernel.pipelines.call_details import CallDetails
 from orchestrator.kernel.pipelines.scripts.budget_left import BUDGET_LEFT
 from orchestrator.kernel.pipelines.scripts.interpreter import ScriptCall
+
+SHOWN_GOAL: Final = 60
+"""How many characters of its goal the label of a call has."""
 
 
 class CallError(Exception):
@@ -75,9 +78,17 @@ def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
     except (msgspec.ValidationError, DefinitionError) as exc:
         raise CallError(f"line {call.line}: agent({name!r}): {exc}") from exc
     details = CallDetails(
-        label=label.label, context=terms.context, output_schema=terms.output_schema
+        label=_with_goal(label.label, terms.goal),
+        context=terms.context,
+        output_schema=terms.output_schema,
     )
     return WantedTask(known[name], terms.goal, details, chosen)
+
+
+def _with_goal(place: str, goal: Any) -> str:
+    """Return the label of a call: its line, and the beginning of a goal that is a text."""
+    words = " ".join(goal.split()) if isinstance(goal, str) else ""
+    return f"{place}: {words[:SHOWN_GOAL]}" if words else place
 
 
 def _choices(terms: _Terms) -> Choices | None:
