@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,9 @@ class TestEnding:
         assert await process.wait() == -signal.SIGKILL
         os.killpg(process.pid, signal.SIGKILL)
         await trio.to_thread.run_sync(os.waitpid, process.pid, 0)
+        # The supervisor has a group of its own, and ends after the command.
+        left = await trio.to_thread.run_sync(partial(kill_tagged, process.tag, seconds=60))
+        assert left == []
 
 
 @pytest.mark.realtime

@@ -162,6 +162,8 @@ class FakeTelegram:
         """The messages of the bot, as Telegram has them."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """All requests but those that poll."""
+        self._handled: list[tuple[str, dict[str, Any]]] = []
+        """The same requests, once they had their effect."""
         self.faults: dict[str, deque[Fault]] = {}
         self.presses: dict[str, str] = {}
         """The bot's answer to each press of a button."""
@@ -282,8 +284,8 @@ class FakeTelegram:
         return self.texts()
 
     async def wait_called(self, method: str, count: int = 1) -> dict[str, Any]:
-        """Wait until a method was called so many times, and return the fields of the last."""
-        while len(found := [it for name, it in self.calls if name == method]) < count:
+        """Wait for the effect of a number of calls of a method, and return the last one's fields."""
+        while len(found := [it for name, it in self._handled if name == method]) < count:
             await self._changed.wait()
         return found[count - 1]
 
@@ -335,8 +337,15 @@ class FakeTelegram:
             self._notify()
 
     async def _call(self, name: str, fields: dict[str, Any]) -> Response:
-        if name != "getUpdates":
-            self.calls.append((name, fields))
+        if name == "getUpdates":
+            return await self._handle(name, fields)
+        self.calls.append((name, fields))
+        try:
+            return await self._handle(name, fields)
+        finally:
+            self._handled.append((name, fields))
+
+    async def _handle(self, name: str, fields: dict[str, Any]) -> Response:
         faults = self.faults.get(name)
         fault = faults.popleft() if faults else None
         if fault is not None and not fault.is_done:
