@@ -23,8 +23,9 @@ from orchestrator.delegation.ledger.idle_sessions import (
     restore_session,
 )
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import Children, Reply, SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import Reply, SessionRecord
 from orchestrator.delegation.ledger.slots import Slots
+from orchestrator.delegation.ledger.task_record import Children, TaskRecord
 from orchestrator.delegation.notices import TaskNotice, share_per_result, usd
 from orchestrator.delegation.policy import (
     Decision,

@@ -13,7 +13,7 @@ from orchestrator.agents import Budget
 from orchestrator.agents.budget import BudgetKind
 from orchestrator.delegation.amounts import Amounts
 from orchestrator.delegation.budget import Account
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.notices import counted, dollars
 from orchestrator.delegation.task import TaskRequest
 

@@ -1,6 +1,6 @@
 """The original of a fork: the task whose instructions and tools it has."""
 
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 
 
 def original(task: TaskRecord) -> TaskRecord:

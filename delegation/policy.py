@@ -12,7 +12,7 @@ from orchestrator.agents import RefusedBy
 from orchestrator.agents.budget import BudgetKind
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.task import DETACHED, JOINED, NO_DELIVERY, Mode, Reason, TaskRequest
 
 

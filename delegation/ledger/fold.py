@@ -18,7 +18,7 @@ from orchestrator.delegation.ledger import (
     fold_tasks,
 )
 from orchestrator.delegation.ledger.fold_table import Fold
-from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
 
 if TYPE_CHECKING:
     from orchestrator.delegation.ledger.ledger import Ledger

@@ -9,7 +9,8 @@ from orchestrator.agents import Usage
 from orchestrator.delegation.amounts import ONE_TASK
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.events import WaitSpan
-from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.task import Grant, TaskRequest
 
 if TYPE_CHECKING:

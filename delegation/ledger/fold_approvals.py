@@ -9,7 +9,7 @@ from orchestrator.agents import CallId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked, Entry
 from orchestrator.delegation.events.approvals import ApprovalQuestion, ApprovalVerdict
 from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
-from orchestrator.delegation.ledger.records import NO_QUESTIONS, TaskRecord
+from orchestrator.delegation.ledger.task_record import NO_QUESTIONS, TaskRecord
 from orchestrator.delegation.ledger.task_state import RUNNING
 from orchestrator.delegation.ledger.transitions import (
     refresh_session,

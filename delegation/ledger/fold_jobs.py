@@ -8,7 +8,7 @@ from orchestrator.delegation.errors import ImpossibleEventError
 from orchestrator.delegation.events import Entry, JobOccurred, JobPaused, JobRemoved, JobSet
 from orchestrator.delegation.events.jobs import REMEMBERED_RUNS, JobRecord
 from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
-from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
 from orchestrator.delegation.ledger.transitions import require
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from orchestrator.agents import CallId
 from orchestrator.delegation.events import CallPlaced, Entry, TaskStarted, TurnResumed
 from orchestrator.delegation.ledger.fold_approvals import drop_questions
 from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
-from orchestrator.delegation.ledger.records import NOTHING_PLACED, TaskRecord
+from orchestrator.delegation.ledger.task_record import NOTHING_PLACED, TaskRecord
 from orchestrator.delegation.ledger.transitions import require, running_task
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from orchestrator.delegation.events.processes import (
     describe_unreachable,
 )
 from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
-from orchestrator.delegation.ledger.records import Envelope, SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import Envelope, SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.ledger.transitions import refresh_session, require, running_task
 from orchestrator.delegation.task import DeliveryCapability
 

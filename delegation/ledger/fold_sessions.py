@@ -47,17 +47,15 @@ from orchestrator.delegation.ledger.fold_tasks import (
     queue_for_slot,
     requeue_joined_children,
 )
-from orchestrator.delegation.ledger.records import (
-    NOTHING_APPROVED,
+from orchestrator.delegation.ledger.session_record import (
     NOTHING_DECODED,
-    NOTHING_PLACED,
     Envelope,
     Reply,
     SessionRecord,
-    TaskRecord,
     Turn,
 )
 from orchestrator.delegation.ledger.slots import Slots
+from orchestrator.delegation.ledger.task_record import NOTHING_APPROVED, NOTHING_PLACED, TaskRecord
 from orchestrator.delegation.ledger.task_state import (
     IDLE,
     INTERRUPTED,

@@ -31,16 +31,14 @@ from orchestrator.delegation.ledger.fold_approvals import drop_question, drop_qu
 from orchestrator.delegation.ledger.fold_places import begin_anew, drop_placed
 from orchestrator.delegation.ledger.fold_processes import drop_processes
 from orchestrator.delegation.ledger.fold_table import FoldRow, fold_row
-from orchestrator.delegation.ledger.records import (
+from orchestrator.delegation.ledger.session_record import Envelope, Mail, SessionRecord
+from orchestrator.delegation.ledger.task_record import (
     NO_CHILDREN,
     NO_INCIDENTS,
     NO_MESSAGES,
     NO_STEERING,
     NOTHING_PLACED,
     Children,
-    Envelope,
-    Mail,
-    SessionRecord,
     Steering,
     TaskRecord,
 )

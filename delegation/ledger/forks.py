@@ -3,7 +3,7 @@
 from typing import Final
 
 from orchestrator.agents import AssistantMessage, Message, MessageId, ToolMessage, Transcript
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.task import TaskRequest
 
 FORKED: Final = "This conversation was forked here: your original goes on with this call, not you."

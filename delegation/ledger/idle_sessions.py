@@ -10,7 +10,7 @@ from orchestrator.delegation.amounts import Amounts
 from orchestrator.delegation.budget import Account
 from orchestrator.delegation.errors import UnreadableFactError
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
 from orchestrator.delegation.task import Grant, SessionId
 
 

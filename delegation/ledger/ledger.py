@@ -17,7 +17,8 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
 from orchestrator.delegation.ledger.fold import fold_entry
-from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import DETACHED, NO_DELIVERY, Mode, SessionId, TaskId
 

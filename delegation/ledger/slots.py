@@ -15,7 +15,7 @@ from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import DETACHED, JOINED, Mode, TaskId
 
 if TYPE_CHECKING:
-    from orchestrator.delegation.ledger.records import TaskRecord
+    from orchestrator.delegation.ledger.task_record import TaskRecord
 
 Queue: TypeAlias = "dict[TaskId, TaskRecord]"
 QueueKey: TypeAlias = tuple[TaskId, Mode]

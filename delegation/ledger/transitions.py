@@ -19,7 +19,8 @@ from orchestrator.delegation.events import (
     TaskEvent,
     ToolAnswered,
 )
-from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.ledger.task_state import (
     IDLE,
     READY,

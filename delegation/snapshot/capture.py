@@ -10,7 +10,8 @@ from orchestrator.delegation.errors import MISFITS, UnwritableFactError
 from orchestrator.delegation.events.processes import ProcessNotice
 from orchestrator.delegation.ledger.forks import shared_messages
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import NO_CHILDREN, Mail, SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import Mail, SessionRecord
+from orchestrator.delegation.ledger.task_record import NO_CHILDREN, TaskRecord
 from orchestrator.delegation.ledger.task_state import Ended, Interrupted, Queued
 from orchestrator.delegation.notices import TaskNotice
 from orchestrator.delegation.snapshot.snapshot import Snapshot, snapshot_layout

@@ -12,13 +12,13 @@ from orchestrator.delegation.errors import MISFITS, UnreadableFactError
 from orchestrator.delegation.ledger.fold_jobs import refresh_scheduled
 from orchestrator.delegation.ledger.idle_sessions import restore_session
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import (
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import (
     NO_INCIDENTS,
     NO_MESSAGES,
     NO_QUESTIONS,
     NO_STEERING,
     Children,
-    SessionRecord,
     TaskRecord,
 )
 from orchestrator.delegation.ledger.task_state import IDLE, Ended, TaskState

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from orchestrator.delegation.events.codec import VERSION as FACTS_VERSION
-from orchestrator.delegation.ledger.records import SessionRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
 from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import SHARED_BUDGET_PREFIX, SessionId
 

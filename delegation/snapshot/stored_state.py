@@ -16,7 +16,8 @@ from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.events.incidents import Incident
 from orchestrator.delegation.events.jobs import JobRecord
 from orchestrator.delegation.events.processes import ProcessNotice, ProcessRecord
-from orchestrator.delegation.ledger.records import Envelope, Reply, Steering, Turn
+from orchestrator.delegation.ledger.session_record import Envelope, Reply, Turn
+from orchestrator.delegation.ledger.task_record import Steering
 from orchestrator.delegation.ledger.task_state import (
     IDLE,
     QUEUED,

@@ -22,7 +22,7 @@ from orchestrator.agents import (
     read_arguments,
     unanswered_calls,
 )
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 
 ASK_PARENT: Final = "ask_parent"
 MAX_QUESTION: Final = 8_000

@@ -18,7 +18,7 @@ from orchestrator.agents import (
     read_arguments,
 )
 from orchestrator.delegation.choices import Choices
-from orchestrator.delegation.ledger.records import TaskRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.rules import Rules
 from orchestrator.delegation.task import Origin
 from orchestrator.delegation.tools.delegator_port import Assignment, Delegator, Schema

@@ -7,7 +7,8 @@ import msgspec
 
 from orchestrator.agents import Agent, AssistantMessage, Message, Transcript
 from orchestrator.delegation import notices
-from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.task import Reason, TaskId
 from orchestrator.delegation.tree.safe_text import one_line
 

@@ -21,7 +21,8 @@ from orchestrator.agents import (
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.delegation.events import SteeringOrigin
 from orchestrator.delegation.ledger.ledger import Ledger
-from orchestrator.delegation.ledger.records import SessionRecord, TaskRecord
+from orchestrator.delegation.ledger.session_record import SessionRecord
+from orchestrator.delegation.ledger.task_record import TaskRecord
 from orchestrator.delegation.notices import share_per_result
 from orchestrator.delegation.task import TaskId
 from orchestrator.delegation.tools.delegator_port import Delegator
