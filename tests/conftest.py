@@ -1,6 +1,7 @@
 """Fixtures of all tests: every async test runs on a jumping clock unless it says otherwise."""
 
 import inspect
+import itertools
 import os
 import signal
 import socket
@@ -69,6 +70,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
         if is_async and not item.get_closest_marker("realtime"):
             item.add_marker(pytest.mark.trio(run=_run_on_a_jumping_clock))
+
+
+@pytest.fixture(scope="session")
+def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield new paths for the state of an orchestrator."""
+    folder = tmp_path_factory.mktemp("state")
+    return (folder / str(number) for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def own_state_folder(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a state folder: one of the user or of another test changes what it does.
+
+    For example an orchestrator on a jumping clock would wait a year for a thread that ends the
+    servers of another test.
+    """
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(next(state_folders)))
 
 
 @pytest.fixture(scope="session")
