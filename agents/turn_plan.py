@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from orchestrator.agents.agent import Agent
 
 SCRIPT: Final = "script"  # the name of the agent that runs scripts
+SCRIPT_CHARACTERS: Final = 50_000
+"""The most characters of a script that a page shows."""
 
 
 class TurnPlan:

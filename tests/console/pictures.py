@@ -18,6 +18,7 @@ def main(folder: Path) -> None:
             page.prefer(prefers_color_scheme="dark")
             photograph_run(page, run, folder / "console.png")
             photograph_chat(page, server, folder / "console-chat.png")
+            photograph_script(page, server, folder / "console-script.png")
             page.prefer(prefers_color_scheme="light")
             photograph_new_run(page, folder / "console-new-run.png")
             page.resize(390, 844)
@@ -49,6 +50,15 @@ def photograph_chat(page: Page, server: ConsoleServer, file: Path) -> None:
         http.post(f"/v1/sessions/{session}/messages", json=ask)
     show(page, f"#/chat/{session}")
     wait(page, "document.querySelectorAll('.children .child').length === 2")
+    page.settle()
+    page.picture(file)
+
+
+def photograph_script(page: Page, server: ConsoleServer, file: Path) -> None:
+    show(page, f"#/runs/{server.begin('surveyor', 'What is new in the town?')}?view=script")
+    wait(page, "document.querySelector('.line.now .tag.waiting')")
+    page.run("[...document.querySelectorAll('.tag.waiting')].at(-1).click()")
+    wait(page, "document.querySelector('.details .ask .subject')")
     page.settle()
     page.picture(file)
 

@@ -327,3 +327,33 @@ combiner = Agent(
     model=ScriptedModel.always(combine, price=PRICE),
     delegates=[look, Agent("unsteady", model=ScriptedModel.always(unsteady, price=PRICE))],
 )
+
+SURVEY = """\
+places = ["the north pier", "the old library", "the market"]
+# Look at all of them at once.
+notes = await gather(*[agent("look", f"Look at {it}") for it in places])
+try:
+    coins = await agent("broken", "Count the coins")
+except RuntimeError:
+    coins = "no coins"
+log(f"{len(notes)} places, {coins}")
+
+# A person allows the command.
+cleaned = await agent("operator", "clean up")
+[await agent("look", f"Read the {it} note") for it in ("first", "last")]
+"""
+surveyor = Agent(
+    "surveyor",
+    model=ScriptedModel.always(
+        lambda transcript: (
+            "The survey is done."
+            if len(transcript) > 1
+            else ToolCall(
+                "run_script", {"code": SURVEY, "goal": "Survey the town", "background": False}
+            )
+        ),
+        price=PRICE,
+    ),
+    delegates=[look, operator, broken],
+    scripts=True,
+)

@@ -378,3 +378,42 @@ def test_a_crashed_page_ends_no_run(server: ConsoleServer) -> None:
         after = browser.open(f"{server.url}/#/runs/{run}")
         wait(after, "orchestrator.page.model?.status[0] === 'running'")
     server.cancel(run)
+
+
+def lines(page: Page, selector: str) -> list[int]:
+    """Return the numbers of the lines of a script that a selector finds."""
+    found: list[int] = page.run(
+        f"[...document.querySelectorAll('#panel-script .line{selector}')]"
+        ".map(it => Number(it.dataset.line))"
+    )
+    return found
+
+
+def test_the_source_of_a_script_shows_the_tasks_of_its_lines_live(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("surveyor")
+    opened(page, run)
+    show(page, f"#/runs/{run}?view=script")
+    wait(page, "document.querySelector('.line[data-line=\"11\"] .tag.waiting')")
+
+    assert lines(page, ".now") == [11]
+    assert lines(page, ".later") == [12]
+    assert lines(page, ":has(.tag)") == [3, 5, 11]
+    assert "3/3" in page.run("document.querySelector('.line .tag').innerText")
+    assert page.run("document.querySelector('.tag.failed').closest('.line').dataset.line") == "5"
+
+    page.run("[...document.querySelectorAll('.tag.waiting')].at(-1).click()")
+    wait(page, "document.querySelector('.details .ask .subject')")
+    assert lines(page, "[aria-current]") == [11]
+    page.run("document.querySelector('.source').focus()")
+    page.press("a")
+
+    wait(page, "orchestrator.page.model.status[0] === 'succeeded'")
+    wait(page, "!document.querySelector('.line.now, .line.later')")
+    assert lines(page, ":has(.tag)") == [3, 5, 11, 12]
+
+
+def test_a_run_without_scripts_has_no_tab_for_them(page: Page, server: ConsoleServer) -> None:
+    opened(page, server.begin("hostile"))
+    wait(page, "document.querySelector('#tab-script').hidden")

@@ -155,12 +155,14 @@ THRICE = 'len(await gather(*[agent("helper", f"part {n}") for n in range(3)]))'
 
 
 async def test_a_script_above_the_threshold_needs_a_person_who_reads_its_price() -> None:
-    async with turn_of(scripter(THRICE, 2)) as turn:
+    async with turn_of(scripter(f"total = 0\n{THRICE}", 2)) as turn:
         question = await turn.answer("once")
         reply = await turn.reply()
 
     assert question.tool == "run_script"
     assert question.why.startswith("the script would cost about $")
+    assert question.subject == f"total = 0\n{THRICE}"
+    assert question.details == '{"background":false,"goal":"Ask thrice"}'
     assert "3" in reply
 
 

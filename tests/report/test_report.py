@@ -1,5 +1,6 @@
 """The file and the command that writes it, without a browser."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,8 +14,9 @@ from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.run_history import read_history
 from orchestrator.products.history.report import Transcripts, build_report, transcripts
+from orchestrator.products.history.report.packed_tree import columns_of
 from orchestrator.products.history.report.summary import cached_share, failure_groups, model_costs
-from tests.golden.make import HOSTILE, ROOT, S, hostile, one_shot
+from tests.golden.make import HOSTILE, PUSH, ROOT, S, Story, hostile, one_shot
 from tests.report.conftest import Written
 from tests.report.synthetic import SESSION, run_of
 
@@ -181,6 +183,21 @@ def test_only_the_wanted_transcripts_are_in_the_file(kind: Transcripts) -> None:
         assert "No transcripts are in this file" in carried.sentence
     else:
         assert "It keeps 20,000 characters of a message" in carried.sentence
+
+
+@pytest.mark.parametrize("sources", [True, False])
+def test_a_report_without_transcripts_has_no_source_of_a_script(sources: bool) -> None:
+    story = Story()
+    story.begin(PUSH, "root")
+    script = json.dumps({"goal": "Count", "code": "# first\n" * 100})
+    story.ask("t0", "script", goal=script)
+    story.ask("t1", "other", goal=script)
+    history = read_history(S, story.entries, has_writer=False, wants_transcript=lambda _: False)
+
+    strings = columns_of(history, sources=sources)["strings"]
+
+    assert (script in strings) is sources
+    assert f"{script[:299]}…" in strings
 
 
 def test_a_full_report_counts_the_omitted_transcripts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,10 @@ from orchestrator.agents.approval import (
     strictest_rule,
 )
 from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.feature_checks import RUN_SCRIPT
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.tools.context import commands_are_walled
+from orchestrator.agents.turn_plan import SCRIPT_CHARACTERS
 from orchestrator.delegation import TaskRecord
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import (
@@ -248,7 +250,9 @@ class TaskApprovalCheck:
     def _question(self, call: ToolCall, subject: Subject) -> _Question:
         redactor = self._book.redactor
         words = redactor.redact(self._subject_text(call, subject, redactor))
-        details = shown_arguments(redactor.redact_tree(call.arguments))
+        # The source of a script is its subject.
+        shown = {name: it for name, it in call.arguments.items() if not _is_source(call, name)}
+        details = shown_arguments(redactor.redact_tree(shown))
         # A text that is cut may look like a secret only now.
         return _Question(redactor.redact(words), redactor.redact(details))
 
@@ -262,6 +266,8 @@ class TaskApprovalCheck:
                 return _in_folder(visible(folder), command)
         if subject.path is not None and arguments <= FILE_ARGUMENTS:
             return visible(subject.path) + _content_mark(call, redactor)
+        if _is_source(call, "code"):
+            return visible_in_short(redactor.redact(call.arguments["code"]), SCRIPT_CHARACTERS)
         shown = visible_in_short(as_json(redactor.redact_tree(call.arguments)))
         return shown + self._definitions.get(call.name, "")
 
@@ -330,6 +336,13 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the arguments that a call leaves out."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: it["default"] for name, it in properties.items() if "default" in it}
+
+
+def _is_source(call: ToolCall, argument: str) -> bool:
+    """Return whether an argument is the source of a script, which a person reads as it is."""
+    if argument != "code" or call.name != RUN_SCRIPT:
+        return False
+    return isinstance(call.arguments.get(argument), str)
 
 
 def _in_folder(folder: str, command: str) -> str:

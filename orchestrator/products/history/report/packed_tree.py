@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from orchestrator.agents import Usage
+from orchestrator.agents.turn_plan import SCRIPT, SCRIPT_CHARACTERS
 from orchestrator.delegation import TaskId
 from orchestrator.ports.journals import RunHistory
 
@@ -36,8 +37,8 @@ class StringTable:
         return [*self._numbers]
 
 
-def columns_of(history: RunHistory) -> dict[str, Any]:
-    """Return a run as columns, each parent before its children."""
+def columns_of(history: RunHistory, *, sources: bool = True) -> dict[str, Any]:
+    """Return a run as columns, each parent before its children, with the sources of its scripts."""
     tree, start = history.tree, history.began
     numbers = {task: number for number, task in enumerate(tree)}
     strings = StringTable()
@@ -53,7 +54,10 @@ def columns_of(history: RunHistory) -> dict[str, Any]:
         row = (
             0 if parent is None else number - numbers[parent],
             strings(node.agent),
-            strings(node.goal, GOAL_CHARACTERS),
+            strings(
+                node.goal,
+                SCRIPT_CHARACTERS if sources and node.agent == SCRIPT else GOAL_CHARACTERS,
+            ),
             strings(node.label),
             strings(node.mode),
             strings(node.reason),

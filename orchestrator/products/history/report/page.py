@@ -77,7 +77,7 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
         script=script,
         summary=summary_of(history, title, version=version, transcripts=packed.sentence),
         about=_json(_about(history, title, packed)),
-        columns=pack(columns_of(history)),
+        columns=pack(columns_of(history, sources=transcripts is not Transcripts.NONE)),
         transcripts="\n".join(
             f'<script type="text/plain" id="transcripts-{number}">{packet}</script>'
             for number, packet in enumerate(packed.packets)

@@ -5,6 +5,7 @@
 
 from typing import Any, Final
 
+from orchestrator.agents.turn_plan import SCRIPT, SCRIPT_CHARACTERS
 from orchestrator.delegation import SessionRecord, TaskId, Tree
 from orchestrator.ports.journals import Records
 
@@ -47,7 +48,7 @@ def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
     return [
         node.parent,
         node.agent,
-        _cut(node.goal, GOAL_CHARACTERS),
+        _cut(node.goal, SCRIPT_CHARACTERS if node.agent == SCRIPT else GOAL_CHARACTERS),
         _cut(node.label, SHORT_CHARACTERS),
         node.path,
         node.mode,

@@ -1,4 +1,4 @@
-/*! sources sha256 c0fbf0e473fc486b2bc5624982eb9edf92fe58740814da7e75cedefa92c6cf01 */
+/*! sources sha256 841e38f9c2194a7838f01242f6b8cc636a515ad8afad0437d7578e66bcada4c0 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

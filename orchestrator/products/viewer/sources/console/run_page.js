@@ -102,7 +102,7 @@ export class RunPage {
   build() {
     const { model } = this;
     const before = this.viewer;
-    this.viewer = new Viewer(model, { title: oneLine([model.agent[0], model.goal[0]].filter(Boolean).join(': '), 120), live: this, drawn: () => this.drawn() });
+    this.viewer = new Viewer(model, { title: oneLine([model.agent[0], model.name(0)].filter(Boolean).join(': '), 120), live: this, drawn: () => this.drawn() });
     this.conversation?.close();
     this.conversation = new Conversation(this.console, this.viewer.details.element);
     fill(this.element, this.viewer.element);

@@ -147,8 +147,9 @@ export class Details {
     const started = model.started[number];
     const waited = started === null ? null : started - model.requested[number];
     const lines = [];
-    if (model.goal[number] && model.goal[number] !== model.label[number]) {
-      lines.push(['goal', shortened(model.goal[number])]);
+    const goal = model.script(number)?.code ?? model.goal[number];
+    if (goal && goal !== model.label[number]) {
+      lines.push([model.script(number) ? 'script' : 'goal', shortened(goal)]);
     }
     if (model.reason[number]) {
       const why = REASONS[model.reason[number]] ?? model.reason[number];

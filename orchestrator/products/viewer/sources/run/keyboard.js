@@ -18,7 +18,7 @@ const KEYS = [
   ['z', 'zoom time to the row'],
   ['0', 'all of the time'],
   ['+ −', 'depth of the flame; size of the graph'],
-  ['1 … 6', 'the tabs'],
+  ['1 … 7', 'the tabs'],
   ['s', 'smart fold'],
 ];
 
@@ -44,7 +44,7 @@ export class Keys {
     this.viewer = viewer;
     const { grid, views, field, tabs, details } = viewer;
     grid.scroller.addEventListener('keydown', (event) => this.run(event, { ...this.moves(), ...this.letters() }));
-    for (const view of [views.graph.canvas, views.flame.scroller, views.cost.canvas]) {
+    for (const view of [views.graph.canvas, views.flame.scroller, views.cost.canvas, views.script.scroller]) {
       view.addEventListener('keydown', (event) => this.run(event, this.letters()));
     }
     field.addEventListener('keydown', (event) => this.run(event, {

@@ -9,6 +9,7 @@ export const USAGE = [
 ];
 export const [CALLS, INPUT, OUTPUT, COST, UNPRICED, CACHED, REASONING, ESTIMATED, , SAVED] = USAGE.keys();
 const WIDTH = USAGE.length;
+const SCRIPT = 'script'; // the agent that runs scripts
 const STOPPED = new Set(['cancelled', 'timed_out', 'lost']);
 
 export class Model {
@@ -16,6 +17,8 @@ export class Model {
     this.ids = [];
     this.numbers = new Map();
     this.parent = []; // -1 is nobody
+    this.scripts = []; // the numbers of the tasks that run scripts
+    this.sources = new Map(); // their scripts: {goal, code}
     this.children = [];
     this.depth = [];
     this.agent = [];
@@ -57,6 +60,7 @@ export class Model {
     this.children.push([]);
     this.depth.push(parent < 0 ? 0 : this.depth[parent] + 1);
     this.agent.push(task.agent);
+    if (task.agent === SCRIPT) this.scripts.push(number);
     this.goal.push(task.goal ?? '');
     this.label.push(task.label ?? '');
     this.path.push(task.path);
@@ -119,8 +123,16 @@ export class Model {
     return this.ofTotal(number, INPUT) + this.ofTotal(number, OUTPUT);
   }
 
+  // The script that a task runs, or null; a goal that was cut is none.
+  script(number) {
+    if (this.agent[number] !== SCRIPT) return null;
+    const goal = this.goal[number];
+    if (goal && !this.sources.has(number)) this.sources.set(number, parsed(goal));
+    return this.sources.get(number) ?? null;
+  }
+
   name(number) {
-    return this.label[number] || this.goal[number];
+    return this.label[number] || (this.script(number)?.goal ?? this.goal[number]);
   }
 
   // When it ended; a running task lasts until the last fact.
@@ -172,6 +184,15 @@ export class Model {
       error: this.error[number],
       needs: this.needs[number],
     };
+  }
+}
+
+function parsed(goal) {
+  try {
+    const { code, goal: purpose = '' } = JSON.parse(goal);
+    return typeof code === 'string' ? { code, goal: String(purpose) } : null;
+  } catch {
+    return null;
   }
 }
 

@@ -15,12 +15,13 @@ import { Keys, helpDialog } from './keyboard.js';
 import { headline, hints, stripNote } from './headline.js';
 import { Rollups } from './model.js';
 import { Scale, idleTimes } from './time_scale.js';
+import { ScriptView } from './script.js';
 import { nextSort, rowOrder } from './sort.js';
 import { splitter } from './splitter.js';
 import { GROUPS } from './status.js';
 import { dragToZoom, drawStrip, workChanges } from './activity.js';
 
-const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost'], ['failures', 'Failures']];
+const TABS = [['tree', 'Tree + time'], ['graph', 'Graph'], ['flame', 'Flame'], ['cost', 'Cost'], ['failures', 'Failures'], ['script', 'Script']];
 const SMALL = 2000; // tasks: what follows from so many is found within a frame
 const MARGIN = 0.02; // of the time axis, left free at both ends
 
@@ -46,6 +47,7 @@ export class Viewer {
     this.result = null;
     this.active = model.size ? model.ids[0] : null;
     this.tab = 'tree';
+    this.allTabs = summary ? [['summary', 'Summary'], ...TABS] : TABS;
     this.changedAt = 0; // when all of a live run was last drawn anew
     this.isGrown = false; // since then
     this.build();
@@ -104,7 +106,7 @@ export class Viewer {
     this.note = element('p', { class: 'strip-note' }, ...stripNote(this));
     this.grid = new Grid(this);
     this.details = new Details(this);
-    this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this), failures: new Failures(this) };
+    this.views = { tree: this.grid, graph: new Graph(this), flame: new Flame(this), cost: new Cost(this), failures: new Failures(this), script: new ScriptView(this) };
     this.field = element('input', {
       type: 'search', placeholder: 'Search name, id, error', 'aria-label': 'Search name, id, error',
       'aria-keyshortcuts': '/', oninput: () => this.search(this.field.value),
@@ -112,11 +114,11 @@ export class Viewer {
     this.chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show only' });
     this.strip = element('canvas', { class: 'strip', role: 'img', 'aria-label': 'Agents at work over time' });
     this.tabs = element('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Views' },
-      ...this.tabList().map(([name, words]) => element('button', {
+      ...this.allTabs.map(([name, words]) => element('button', {
         type: 'button', role: 'tab', id: `tab-${name}`, 'aria-controls': `panel-${name}`,
         onclick: () => this.showTab(name),
       }, words)));
-    this.panels = this.tabList().map(([name, words]) => element('div', {
+    this.panels = this.allTabs.map(([name, words]) => element('div', {
       class: 'panel', id: `panel-${name}`, role: 'tabpanel', 'aria-label': words,
     }, name === 'summary' ? this.summary : this.views[name].element));
     this.footer = element('p', { class: 'rows' });
@@ -142,8 +144,9 @@ export class Viewer {
     this.showTab('tree');
   }
 
+  // The tabs of this run: the last one of all is for scripts.
   tabList() {
-    return this.summary ? [['summary', 'Summary'], ...TABS] : TABS;
+    return this.model.scripts.length ? this.allTabs : this.allTabs.slice(0, -1);
   }
 
   fillChips() {
@@ -200,6 +203,7 @@ export class Viewer {
 
   drawNow() {
     if (!this.element.isConnected || !this.rows) return;
+    this.tabs.lastChild.hidden = !this.model.scripts.length;
     this.views[this.tab]?.draw();
     this.details.draw();
     this.drawn();
@@ -241,7 +245,7 @@ export class Viewer {
 
   showTab(tab) {
     this.tab = tab;
-    this.tabList().forEach(([name], at) => {
+    this.allTabs.forEach(([name], at) => {
       const button = this.tabs.children[at];
       button.setAttribute('aria-selected', String(name === tab));
       button.tabIndex = name === tab ? 0 : -1;
