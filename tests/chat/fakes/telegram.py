@@ -284,7 +284,7 @@ class FakeTelegram:
         return self.texts()
 
     async def wait_called(self, method: str, count: int = 1) -> dict[str, Any]:
-        """Wait for the effect of a number of calls of a method, and return the last one's fields."""
+        """Wait for the effect of a number of calls of a method, and return the last fields."""
         while len(found := [it for name, it in self._handled if name == method]) < count:
             await self._changed.wait()
         return found[count - 1]
