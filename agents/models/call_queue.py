@@ -75,7 +75,7 @@ class CallQueue:
         self._service = 0.0
         """The service of the owner whose call was sent last: other owners begin there."""
         self._runs: dict[RunWork, _WaitingRun] = {}
-        self._waiters: dict[Call, _Waiter] = {}
+        self.waiters: Final[dict[Call, _Waiter]] = {}
         self._number = 0
         self._fifo = FifoTimes() if policy.stretch < math.inf else None
         self._last_sent = math.inf
@@ -83,11 +83,11 @@ class CallQueue:
         self._placed_at = -math.inf
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self.waiters)
 
     def must_wait(self, call: Call) -> bool:
         """Return whether a call would have to wait now."""
-        return bool(self._waiters) or self._ready_at(call) > trio.current_time()
+        return bool(self.waiters) or self._ready_at(call) > trio.current_time()
 
     async def wait_turn(
         self, call: Call, begin: Callable[[], T], check: Callable[[], None] | None = None
@@ -141,15 +141,15 @@ class CallQueue:
         now = trio.current_time()
         # All places at once, and not for every line of a display.
         if now >= self._placed_at + PLACED_SECONDS or call not in self._places:
-            ordered = sorted(self._waiters.values(), key=self._display_key)
+            ordered = sorted(self.waiters.values(), key=self._display_key)
             self._places = {it.call: place for place, it in enumerate(ordered, 1)}
             self._placed_at = now
-        place = min(self._places[call], len(self._waiters))
-        text = f"{_ordinal(place)} of {len(self._waiters)}"
+        place = min(self._places[call], len(self.waiters))
+        text = f"{_ordinal(place)} of {len(self.waiters)}"
         first = self._first()
         if place == 1 or first is None:
             return text
-        is_own = first.run is self._waiters[call].run
+        is_own = first.run is self.waiters[call].run
         return f"{text}, behind {'calls of its run' if is_own else self.policy.behind}"
 
     def _display_key(self, waiter: _Waiter) -> tuple[object, ...]:
@@ -160,7 +160,7 @@ class CallQueue:
         run = call.run
         if (waiting := self._runs.get(run)) is None:
             waiting = self._runs[run] = _WaitingRun(run, self._owner_of(run))
-        waiter = self._waiters[call] = _Waiter(call, self._number, waiting)
+        waiter = self.waiters[call] = _Waiter(call, self._number, waiting)
         call.waits_in = self
         waiting.calls.put(waiter, self._call_key(waiter))
         waiting.oldest.put(waiter, waiter.number)
@@ -183,7 +183,7 @@ class CallQueue:
     def _remove(self, waiter: _Waiter) -> None:
         waiting = waiter.run
         owner = waiting.owner
-        del self._waiters[waiter.call]
+        del self.waiters[waiter.call]
         self._places.pop(waiter.call, None)
         waiter.call.waits_in = None
         waiting.calls.remove(waiter)
@@ -258,7 +258,7 @@ class CallQueue:
             if now >= self._last_sent:
                 self._fifo.note_gap(now - self._last_sent)
             self._pass_time(self._fifo)
-        self._last_sent = now if len(self._waiters) > 1 else math.inf
+        self._last_sent = now if len(self.waiters) > 1 else math.inf
         self._service = owner.service
         owner.service += waiter.run.run.call_seconds
         self._by_service.put(owner, owner.service)

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orchestrator.agents import (
     AssistantMessage,
@@ -24,8 +25,9 @@ from orchestrator.agents import (
     UserMessage,
     tool,
 )
+from orchestrator.agents.models.call_order import Call, RunWork
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
-from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.rate_limit import WATCHED_CALLS, Limiter, with_rate_limit
 from orchestrator.testing import CountingModel, StreamingModel
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())
@@ -379,3 +381,46 @@ async def test_several_servers_divide_the_limits_of_a_provider() -> None:
         Limiter(requests_per_minute=10, servers=11)
     with pytest.raises(DefinitionError, match="servers cannot be 0"):
         Limiter(servers=0)
+
+
+class CountingCaller:
+    """Counts the calls of a task that are described to a limiter, and those that ended."""
+
+    def __init__(self) -> None:
+        self.described = 0
+        self.ended = 0
+
+    def queued_call(self, size: int) -> Call:
+        del size
+        self.described += 1
+        return Call(RunWork())
+
+    def ended_call(self, size: int, seconds: float) -> None:
+        del size, seconds
+        self.ended += 1
+
+    def has_siblings(self) -> bool:
+        return False
+
+
+async def test_a_limiter_describes_calls_only_after_a_call_has_waited() -> None:
+    caller = CountingCaller()
+    request = replace(REQUEST, caller=caller)
+    limiter = Limiter(in_flight=2)
+    model = with_rate_limit(worker_model(seconds=1), limiter)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(model.answer, request)
+    passed_at_once = caller.described
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(model.answer, request)
+    after_a_wait = caller.described
+    for _ in range(WATCHED_CALLS + 5):
+        await model.answer(request)
+
+    assert passed_at_once == 0
+    assert after_a_wait == 1
+    assert caller.described == caller.ended == 1 + WATCHED_CALLS
+    assert limiter.in_flight == limiter.waiting == 0

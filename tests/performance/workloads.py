@@ -9,9 +9,18 @@ import trio
 import trio.lowlevel
 
 from orchestrator import Orchestrator, open_orchestrator, tool
-from orchestrator.agents import Agent, AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage
+from orchestrator.agents import (
+    Agent,
+    AssistantMessage,
+    Model,
+    ModelRequest,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
 from orchestrator.delegation import Rules, SessionId
 from orchestrator.delegation.events import MetadataChanged
+from orchestrator.models import Limiter, with_rate_limit
 from tests.performance.counting import Calls, counting, fewest
 
 ANY_NUMBER: Final = Rules(children_per_call=1_000_000, depth=250, live_tasks=None, detached=None)
@@ -61,11 +70,20 @@ async def look_up(word: str) -> str:
     return word
 
 
-def fan_out(children: int, child: Agent | None = None) -> Agent:
+def fan_out(
+    children: int, child: Agent | None = None, wrapped: Callable[[Model], Model] | None = None
+) -> Agent:
     """Return an agent that delegates tasks in one call, and waits for them."""
-    child = child or Agent("child", instructions="Say ok.", model=Caller())
-    model = Caller(ToolCall("delegate_task", {"tasks": _tasks(children)}))
+    wrapped = wrapped or (lambda model: model)
+    child = child or Agent("child", instructions="Say ok.", model=wrapped(Caller()))
+    model = wrapped(Caller(ToolCall("delegate_task", {"tasks": _tasks(children)})))
     return Agent("parent", instructions="Delegate.", model=model, delegates=[child])
+
+
+def limited() -> Agent:
+    """Return an agent that delegates one task, with a limiter that holds no call back."""
+    limiter = Limiter(in_flight=100)
+    return fan_out(1, wrapped=lambda model: with_rate_limit(model, limiter))
 
 
 def detaching(children: int, child: Agent) -> Agent:
@@ -161,6 +179,7 @@ WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
     "one fact": count_fact,
     "a child of a fan-out": count_child,
     "one joined delegation": lambda: count_one(fan_out(1)),
+    "one joined delegation behind a limiter": lambda: count_one(limited()),
     "a level of a chain": count_level,
     "a run alone": lambda: count_one(alone()),
     "a run with a tool": lambda: count_one(with_tool()),

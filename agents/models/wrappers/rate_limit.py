@@ -7,6 +7,7 @@ processes with one provider account divide its limits.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -17,6 +18,10 @@ from orchestrator.agents.models.call_queue import CallQueue
 from orchestrator.agents.models.model import Model, ModelEvent, ModelRequest, Queued, ignore_event
 from orchestrator.agents.models.token_estimate import estimated_tokens
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
+
+WATCHED_CALLS: Final = 1_000
+"""After a call that waited, the policy learns from this number of calls, whether they wait or not.
+Before that it has nothing to order, and a call costs two checks."""
 
 
 class Limiter:
@@ -59,6 +64,10 @@ class Limiter:
         self._in_flight = 0
         self._queue = CallQueue(policy_named(policy), self._ready_at)
         self._run: trio.lowlevel.TrioToken | None = None
+        self._watched = 0
+        """How many of the next calls are described to the policy."""
+        self.counts_tokens = limits["tokens_per_minute"] is not None
+        self._counts_minutes = self.counts_tokens or limits["requests_per_minute"] is not None
 
     @property
     def waiting(self) -> int:
@@ -69,6 +78,20 @@ class Limiter:
     def in_flight(self) -> int:
         """How many calls are under way."""
         return self._in_flight
+
+    def begin_at_once(self, tokens: int) -> bool:
+        """Begin a call that need not wait, unless the policy has to learn from it."""
+        if self._watched or self._in_flight == self._most_in_flight or self._closed_by is not None:
+            return False
+        if self._counts_minutes:
+            self._follow_clock()
+            now = trio.current_time()
+            if self._requests.ready_at(1) > now or self._tokens.ready_at(tokens) > now:
+                return False
+            self._requests.take(1, now)
+            self._tokens.take(self._tokens.capped(tokens), now)
+        self._in_flight += 1
+        return True
 
     async def wait_admitted(
         self,
@@ -86,19 +109,17 @@ class Limiter:
             raise ModelError(
                 f"no call is let through: the limiter has {self._closed_by}=0", kind=Failure.QUOTA
             )
-        if (run := trio.lowlevel.current_trio_token()) is not self._run:
-            # Every run of trio has its own clock, whose times mean nothing in another run.
-            self._run = run
-            self._requests.reset()
-            self._tokens.reset()
+        self._follow_clock()
         if call is None:
             call = Call(RunWork())
         call.tokens = tokens
         if not self._queue.must_wait(call):
+            self._watched = max(0, self._watched - 1)
             await trio.lowlevel.checkpoint_if_cancelled()
             self._begin(call)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
+        self._watched = WATCHED_CALLS
         tell(Queued(True))
         await self._queue.wait_turn(call, lambda: self._begin(call))
         tell(Queued(False))
@@ -106,18 +127,29 @@ class Limiter:
     def end_call(self, call: Call | None = None) -> None:
         """Count a call as ended."""
         self._in_flight -= 1
-        self._queue.changed(None if call is None else call.run)
+        if self._queue.waiters:
+            self._queue.changed(None if call is None else call.run)
 
     def correct_tokens(self, *, reserved: int, used: int) -> None:
         """Replace the tokens that were reserved for a call by those that it used."""
-        self._tokens.take(used - self._tokens.capped(reserved))
-        self._queue.changed()
+        if self.counts_tokens:
+            self._tokens.take(used - self._tokens.capped(reserved), trio.current_time())
+            if self._queue.waiters:
+                self._queue.changed()
+
+    def _follow_clock(self) -> None:
+        if (run := trio.lowlevel.current_trio_token()) is not self._run:
+            # Every run of trio has its own clock, whose times mean nothing in another run.
+            self._run = run
+            self._requests.reset()
+            self._tokens.reset()
 
     def _begin(self, call: Call) -> None:
-        self._requests.take(1)
-        self._tokens.take(self._tokens.capped(call.tokens))
+        now = trio.current_time()
+        self._requests.take(1, now)
+        self._tokens.take(self._tokens.capped(call.tokens), now)
         self._in_flight += 1
-        call.send(trio.current_time())
+        call.send(now)
 
     def _ready_at(self, call: Call) -> float:
         if self._in_flight == self._most_in_flight:
@@ -159,10 +191,9 @@ class _Bucket:
             return self._full_at
         return self._full_at + self._seconds(self.capped(amount)) - 60
 
-    def take(self, amount: int) -> None:
+    def take(self, amount: int, now: float) -> None:
         if self._per_minute is None:
             return
-        now = trio.current_time()
         self._full_at = max(self._full_at, now) + self._seconds(amount)
 
     def _seconds(self, amount: int) -> float:
@@ -178,6 +209,19 @@ class _LimitedModel(QueuedModel):
     def __init__(self, model: Model, limiter: Limiter) -> None:
         super().__init__(model)
         self._limiter = limiter
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        limiter = self._limiter
+        tokens = estimated_tokens(request) if limiter.counts_tokens else 0
+        if request.call is not None or not limiter.begin_at_once(tokens):
+            return await super().answer(request)
+        try:
+            answer = await self._model.answer(request)
+        finally:
+            limiter.end_call()
+        if limiter.counts_tokens and (used := answer.usage.tokens):
+            limiter.correct_tokens(reserved=tokens, used=used)
+        return answer
 
     async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:
         tokens = estimated_tokens(request)
