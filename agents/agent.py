@@ -160,6 +160,8 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     forks: bool = attrs.field(default=False, kw_only=True)
     """Whether it may delegate to forks of itself, which have its instructions and tools and have
     read its conversation."""
+    summaries: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may give a task that it delegates a summary of its conversation."""
     scripts: bool = attrs.field(default=False, kw_only=True)
     """Whether it may write scripts over its delegates and tools, and run them with `run_script`."""
     asks_parent: bool = attrs.field(default=False, kw_only=True)
@@ -360,6 +362,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             or self.models
             or self.efforts
             or self.gives_budgets
+            or self.summaries
             or self.scripts
             or any(tool.deps is not None or tool.task is not None for tool in self.tools)
         )
@@ -377,6 +380,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             copies=False,
             forks=False,
             gives_budgets=False,
+            summaries=False,
             handoff=False,
             tools=tools,
         )

@@ -263,6 +263,11 @@ def _require_choices(agent: Agent[Any]) -> None:
         agent.may_delegate or not agent.gives_budgets,
         "gives_budgets=True, and it has no delegates to give a budget to",
     )
+    _require(
+        agent,
+        agent.may_delegate or not agent.summaries,
+        "summaries=True, and it has no delegates to give a summary to",
+    )
 
 
 def _is_named(tool: str | None, names: Collection[str]) -> bool:

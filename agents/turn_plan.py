@@ -89,7 +89,7 @@ class TurnPlan:
             *(("model",) if any(it.models for it in takers) else ()),
             *(("effort",) if any(it.efforts for it in takers) else ()),
             *(("budget",) if agent.gives_budgets else ()),
-            *(("conversation",) if agent.forks else ()),
+            *(("conversation",) if agent.forks or agent.summaries else ()),
         )
         """The arguments of `delegate_task` that only some agents have."""
         self.descriptions: Final[dict[int, tuple[object, str]]] = {}

@@ -15,7 +15,7 @@ class Choices(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     budget: Budget | None = None
     """The budget that the parent gave; the request has the narrower one of this and the agent's."""
 
-    conversation: Literal["", "fork"] = ""
+    conversation: Literal["", "summary", "fork"] = ""
     """How much of its parent's conversation it has read."""
 
     def __str__(self) -> str:

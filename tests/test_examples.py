@@ -33,6 +33,7 @@ LEADERS = {
     "review_panel": "review",
     "stateless_service": "librarian",
     "steered_session": "manager",
+    "summarized_conversation": "assistant",
     "typed_pipeline": "article",
     "typed_tools": "concierge",
 }

@@ -342,6 +342,8 @@ class ModelFailure(enum.StrEnum):
     """The model wrote a summary, since the request did not fit its window."""
     QUESTION = "question"
     """A call for a question to the parent, whatever became of it: the answer of the tool says."""
+    CONVERSATION = "conversation"
+    """The model wrote a summary of the conversation, the text, for tasks that it delegates."""
 
 
 class ModelFailed(msgspec.Struct, frozen=True, gc=False):
@@ -352,7 +354,7 @@ class ModelFailed(msgspec.Struct, frozen=True, gc=False):
     usage: Usage
     reason: ModelFailure = ModelFailure.FAILED
     text: str = ""
-    """The text of the model so far: an incomplete message of the transcript."""
+    """The text of the model so far: an incomplete message of the transcript, or a summary."""
     charged: Usage | None = None
     """The charge on budgets, if it is higher: the most that the call may have used."""
     settings: GivenSettings = msgspec.UNSET

@@ -14,3 +14,5 @@ class Incident(msgspec.Struct, frozen=True, gc=False):
     """The model that was called instead; "" is the same one."""
     left_out: int = 0
     """How many characters of the conversation the model did not read, to fit its window."""
+    summary: str = ""
+    """The summary of the conversation that the model wrote for tasks that it delegates."""

@@ -308,7 +308,9 @@ def model_failed(ledger: "Ledger", event: ModelFailed, entry: Entry) -> None:
     task.reserved = None
     if event.reason is ModelFailure.ATTEMPT:
         _note(task, Incident(len(task.transcript), event.error, event.then))
-    if event.text:
+    if event.reason is ModelFailure.CONVERSATION:
+        _note(task, Incident(len(task.transcript), summary=event.text))
+    elif event.text:
         said = AssistantMessage(
             event.text, usage=event.usage, incomplete=True, id=MessageId(f"m_{entry.seq}")
         )

@@ -1,7 +1,7 @@
 """`delegate_task`: a model delegates tasks to other agents."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -54,9 +54,18 @@ class DelegateTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def delegate_tool(  # noqa: C901 (a feature that the agent does not use costs one `if`)
-    agent: Agent[Any], *, parent: TaskRecord, origin: Origin, rules: Rules, delegator: Delegator
+    agent: Agent[Any],
+    *,
+    parent: TaskRecord,
+    origin: Origin,
+    rules: Rules,
+    delegator: Delegator,
+    summarize: "Callable[[CallId], Awaitable[str]]",
 ) -> Tool:
-    """Return the tool for one task of one agent. Its description has the limits of now."""
+    """Return the tool for one task of one agent. Its description has the limits of now.
+
+    `summarize` returns a summary of the conversation before a call.
+    """
     names = agent.plan.delegates
     depth = parent.depth
     if parent.request is not None and parent.request.fork is not msgspec.UNSET:
@@ -78,7 +87,7 @@ def delegate_tool(  # noqa: C901 (a feature that the agent does not use costs on
         # Imported late: most agents leave no choice to their parents.
         from orchestrator.delegation.tools.task_options import arguments_type
 
-        kind = arguments_type(kind, agent.plan.task_options)
+        kind = arguments_type(kind, agent)
 
     # Quoted: the annotation would be evaluated for each task.
     def agent_of(name: str) -> "Agent[Any]":
@@ -112,6 +121,10 @@ def delegate_tool(  # noqa: C901 (a feature that the agent does not use costs on
             from orchestrator.delegation.handoffs import require_handoff
 
             require_handoff(arguments, assignments[0].agent, agent, parent.transcript)
+        if agent.summaries and any(it.conversation == "summary" for it in choices):
+            from orchestrator.delegation.tools.task_options import with_summary
+
+            assignments = with_summary(assignments, choices, await summarize(call.id))
         return await delegator.delegate(
             assignments,
             parent=parent.id,

@@ -53,24 +53,33 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
         ],
         None,
     ),
-    "conversation": (
-        Annotated[
-            Literal["none", "fork"],
-            msgspec.Meta(
-                description="The part of this conversation that the agent has read. none: nothing."
-                " fork: all of it, and a fork of yourself does the task with your tools: leave out"
-                " agent."
-            ),
-        ],
-        "none",
-    ),
+    "conversation": (str, "none"),
 }
+_CONVERSATIONS: Final = {
+    "none": "The part of this conversation that the agent has read. none: nothing.",
+    "summary": " summary: a summary of it, which you need not write.",
+    "fork": " fork: all of it, and a fork of yourself does the task with your tools: leave out"
+    " agent.",
+}
+SUMMARY: Final = "A summary of the conversation that your task comes from:\n{summary}\n\n{context}"
+"""The context of a task with a summary."""
+
+
+def arguments_type(base: Any, agent: Agent[Any]) -> type[Any]:
+    """Return the type of the arguments of `delegate_task` with the options of an agent."""
+    allowed = {"none": True, "summary": agent.summaries, "fork": agent.forks}
+    kinds = tuple(kind for kind in _CONVERSATIONS if allowed[kind])
+    return _arguments_type(base, agent.plan.task_options, kinds)
 
 
 @cache
-def arguments_type(base: type[Any], options: Sequence[str]) -> type[Any]:
-    """Return the type of the arguments of `delegate_task` with these options."""
+def _arguments_type(
+    base: type[Any], options: Sequence[str], conversations: Sequence[str]
+) -> type[Any]:
     fields = [(name, *_FIELDS[name]) for name in options]
+    if "conversation" in options:
+        described = msgspec.Meta(description="".join(_CONVERSATIONS[it] for it in conversations))
+        fields[-1] = ("conversation", Annotated[Literal[conversations], described], "none")
     task = msgspec.defstruct(
         "Task", fields, bases=(Assignment,), frozen=True, forbid_unknown_fields=True
     )
@@ -132,6 +141,20 @@ def for_forks(
             )
         ready.append(msgspec.structs.replace(assignment, agent="") if is_fork else assignment)
     return ready
+
+
+def with_summary(
+    assignments: Sequence[Assignment], choices: Sequence[Choices], summary: str
+) -> list[Assignment]:
+    """Return the assignments with the summary in the context of each that was given one."""
+    return [
+        msgspec.structs.replace(
+            it, context=SUMMARY.format(summary=summary, context=it.context).rstrip()
+        )
+        if chosen.conversation == "summary"
+        else it
+        for it, chosen in zip(assignments, choices, strict=True)
+    ]
 
 
 def choices_of(agent: Agent[Any]) -> str:

@@ -109,7 +109,13 @@ def tool_of(
         origin=ORIGIN,
         rules=rules or Rules(children_per_call=children),
         delegator=cast("Delegator", memory),
+        summarize=summary_of,
     )
+
+
+async def summary_of(call: CallId) -> str:
+    await trio.lowlevel.checkpoint()
+    return f"All before {call}."
 
 
 async def use(delegate: Tool, **arguments: object) -> str:

@@ -138,6 +138,10 @@ def _failed_call(event: events.ModelFailed) -> Iterator[Text]:
         yield Text(f"what it was told was summarized, {tokens} tokens", "dim")
     elif event.reason is events.ModelFailure.QUESTION:
         yield Text(f"its parent was asked, {tokens} tokens", "dim")
+    elif event.reason is events.ModelFailure.CONVERSATION:
+        yield Text(f"the conversation was summarized for its tasks, {tokens} tokens", "dim")
+        yield from _body(event.text, "dim")
+        return
     elif event.reason is events.ModelFailure.BROKEN_OFF:
         yield Text(f"the model is broken off, {tokens} tokens", "yellow")
     else:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 ANSWERED: Final = "its parent answered a question"
 SAMPLED: Final = "a server asked its model"
+CONVERSATION: Final = "it summarized its conversation for the tasks that it delegates"
+LONGEST_SUMMARY: Final = 8_000
+"""The most characters of a summary that tasks are given."""
 BROKEN_OFF: Final = "it was broken off"
 SEARCH_SECONDS: Final = 30
 """The longest search of an answer for secrets, in seconds; after that the booking searches it."""
@@ -335,7 +338,10 @@ class _QuestionCall(ModelCall):
             if self._reservation is not None:
                 charged = self._reservation.charged(usage)
         self.is_open = False
-        self._book(ModelFailure.QUESTION, self._booked_as, usage, charged=charged)
+        text = getattr(answer, "text", "") if self._booked_as is CONVERSATION else ""
+        summary = text.strip()[:LONGEST_SUMMARY] if isinstance(text, str) else ""
+        reason = ModelFailure.CONVERSATION if summary else ModelFailure.QUESTION
+        super()._book(reason, self._booked_as, usage, summary, charged=charged)
         return answer
 
     def _book(

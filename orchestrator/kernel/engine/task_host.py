@@ -241,8 +241,24 @@ class LocalTaskHost(msgspec.Struct, eq=False):
                 origin=self.order.origin,
                 rules=ledger.rules,
                 delegator=self._delegator,
+                summarize=self._summarize,
             ),
             self._control_tool(agent),
+        )
+
+    async def _summarize(self, call: CallId) -> str:
+        # Imported late: most agents give no summaries.
+        from orchestrator.kernel.engine.conversation_summary import summarize_conversation
+
+        activity = self.activity
+        return await summarize_conversation(
+            self._record,
+            self.order.agent,
+            call,
+            registry=self._services.registry,
+            reservations=self._services.reservations,
+            one_call=self._side_calls(),
+            tell=ignore_event if activity is None else activity.on_model_event,
         )
 
     def _control_tool(self, agent: Agent[Any]) -> Tool:

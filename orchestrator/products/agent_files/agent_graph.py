@@ -416,6 +416,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "efforts": lambda it: [one.as_text("efforts") for one in it.as_names("efforts")],
     "gives_budgets": lambda it: it.as_bool("gives_budgets"),
     "forks": lambda it: it.as_bool("forks"),
+    "summaries": lambda it: it.as_bool("summaries"),
     "scripts": lambda it: it.as_bool("scripts"),
     "asks_parent": lambda it: it.as_bool("asks_parent"),
     "schedules": lambda it: it.as_bool("schedules"),

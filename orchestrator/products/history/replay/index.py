@@ -27,6 +27,8 @@ from orchestrator.products.history.replay.steps import (
 
 FURTHER_CALLS: Final = frozenset({events.ModelFailure.ATTEMPT, events.ModelFailure.SUMMARY})
 """Failures after which the model is called again for the same answer."""
+SIDE_CALLS: Final = frozenset({events.ModelFailure.QUESTION, events.ModelFailure.CONVERSATION})
+"""Calls beside a turn, which a replay does not make: it posts their facts."""
 FATAL_FAILURES: Final = frozenset(
     {(events.ModelFailure.FAILED, Cause.MODEL), (events.ModelFailure.CUT_OFF, Cause.BUDGET)}
 )
@@ -171,9 +173,9 @@ class RunIndex:
 
     def _add_failure(self, seq: int, event: events.ModelFailed) -> None:
         task_turn = self.task_turn(event.task)
-        if event.task == self.root:
+        if event.task == self.root and event.reason not in SIDE_CALLS:
             self._said = seq if event.text else None
-        if event.reason is events.ModelFailure.QUESTION:
+        if event.reason in SIDE_CALLS:
             pass  # the replay posts this fact again, since no model makes it
         elif event.reason is events.ModelFailure.BROKEN_OFF:
             self.abandoned_calls[task_turn] = event

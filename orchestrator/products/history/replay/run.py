@@ -37,6 +37,7 @@ from orchestrator.ports.execution import NO_WORKSPACE, AgentRegistry
 from orchestrator.ports.journals import Bookkeeper, EventT, MemoryJournal
 from orchestrator.ports.sessions import Deliveries, Sessions, open_engine
 from orchestrator.products.history.replay.compare import ReplayResult, compare
+from orchestrator.products.history.replay.index import SIDE_CALLS
 from orchestrator.products.history.replay.position import ReplayPosition
 from orchestrator.products.history.replay.record import RecordedRun
 from orchestrator.products.history.replay.recorded_models import RecordedModels
@@ -309,7 +310,7 @@ class _Replayer:
             ):
                 sessions.turns.begin(self._session, DeliveryCapability.NONE)
                 callers.start_soon(self._take_turn, sessions)
-            case events.ModelFailed(reason=events.ModelFailure.QUESTION):
+            case events.ModelFailed(reason=reason) if reason in SIDE_CALLS:
                 self._post_if_possible(event)
             case _:
                 pass  # the replay posts it by itself

@@ -70,6 +70,9 @@ class CallIncident(msgspec.Struct, kw_only=True):
             " the model's window."
         ),
     ]
+    summary: Annotated[
+        str, doc("The summary of the conversation that the model wrote for the delegated tasks.")
+    ]
 
 
 class QueuedMessage(msgspec.Struct, kw_only=True):
@@ -126,7 +129,7 @@ async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQ
         has_more=has_more,
         count=len(messages),
         incidents=[
-            CallIncident(after=it.after, error=it.error, then=it.then, left_out=it.left_out)
+            msgspec.convert(it, CallIncident, from_attributes=True)
             for it in conversation.incidents
             if query.after <= it.after and (it.after < end or not has_more)
         ],

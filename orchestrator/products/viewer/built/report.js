@@ -1,4 +1,4 @@
-/*! sources sha256 841e38f9c2194a7838f01242f6b8cc636a515ad8afad0437d7578e66bcada4c0 */
+/*! sources sha256 5e3f5ec9386160b692ad18236bcf1707c04b9dc48de41d5c903bb8c1db444bb7 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -193,11 +193,12 @@ function incidentLines(incidents) {
     const words = incidentWords(it);
     lines.set(words, { ...it, times: (lines.get(words)?.times ?? 0) + 1 });
   }
-  return [...lines].map(([words, { after, times, left_out: left }]) => element('p', { class: 'hint event', 'data-after': after, 'data-kind': left ? 'shortened' : 'failed' },
+  return [...lines].map(([words, { after, times, left_out: left, summary }]) => element('p', { class: 'hint event', 'data-after': after, 'data-kind': left || summary ? 'shortened' : 'failed' },
     words, times > 1 ? element('span', { class: 'badge' }, `${count(times)} times`) : null));
 }
 
-function incidentWords({ error, then, left_out: left }) {
+function incidentWords({ error, then, left_out: left, summary }) {
+  if (summary) return `The conversation was summarized for the delegated tasks: ${oneLine(summary, 400)}`;
   if (left) return `The model did not read all of it: ${counted(left, 'character')} were left out or summarized, to fit its window. Here all of it stays.`;
   return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `The model ${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
 }
