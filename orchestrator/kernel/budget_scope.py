@@ -119,13 +119,18 @@ class _use:  # noqa: N801 (a function to its callers)
 
 
 @contextmanager
-def use_budget_names(name: Callable[[Budget], str] = _new_name) -> Generator[None]:
+def use_budget_names(name: Callable[[Budget], str]) -> Generator[None]:
     """Name the budgets that are opened inside, so that a resumed program finds them again."""
     token = _NAME_BUDGET.set(name)
     try:
         yield
     finally:
         _NAME_BUDGET.reset(token)
+
+
+def leave_budget_names() -> None:
+    """Name the budgets that the rest of this trio task opens by chance: it is another program."""
+    _NAME_BUDGET.set(_new_name)
 
 
 def current_grants(journal: Hashable) -> tuple[Grant, ...]:

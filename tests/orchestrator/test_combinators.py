@@ -235,6 +235,16 @@ async def test_an_uncaught_fan_out_reports_each_failure_with_its_path() -> None:
     assert "; /sequence/parallel[1]/b[1] failed: RuntimeError: bad" in done.error
 
 
+async def test_a_budget_refuses_only_the_children_beyond_it() -> None:
+    with budget(tasks=2):
+        done = await run(map_each(echo()).settled(), ["a", "b", "c"])
+
+    assert [it.ending for it in done.output] == [
+        Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.REFUSED,
+    ]  # fmt: skip
+    assert len(done.tree) == 3
+
+
 async def test_settled_waits_for_all_tasks_and_cancels_none() -> None:
     done = await run(map_each(echo()).settled(), ["a", "bad", "c"])
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 import trio.lowlevel
 
-from orchestrator import Orchestrator, open_orchestrator, tool
+from orchestrator import Orchestrator, agent, delegate, map_each, open_orchestrator, tool
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -105,6 +105,18 @@ def chain(depth: int) -> Agent:
     return agent
 
 
+def mapping(children: int) -> Agent[Any]:
+    """Return a program that delegates a list of tasks with `map_each`."""
+    each = map_each(Agent("child", instructions="Say ok.", model=Caller()))
+
+    @agent
+    async def program(goal: str) -> list[str]:
+        """Delegate each."""
+        return await delegate(each, [goal] * children)
+
+    return program
+
+
 def alone() -> Agent:
     return Agent("solo", instructions="Say ok.", model=Caller())
 
@@ -118,7 +130,7 @@ def opened(journal: Path | str = ":memory:") -> Any:
     return open_orchestrator(journal, rules=ANY_NUMBER)
 
 
-async def count_run(orchestrator: Orchestrator, agent: Agent, *, times: int = 2) -> Calls:
+async def count_run(orchestrator: Orchestrator, agent: Agent[Any], *, times: int = 2) -> Calls:
     """Count the calls of a run; a run before it fills the caches."""
     measured: list[Calls] = []
     await orchestrator.run(agent, "go")
@@ -128,10 +140,10 @@ async def count_run(orchestrator: Orchestrator, agent: Agent, *, times: int = 2)
     return fewest(measured)
 
 
-async def count_child() -> Calls:
+async def count_child(parent_of: Callable[[int], Agent[Any]]) -> Calls:
     async with opened() as orchestrator:
-        small = await count_run(orchestrator, fan_out(100))
-        large = await count_run(orchestrator, fan_out(300))
+        small = await count_run(orchestrator, parent_of(100))
+        large = await count_run(orchestrator, parent_of(300))
     return large.each_of(200, beyond=small)
 
 
@@ -177,7 +189,8 @@ async def count_turn_in_file() -> Calls:
 
 WORKLOADS: Final[dict[str, Callable[[], Awaitable[Calls]]]] = {
     "one fact": count_fact,
-    "a child of a fan-out": count_child,
+    "a child of a fan-out": lambda: count_child(fan_out),
+    "a child of map_each": lambda: count_child(mapping),
     "one joined delegation": lambda: count_one(fan_out(1)),
     "one joined delegation behind a limiter": lambda: count_one(limited()),
     "a level of a chain": count_level,

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from orchestrator.agents import Agent, OutputError, Pipeline, read_output
 from orchestrator.delegation import Cause, Ending, Outcome, TaskId, TaskRecord
+from orchestrator.kernel.budget_scope import leave_budget_names
 from orchestrator.kernel.errors import FanOutFailedError, TaskFailedError, explain
 from orchestrator.kernel.execution.outcomes import TaskEnd
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+from orchestrator.kernel.pipelines.current_run import leave_pipeline
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -29,11 +31,16 @@ class Child(Generic[OutputT_co]):
         self._record = record
         self._book = book
         self._scope = trio.CancelScope()
-        self._ended = trio.Event()
-        self._cancelled = trio.Event()
+        self._changed: trio.Event | None = None
+        """Is set when it has ended or is cancelled; made by the first wait for that."""
+        self._is_cancelled = False
         self._error: BaseException | None = None
+        self.has_ended = False
+        """Nothing of it runs any more."""
         self.awaits_cancel = False
         """The program waits for it, and had stopped to before a crash."""
+        self.on_end: Callable[[], None] | None = None
+        """Is called when it has ended, where the program waits for many at once."""
 
     @property
     def error(self) -> BaseException | None:
@@ -65,11 +72,6 @@ class Child(Generic[OutputT_co]):
         """It ended because the pipeline stopped waiting for it."""
         return ended_with_caller(self._record)
 
-    @property
-    def has_ended(self) -> bool:
-        """Nothing of it runs any more."""
-        return self._ended.is_set()
-
     async def result(self) -> OutputT_co:
         """Wait until it has ended, and return its answer.
 
@@ -89,8 +91,9 @@ class Child(Generic[OutputT_co]):
             await self._book.wakeups.wait_tasks_changed([record.id])
         if ended_with_caller(record):
             # A program that had stopped waiting before a crash will do so again.
-            self.awaits_cancel = True
-            await self._cancelled.wait()
+            self.awaits_cancel = not self._is_cancelled
+            while not self._is_cancelled:
+                await self._wait_changed()
         # A program does not act on an outcome that a crash could still undo. If the pipeline is
         # being torn down, here is where that is noticed.
         await self._book.wait_durable()
@@ -98,10 +101,27 @@ class Child(Generic[OutputT_co]):
 
     async def cancel(self) -> None:
         """Cancel it and its descendants, and return when all of them have ended."""
-        self._cancelled.set()
+        self.begin_cancel()
+        await trio.lowlevel.checkpoint()
+        while not self.has_ended:
+            await self._wait_changed()
+
+    def begin_cancel(self) -> None:
+        """Cancel it and its descendants, without waiting for their end."""
+        self._is_cancelled = True
         self.awaits_cancel = False
         self._scope.cancel(reason=NOT_AWAITED)
-        await self._ended.wait()
+        self._note_change()
+
+    async def _wait_changed(self) -> None:
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def output(self, outcome: Outcome) -> OutputT_co:
         """Return the answer as the output type of its agent.
@@ -134,22 +154,30 @@ class Child(Generic[OutputT_co]):
             errors = {it.path: it.__cause__ for it in failures if isinstance(it, TaskFailedError)}
         return fan_out_failure(self.path, outcome, outcomes, errors)
 
-    async def run_until_ended(
-        self, run: Callable[[TaskRecord], Awaitable[TaskEnd | None]], settle: Callable[[], None]
+    async def run_until_ended(  # noqa: ASYNC910 (the first function of its trio task)
+        self,
+        run: Callable[[TaskRecord], Awaitable[TaskEnd | None]],
+        settle: Callable[[TaskRecord], None],
     ) -> None:
         """Run it until it has ended, or until the pipeline stops waiting for it."""
+        # A child delegates for itself, not for this pipeline.
+        leave_pipeline()
+        leave_budget_names()
+        record = self._record
         try:
-            await trio.lowlevel.checkpoint()
-            if self._record.outcome is None:
+            if record.outcome is None:
                 with self._scope:
                     # No checkpoint after its last fact: its waiters find the error.
-                    end = await run(self._record)
+                    end = await run(record)
                     self._error = None if end is None else end.error
                 # Not if the pipeline itself is torn down: then the child resumes with it.
-                if self._scope.cancelled_caught and self._record.outcome is None:
-                    settle()
+                if self._scope.cancelled_caught and record.outcome is None:
+                    settle(record)
         finally:
-            self._ended.set()
+            self.has_ended = True
+            self._note_change()
+            if self.on_end is not None:
+                self.on_end()
 
 
 def task_failure(path: str, outcome: Outcome, error: BaseException | None) -> TaskFailedError:

@@ -34,6 +34,11 @@ def outside_pipeline() -> Generator[None]:
         _CURRENT_RUN.reset(token)
 
 
+def leave_pipeline() -> None:
+    """Hide the pipeline that runs here from the rest of this trio task, which is a child's."""
+    _CURRENT_RUN.set(None)
+
+
 def is_in_pipeline() -> bool:
     """Return whether the program of a pipeline runs here."""
     return _CURRENT_RUN.get() is not None

@@ -9,9 +9,10 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 import msgspec
 import trio
 
-from orchestrator.agents import Agent, InputError, raising_one_error
+from orchestrator.agents import Agent, InputError
 from orchestrator.delegation import Cause, Ending, Outcome
 from orchestrator.kernel.errors import TaskFailedError
+from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.kernel.pipelines.child import Child, combined_failure
 from orchestrator.kernel.pipelines.current_run import current_pipeline_run
 
@@ -70,6 +71,10 @@ class ChildGroup:
         self._free = trio.Semaphore(self._limit)
         """How many more may be started now."""
         self._began = 0.0
+        self._needed: int | None = None
+        self._scope = trio.CancelScope()
+        """The wait of the group; cancelled when enough children have ended."""
+        self._all_ended = trio.Event()
         self._children: dict[int, Child[Any]] = {}
         self._ended: dict[int, _Ended] = {}
         """The children that have ended, by their index among all."""
@@ -83,18 +88,39 @@ class ChildGroup:
             )
         await trio.lowlevel.checkpoint()
         self._began = trio.current_time()
-        with raising_one_error():
-            async with trio.open_nursery() as nursery:
-                for at, request in enumerate(self._requests):
-                    await self._free.acquire()
-                    child = await self._start(at, request)
-                    if not isinstance(child, TaskFailedError):
-                        self._children[at] = child
-                    nursery.start_soon(self._wait, at, child, needed, nursery.cancel_scope)
+        self._needed = needed
+        run, requests = self._pipeline_run, self._requests
+        try:
+            with self._scope:
+                at = 0
+                while at < len(requests):
+                    at += await self._start_next(at)
+                if requests:
+                    await self._all_ended.wait()
+        finally:
+            await run.cancel_running(self._children.values())  # noqa: ASYNC102 (it is shielded)
+        await run.wait_durable()
         for at, child in self._children.items():
             # It ended just when it was not needed any more.
             if at not in self._ended and not child.was_not_awaited:
                 self._note(at, self._end_of(child, child.outcome))
+
+    async def _start_next(self, at: int) -> int:
+        """Start the next children, and return their number: many at once, or one with a place."""
+        step = self._requests[at : at + START_AT_ONCE]
+        if self._limit >= len(self._requests) and len(step) > 1:
+            found = await self._pipeline_run.start_all([(*it, None, None) for it in step])
+            if found is not None:
+                for number, child in enumerate(found, at):
+                    self._follow(number, child)
+                return len(step)
+        await self._free.acquire()
+        started = await self._start(at, self._requests[at])
+        if isinstance(started, TaskFailedError):
+            self._note_end(at, _Ended(started.path, started.outcome))
+        else:
+            self._follow(at, started)
+        return 1
 
     async def _start(self, at: int, request: ChildRequest) -> Child[Any] | TaskFailedError:
         agent, value = request
@@ -112,25 +138,26 @@ class ChildGroup:
         except TaskFailedError as exc:
             return exc  # noqa: ASYNC910 (a refused request has had its checkpoint)
 
-    async def _wait(
-        self,
-        at: int,
-        child: Child[Any] | TaskFailedError,
-        needed: int | None,
-        scope: trio.CancelScope,
-    ) -> None:
-        """Wait until a child has ended, and cancel the others if that decides it."""
-        self._note(at, await self._wait_ended(child))
-        self._free.release()
-        if needed is not None and self._is_decided(needed):
-            scope.cancel(reason="enough have ended")
+    def _follow(self, at: int, child: Child[Any]) -> None:
+        """Learn the end of a child, which has not begun to run."""
+        self._children[at] = child
 
-    async def _wait_ended(self, child: Child[Any] | TaskFailedError) -> _Ended:
-        if isinstance(child, TaskFailedError):
-            await trio.lowlevel.checkpoint()
-            return _Ended(child.path, child.outcome)
-        # No checkpoint before this: a cancelled group has to cancel the child that it started.
-        return self._end_of(child, await self._pipeline_run.wait_settled(child))
+        def note_end() -> None:
+            if child.was_not_awaited:
+                # It was cancelled before a crash, and the program will do so again.
+                child.awaits_cancel = not self._scope.cancel_called
+            elif child.outcome is not None:
+                self._note_end(at, self._end_of(child, child.outcome))
+
+        child.on_end = note_end
+
+    def _note_end(self, at: int, ended: _Ended) -> None:
+        self._note(at, ended)
+        self._free.release()
+        if len(self._ended) == len(self._requests):
+            self._all_ended.set()
+        elif self._needed is not None and self._is_decided(self._needed):
+            self._scope.cancel(reason="enough have ended")
 
     def _end_of(self, child: Child[Any], outcome: Outcome | None) -> _Ended:
         assert outcome is not None, "without one the group was cancelled"

@@ -9,15 +9,15 @@ before it requests a new task.
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 import trio
 
 from orchestrator.agents import (
     Agent,
+    AgentError,
     Budget,
     CallId,
     DefinitionError,
@@ -48,7 +48,7 @@ from orchestrator.kernel.execution.outcomes import unfinished_outcome
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.pipelines.child import NOT_AWAITED, Child, combined_failure
 from orchestrator.kernel.pipelines.child_runner import ChildRunner
-from orchestrator.kernel.pipelines.current_run import outside_pipeline, use_run
+from orchestrator.kernel.pipelines.current_run import use_run
 from orchestrator.kernel.pipelines.dependencies import (
     NO_DEPENDENCIES,
     NO_VALUE,
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+ChildCall: TypeAlias = "tuple[Agent[Any], Any, Choices | None, CallDetails | None]"
+"""A task that a program asks for: its agent and input, its choices, and the details of a script."""
 
 
 class PipelineRun:
@@ -223,6 +225,21 @@ class PipelineRun:
                 with trio.CancelScope(shield=True):
                     await child.cancel()
 
+    async def cancel_running(self, children: Iterable[Child[Any]]) -> None:  # noqa: ASYNC910
+        """Cancel the children that run, and return when all their descendants have ended."""
+        running = [child for child in children if child.outcome is None]
+        # No checkpoint if none runs: its callers have had theirs.
+        for child in running:
+            child.begin_cancel()
+        for child in running:
+            # Unbounded, as every cancel is.
+            with trio.CancelScope(shield=True):
+                await child.cancel()
+
+    async def wait_durable(self) -> None:
+        """Wait until no crash can undo the outcomes that the program has seen."""
+        await self._book.wait_durable()
+
     @property
     def accounts(self) -> tuple[Account, ...]:
         """The accounts that pay for its children."""
@@ -238,7 +255,7 @@ class PipelineRun:
         timing = self._runner.timing
         return limit if timing is None else timing.fan_out_limit(limit)
 
-    async def start_child(  # noqa: C901, PLR0912 (one frame for each delegation)
+    async def start_child(  # noqa: C901 (one frame for each delegation)
         self,
         agent: Agent[OutputT, Any],
         value: Any,
@@ -271,12 +288,7 @@ class PipelineRun:
         if (timing := self._runner.timing) is not None:
             await timing.before_request(self._record, agent.name, goal, held_since)
         about = _checksum(agent.instructions)
-        digest = _digest(agent.name, str(agent.output), goal, *needed.calls)
-        base = f"{self._origin.turn}.{agent.name}.{digest}"
-        if chosen is not None:
-            base = f"{base}.{_checked_choices(agent, chosen)}"
-        if details is not None and details.key:
-            base = f"{base}.{_digest(details.key)}"
+        base = self._call_base(agent, goal, needed, chosen, details)
         known = None
         if (earlier := self._earlier) is not None and earlier.unclaimed:
             known = earlier.claim(base, about)
@@ -301,16 +313,79 @@ class PipelineRun:
             if details is not None:
                 new = details.added_to(new)
             known = new.id
-        # Before the request: an agent without a model cannot be registered.
-        self._registry.register_child(known, agent, self._record.session)
-        self._children.append(known)
+        self._register(known, agent)
         if new is not None and (refused := self._book.admission.admit([new])) is not None:
             raise TaskFailedError(f"{self._record.path}/{agent.name}", _refused_outcome(refused))
-        record = self._book.records.tasks[known]
-        child = Child(agent, record, self._book)
+        child = self._run_child(agent, known, self._nursery)
         if earlier is not None:
             self._found.append(child)
-        self._nursery.start_soon(self._run_child, child, record)
+        return child
+
+    async def start_all(self, calls: Sequence[ChildCall]) -> list[Child[Any]] | None:
+        """Delegate several tasks in one step; return None if each has to be requested by itself.
+
+        That is so if the program has run before a crash, if a simulation delays its requests, if it
+        cannot delegate any more, or if the rules, a budget or an error stop one of the tasks.
+        """
+        await trio.lowlevel.checkpoint()
+        nursery, admission = self._nursery, self._book.admission
+        if (
+            self._earlier is not None
+            or self._runner.timing is not None
+            or admission.is_stopping
+            or nursery is None
+        ):
+            return None
+        requests: list[TaskRequest] = []
+        counted: list[str] = []
+        try:
+            for agent, value, chosen, details in calls:
+                _require_agent(agent)
+                goal, needed = well_formed(agent.as_goal(value)), NO_DEPENDENCIES
+                base = self._call_base(agent, goal, needed, chosen, details)
+                call, about = self._new_call(base), _checksum(agent.instructions)
+                counted.append(base)
+                new = self._request(agent, goal, None, about, call, needed=needed, chosen=chosen)
+                requests.append(new if details is None else details.added_to(new))
+                self._register(new.id, agent)
+            is_admitted = admission.admit(requests) is None
+        except (AgentError, DefinitionError):
+            is_admitted = False
+        if not is_admitted:
+            self._request_counts.subtract(counted)
+            return None
+        return [
+            self._run_child(call[0], request.id, nursery)
+            for call, request in zip(calls, requests, strict=True)
+        ]
+
+    def _call_base(
+        self,
+        agent: Agent[Any],
+        goal: str,
+        needed: Dependencies,
+        chosen: Choices | None,
+        details: "CallDetails | None",
+    ) -> str:
+        """Return the key of equal requests, by which a program that runs again finds them."""
+        digest = _digest(agent.name, str(agent.output), goal, *needed.calls)
+        base = f"{self._origin.turn}.{agent.name}.{digest}"
+        if chosen is not None:
+            base = f"{base}.{_checked_choices(agent, chosen)}"
+        if details is not None and (key := details.key):
+            base = f"{base}.{_digest(key)}"
+        return base
+
+    def _register(self, task: TaskId, agent: Agent[Any]) -> None:
+        """Register an agent before its request: one without a model cannot be registered."""
+        self._registry.register_child(task, agent, self._record.session)
+        self._children.append(task)
+
+    def _run_child(
+        self, agent: Agent[OutputT, Any], task: TaskId, nursery: trio.Nursery
+    ) -> Child[OutputT]:
+        child = Child(agent, self._book.records.tasks[task], self._book)
+        nursery.start_soon(child.run_until_ended, self._runner.run_joined, self._settle_not_awaited)
         return child
 
     async def _wait_earlier(
@@ -401,13 +476,6 @@ class PipelineRun:
         from orchestrator.kernel.execution.task_choices import request_with_choices
 
         return request_with_choices(request, chosen, len(record.transcript))
-
-    async def _run_child(self, child: Child[Any], record: TaskRecord) -> None:
-        # A child delegates for itself, not for this pipeline.
-        with outside_pipeline(), use_budget_names():
-            await child.run_until_ended(
-                self._runner.run_joined, partial(self._settle_not_awaited, record)
-            )
 
     def _settle_not_awaited(self, record: TaskRecord) -> None:
         """Settle a child that the program has stopped waiting for."""

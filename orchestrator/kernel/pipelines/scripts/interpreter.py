@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-import attrs
+import msgspec
 import pydantic_monty as monty
 import trio
 
@@ -37,8 +37,7 @@ class ScriptError(AgentError):
     """A script cannot run, or has failed; the message has the line."""
 
 
-@attrs.frozen
-class ScriptCall:
+class ScriptCall(msgspec.Struct, frozen=True):
     """A call of an agent or a tool, or a race of such calls."""
 
     id: int
@@ -48,8 +47,7 @@ class ScriptCall:
     line: int
 
 
-@attrs.frozen
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The state of a script that waits for calls, or has ended."""
 
     new: tuple[ScriptCall, ...]
@@ -59,8 +57,7 @@ class Stop:
     """The value of its last expression, if it has ended."""
 
 
-@attrs.frozen
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The result of a call: a value, or the sentence of an error."""
 
     value: Any = None

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -10,6 +11,7 @@ import trio
 from orchestrator.agents import DefinitionError, raising_one_error
 from orchestrator.agents.script import Script, ScriptTeam
 from orchestrator.kernel.errors import TaskFailedError
+from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.kernel.pipelines.child import Child
 from orchestrator.kernel.pipelines.scripts.interpreter import Answer, Interpreter, ScriptCall
 from orchestrator.kernel.pipelines.scripts.wanted_task import CallError, WantedTask, read_call
@@ -32,8 +34,6 @@ class ScriptRun:
         self._children: dict[int, Child[Any]] = {}
         self._begun: set[int] = set()
         """The calls so far."""
-        self._waits: dict[int, trio.CancelScope] = {}
-        """The waits for children that have not ended."""
         self._losers: set[int] = set()
         """The calls that have lost a race."""
         self._answers: dict[int, Answer] = {}
@@ -46,61 +46,81 @@ class ScriptRun:
         """Run the script to its end, and return its result."""
         team = self._team
         with Interpreter(self._script.code, team.stubs, team.limits) as interpreter:
-            with raising_one_error():
-                async with trio.open_nursery() as nursery:
-                    stop = await interpreter.start()
-                    while stop.waits:
-                        await self._begin_all(stop.new, nursery)
-                        stop = await interpreter.resume(await self._next_answers())
-                    # The script does not wait for the others.
-                    nursery.cancel_scope.cancel(reason="the script has ended")
+            try:
+                with raising_one_error():
+                    async with trio.open_nursery() as nursery:
+                        stop = await interpreter.start()
+                        while stop.waits:
+                            await self._begin_all(stop.new, nursery)
+                            stop = await interpreter.resume(await self._next_answers())
+                        # The script does not wait for the others.
+                        nursery.cancel_scope.cancel(reason="the script has ended")
+            finally:
+                await self._run.cancel_running(self._children.values())  # noqa: ASYNC102 (shielded)
             return shown_result(interpreter.output, stop.value, team.limits.characters)
 
     async def _begin_all(self, calls: Sequence[ScriptCall], nursery: trio.Nursery) -> None:
         """Request the tasks of calls, in their order."""
         await trio.lowlevel.checkpoint()
         self._begun.update(call.id for call in calls)
+        wanted: list[tuple[int, WantedTask]] = []
         for call in calls:
-            if call.function == "race":
-                self._begin_race(call, nursery)
-            elif self._run.finds_earlier:
-                # A new request waits until all earlier ones were made again: not in their order,
-                # where the answers come in another order than before the crash.
-                nursery.start_soon(self._begin, call, nursery)
+            try:
+                if call.function == "race":
+                    nursery.start_soon(self._race, call.id, self._raced(call))
+                else:
+                    wanted.append((call.id, read_call(call, self._team)))
+            except CallError as exc:
+                self._answer(call.id, Answer(error=str(exc)))
+        if self._run.finds_earlier:
+            # A new request waits until all earlier ones were made again: not in their order,
+            # where the answers come in another order than before the crash.
+            for it in wanted:
+                nursery.start_soon(self._begin, *it)
+            return
+        for at in range(0, len(wanted), START_AT_ONCE):
+            step = wanted[at : at + START_AT_ONCE]
+            children = await self._run.start_all(
+                [(it.agent, it.goal, it.chosen, it.details) for _, it in step]
+            )
+            if children is None:
+                for it in step:
+                    await self._begin(*it)
             else:
-                await self._begin(call, nursery)
+                for (id_, task), child in zip(step, children, strict=True):
+                    self._follow(id_, task, child)
 
-    async def _begin(self, call: ScriptCall, nursery: trio.Nursery) -> None:
+    async def _begin(self, call: int, wanted: WantedTask) -> None:
         try:
-            wanted = read_call(call, self._team)
-            child = self._children[call.id] = await self._run.start_child(
+            child = await self._run.start_child(
                 wanted.agent, wanted.goal, chosen=wanted.chosen, details=wanted.details
             )
-        except (TaskFailedError, DefinitionError, CallError) as exc:
-            self._answer(call.id, Answer(error=str(exc)))
+        except (TaskFailedError, DefinitionError) as exc:
+            self._answer(call, Answer(error=str(exc)))
             return  # noqa: ASYNC910 (a refused call has nothing to wait for)
-        nursery.start_soon(self._wait, call.id, wanted, child)
+        self._follow(call, wanted, child)
 
-    def _begin_race(self, call: ScriptCall, nursery: trio.Nursery) -> None:
-        try:
-            nursery.start_soon(self._race, call.id, self._raced(call))
-        except CallError as exc:
-            self._answer(call.id, Answer(error=str(exc)))
+    def _follow(self, call: int, wanted: WantedTask, child: Child[Any]) -> None:
+        """Learn the end of a child, which has not begun to run."""
+        self._children[call] = child
+        child.on_end = partial(self._note_end, call, wanted, child)
+        if call in self._losers:
+            child.begin_cancel()
 
-    async def _wait(self, call: int, wanted: WantedTask, child: Child[Any]) -> None:
-        answer = Answer(error=LOST_RACE)
-        with trio.CancelScope() as self._waits[call]:
+    def _note_end(self, call: int, wanted: WantedTask, child: Child[Any]) -> None:
+        outcome = child.outcome
+        if outcome is None:
+            return
+        if child.was_not_awaited:
+            # Unless it has lost here, it was cancelled before a crash, and will be again.
+            child.awaits_cancel = call not in self._losers
             if call in self._losers:
-                self._waits[call].cancel(reason=LOST_RACE)
-            # No checkpoint before this: a cancelled wait has to cancel the child.
-            outcome = await self._run.wait_settled(child)
-            if not outcome.succeeded:
-                answer = Answer(error=str(child.failure(outcome)))
-            elif wanted.is_text:
-                answer = Answer(outcome.output)
-            else:
-                answer = Answer(json.loads(outcome.output))
-        self._answer(call, answer)
+                self._answer(call, Answer(error=LOST_RACE))
+        elif not outcome.succeeded:
+            self._answer(call, Answer(error=str(child.failure(outcome))))
+        else:
+            value = outcome.output if wanted.is_text else json.loads(outcome.output)
+            self._answer(call, Answer(value))
 
     def _raced(self, call: ScriptCall) -> frozenset[int]:
         ids = [_FUTURE.fullmatch(it) if isinstance(it, str) else None for it in call.args]
@@ -114,13 +134,17 @@ class ScriptRun:
     async def _race(self, call: int, raced: frozenset[int]) -> None:
         await trio.lowlevel.checkpoint()
         while not self._winners(raced) and not raced <= self._answers.keys():
-            await self._answered.wait()
-        self._losers |= raced - self._answers.keys()
-        for other in raced & self._waits.keys():
-            self._waits[other].cancel(reason=LOST_RACE)
+            await self._wait_answer()
+        losers = raced - self._answers.keys()
+        self._losers |= losers
+        for other in losers & self._children.keys():
+            self._children[other].begin_cancel()
+            if self._children[other].has_ended:
+                # Before a crash it had lost, too.
+                self._answer(other, Answer(error=LOST_RACE))
         # The script continues when the others have ended.
         while not raced <= self._answers.keys():
-            await self._answered.wait()
+            await self._wait_answer()
         # Several may have succeeded: a script that runs again finds the same first one.
         first = min(self._winners(raced) or raced, key=self._ended_at)
         self._answer(call, self._answers[first])
@@ -133,18 +157,23 @@ class ScriptRun:
         return (0.0 if child is None else child.ended_at, call)
 
     def _answer(self, call: int, answer: Answer) -> None:
-        self._waits.pop(call, None)
         self._answers[call] = answer
         self._due.append(call)
         self._answered.set()
-        self._answered = trio.Event()
+
+    async def _wait_answer(self) -> None:
+        if self._answered.is_set():
+            self._answered = trio.Event()
+        await self._answered.wait()
 
     async def _next_answers(self) -> Mapping[int, Answer]:
         """Wait for answers that the script has not got."""
         await trio.lowlevel.checkpoint()
         while not self._due:
-            await self._answered.wait()
+            await self._wait_answer()
         due, self._due = self._due, []
+        # A script does not act on an outcome that a crash could still undo.
+        await self._run.wait_durable()
         return {call: self._answers[call] for call in due}
 
 

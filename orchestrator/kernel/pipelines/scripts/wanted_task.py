@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from orchestrator.agents import Agent, Budget, DefinitionError, require_schema
@@ -22,8 +21,7 @@ class CallError(Exception):
     """A call that no task can be made of."""
 
 
-@attrs.frozen
-class WantedTask:
+class WantedTask(msgspec.Struct, frozen=True):
     """The agent, the goal and the terms of a task."""
 
     agent: Agent[Any]
@@ -57,9 +55,9 @@ class _Terms(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
     """Return the task of a call, or raise a `CallError` that names its line."""
-    label = CallDetails(label=f"line {call.line}")
+    place = f"line {call.line}"
     if call.function == "budget_left":
-        return WantedTask(BUDGET_LEFT, "", label)
+        return WantedTask(BUDGET_LEFT, "", CallDetails(label=place))
     known = team.agents if call.function == "agent" else team.tools
     name, *rest = call.args or ("",)
     if name not in known:
@@ -68,7 +66,7 @@ def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
             f"line {call.line}: there is no {call.function} {name!r}; there are: {names}"
         )
     if call.function == "tool":
-        return WantedTask(known[name], _json(call, call.keywords), label)
+        return WantedTask(known[name], _json(call, call.keywords), CallDetails(label=place))
     given = {**dict(zip(("goal",), rest, strict=False)), **call.keywords}
     try:
         terms = msgspec.convert(given, _Terms)
@@ -78,7 +76,7 @@ def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
     except (msgspec.ValidationError, DefinitionError) as exc:
         raise CallError(f"line {call.line}: agent({name!r}): {exc}") from exc
     details = CallDetails(
-        label=_with_goal(label.label, terms.goal),
+        label=_with_goal(place, terms.goal),
         context=terms.context,
         output_schema=terms.output_schema,
     )
