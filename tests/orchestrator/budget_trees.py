@@ -1,10 +1,11 @@
 """`python -m tests.orchestrator.budget_trees --seed 7 --rounds 3000`: budgets, counted outside.
 
 Random trees run under nested budgets on models that fail, are retried, fall back, summarize, break
-off in the middle, and are cancelled; parents choose models and give budgets; some have commands
-that ignore SIGTERM, some processes die and are started again. The provider counts what it is asked
-and what it could bill. At no moment may that exceed a budget, and in the end no account may have
-booked less.
+off in the middle, and are cancelled; parents choose models and efforts, give budgets and summaries,
+fork themselves, and call agents as tools; tasks wait for others, also in programs; some have
+commands that ignore SIGTERM, some processes die and are started again. The provider counts what it
+is asked and what it could bill. At no moment may that exceed a budget, and in the end no account
+may have booked less.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,15 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from orchestrator import Machine, MemoryJournal, Orchestrator, budget, open_orchestrator
+from orchestrator import (
+    Child,
+    Machine,
+    MemoryJournal,
+    Orchestrator,
+    budget,
+    detach,
+    open_orchestrator,
+)
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -33,10 +43,12 @@ from orchestrator.agents import (
     Model,
     ModelError,
     ModelRequest,
+    Pipeline,
     Price,
     TextDelta,
     ToolCall,
     Usage,
+    agent,
     allow,
 )
 from orchestrator.agents.models.wrappers.fallback import with_fallback
@@ -51,7 +63,6 @@ from orchestrator.delegation.amounts import NOTHING, Amounts
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.testing import CrashedError, CrashingJournal, laws_of
-from tests.kit import hand_on
 
 DEAF: Final = "trap '' TERM; while :; do sleep 1000; done"
 """A command that has to be killed: its task is torn down late."""
@@ -223,14 +234,22 @@ class Node:
     ) -> None:
         self.name = path
         self.hedges = hedges
+        self.is_tool = depth < DEPTH and chance.random() < 0.15
+        """Its parent calls it as a tool."""
+        self._forks = chance.random() < 0.15
         own = drawn_budget(chance, path) if chance.random() < 0.3 else None
-        self._given = drawn_budget(chance, path) if chance.random() < 0.2 else None
+        self.given = drawn_budget(chance, path) if chance.random() < 0.2 else None
+        if self.is_tool:
+            self.given = None
+        if self._forks:
+            # A fork has the budget of its agent for itself, which would be one scope here.
+            own = self.given = None
         """The budget that its parent gives it; a root has no parent."""
-        if own is None and self._given is not None:
+        if own is None and self.given is not None:
             own = Budget(name=path)
         self.scopes = scopes
         if own is not None:
-            given = None if depth == DEPTH else self._given
+            given = None if depth == DEPTH else self.given
             self.scopes = (*scopes, Scope(narrower(own, given)))
         self._lengths = [chance.choice([1, 20, 500, 6_000]) for _ in range(9)]
         self.children = [
@@ -248,37 +267,78 @@ class Node:
         if has_commands and chance.random() < 0.5:
             self._steps.append((ToolCall("terminal", {"command": DEAF, "background": True}),))
         for child in self.children:
-            background = chance.choice([False, None])
-            call = child.request(chance, background=background)
-            if self._steps and chance.random() < 0.6:
-                self._steps[-1] += (call,)
+            call = child.request(chance, background=chance.choice([False, None]))
+            last = self._steps[-1] if self._steps else ()
+            if (
+                last
+                and "tasks" in last[-1].arguments
+                and not child.is_tool
+                and chance.random() < 0.4
+            ):
+                # Siblings of one call: the second waits for the first.
+                self._steps[-1] = (*last[:-1], following(last[-1], call))
+            elif last and chance.random() < 0.6:
+                self._steps[-1] = (*last, call)
             else:
                 self._steps.append((call,))
-        self.agent: Agent = Agent(
-            path,
-            model=drawn_model(chance, self),
-            models=[drawn_model(chance, self, "third", "fourth")],
-            delegates=[child.agent for child in self.children],
-            gives_budgets=bool(self.children),
-            tools=[terminal],
-            approve=[allow("*")],
-            budget=own,
-            limits=Limits(
+        if self._forks:
+            # At the end: a fork of an earlier step would take all later ones.
+            goals = [{"goal": "go"}] * chance.randrange(1, 3)
+            fork = ToolCall("delegate_task", {"tasks": goals, "conversation": "fork"})
+            self._steps.append((fork,))
+        options: dict[str, Any] = {
+            "approve": [allow("*")],
+            "budget": own,
+            "limits": Limits(
                 seconds=SECONDS * chance.random() if chance.random() < 0.2 else None, calls=9
             ),
-            compaction=drawn_compaction(chance, self),
+        }
+        self.agent: Agent[Any] = (
+            agent(name=path, **options)(self._run_program)
+            if self.children and not self._forks and chance.random() < 0.1
+            else Agent(
+                path,
+                model=drawn_model(chance, self),
+                models=[drawn_model(chance, self, "third", "fourth")],
+                efforts=["low"],
+                delegates=[it.agent for it in self.children if not it.is_tool],
+                forks=self._forks,
+                gives_budgets=any(not it.is_tool for it in self.children),
+                summaries=any(not it.is_tool for it in self.children),
+                tools=[terminal, *(it.agent.as_tool() for it in self.children if it.is_tool)],
+                compaction=drawn_compaction(chance, self),
+                **options,
+            )
         )
+
+    async def _run_program(self, goal: str) -> str:
+        """Delegate to the children, each after the one before."""
+        before: list[Child[Any]] = []
+        for child in self.children:
+            start: Any = detach
+            if child.given is not None:
+                start = partial(detach, budget=child.given)
+            before = [await start(child.agent, goal, after=before or None)]
+        return "done"
 
     def request(self, chance: random.Random, *, background: bool | None) -> ToolCall:
         """Return the call that delegates to it, on its own model or on the other one."""
-        call = hand_on("go", agent=self.name, background=background)
-        chosen: dict[str, Any] = {}
-        if self._given is not None:
-            amounts = attrs.asdict(self._given, filter=lambda _, value: value is not None)
-            chosen["budget"] = {key: amounts[key] for key in amounts if key != "name"}
+        if self.is_tool:
+            return ToolCall(self.name, {"goal": "go"})
+        task: dict[str, Any] = {"goal": "go", "agent": self.name, "label": self.name}
+        if self.given is not None:
+            amounts = attrs.asdict(self.given, filter=lambda _, value: value is not None)
+            task["budget"] = {key: amounts[key] for key in amounts if key != "name"}
+        # A program has no model.
+        if isinstance(self.agent, Pipeline):
+            return ToolCall("delegate_task", {"tasks": [task], "background": background})
         if chance.random() < 0.2:
-            chosen["model"] = model_names(self.agent)[0]
-        return replace(call, arguments={**call.arguments, **chosen})
+            task["model"] = model_names(self.agent)[0]
+        if chance.random() < 0.2:
+            task["effort"] = "low"
+        if chance.random() < 0.2:
+            task["conversation"] = "summary"
+        return ToolCall("delegate_task", {"tasks": [task], "background": background})
 
     def next_step(self, request: ModelRequest) -> tuple[tuple[ToolCall, ...], int]:
         """Return the calls and the length of the next answer; a summary is a short text."""
@@ -292,6 +352,13 @@ class Node:
         yield self
         for child in self.children:
             yield from child.below()
+
+
+def following(call: ToolCall, then: ToolCall) -> ToolCall:
+    """Return a call with the tasks of another one, which wait for its own."""
+    tasks = [*call.arguments["tasks"]]
+    later = [{**it, "depends_on": [tasks[-1]["label"]]} for it in then.arguments["tasks"]]
+    return replace(call, arguments={**call.arguments, "tasks": tasks + later})
 
 
 def drawn_budget(chance: random.Random, name: str) -> Budget:

@@ -220,6 +220,14 @@ async def test_summary_has_no_secrets() -> None:
     assert key not in team.briefs[0]
 
 
+async def test_summary_that_ends_like_a_secret_is_whole() -> None:
+    team = Team(ask("a"), "done", summary="x" * 40)
+
+    await run(team.lead)
+
+    assert "x" * 40 in team.briefs[0]
+
+
 async def test_cancel_ends_the_writing_of_a_summary() -> None:
     async def answer(request: ModelRequest) -> AssistantMessage:
         if is_summary(request):

@@ -171,7 +171,9 @@ class Reservations:
         another one.
         """
         if not self.book.closed:
-            said = self._as_recorded(text)
+            # A summary is whole.
+            is_whole = reason is ModelFailure.CONVERSATION
+            said = well_formed(text) if is_whole else self._as_recorded(text)
             if not said.strip():
                 said = ""  # blanks are no message: providers refuse one
             settings = self.settings_of(task)
