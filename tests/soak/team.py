@@ -9,12 +9,16 @@ import trio
 from orchestrator.agents import Agent, AssistantMessage, Limits, ModelRequest, ScriptedModel, Usage
 from orchestrator.agents.messages import UserMessage
 from orchestrator.kernel.journal import session_cache
+from orchestrator.products.server import run_summaries
 from tests.kit import hand_on
 from tests.soak.probe import Probe
 
 if resting := os.environ.get("SOAK_RESTING_TASKS"):
     # In a short soak the cache of sessions has to be full soon, or it looks like a leak.
     session_cache.MAX_RESTING_TASKS = int(resting)  # type: ignore[misc]
+
+# The summaries for lists of runs would take 75,000 sessions to fill their share of memory.
+run_summaries.MAX_BYTES = 200_000  # type: ignore[misc]
 
 probe = Probe()
 

@@ -13,8 +13,8 @@ from orchestrator.ports.journals import SessionSummary
 from orchestrator.ports.reads import FoundSession, ReadApi
 from orchestrator.products.server.api.bodies import RunSummary, run_summary, summary_of
 
-MOST: Final = 20_000
-"""The most summaries, of some 600 bytes each."""
+MAX_BYTES: Final = 12_000_000
+"""The size of all summaries: 19,000 of 640 bytes, or fewer with long metadata."""
 
 
 class RunSummaries:
@@ -23,9 +23,12 @@ class RunSummaries:
     def __init__(self, read: ReadApi) -> None:
         self._read = read
         self._kept: dict[SessionId, bytes] = {}
+        """The oldest first."""
+        self._bytes = 0
 
     def note_fact(self, entry: Entry, _encoded: Encoded) -> None:
-        self._kept.pop(entry.session, None)
+        if (body := self._kept.pop(entry.session, None)) is not None:
+            self._bytes -= len(body)
 
     def get(self, run: SessionId) -> RunSummary | None:
         """Return the summary of a run, if it is kept."""
@@ -45,6 +48,8 @@ class RunSummaries:
             self._keep(summary.id, run_summary(summary))
 
     def _keep(self, run: SessionId, summary: RunSummary) -> None:
-        if len(self._kept) >= MOST and run not in self._kept:
-            del self._kept[next(iter(self._kept))]
-        self._kept[run] = msgspec.json.encode(summary)
+        body = msgspec.json.encode(summary)
+        self._bytes += len(body) - len(self._kept.pop(run, b""))
+        self._kept[run] = body
+        while self._bytes > MAX_BYTES:
+            self._bytes -= len(self._kept.pop(next(iter(self._kept))))
