@@ -89,13 +89,10 @@ def schema_problems(schema: Mapping[str, Any], text: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _plain(schema: object) -> dict[str, Any]:
-    """Return a schema as plain JSON values."""
-    if not isinstance(schema, Mapping):
-        raise _refused(f"a JSON Schema is an object, not {type(schema).__name__}")
+def require_short(schema: Mapping[str, Any]) -> str:
+    """Return a schema as text, or raise `DefinitionError` if it is too long."""
     try:
-        text = msgspec.json.encode(dict(cast("Mapping[str, Any]", schema))).decode()
-        plain: dict[str, Any] = msgspec.json.decode(text)
+        text = msgspec.json.encode(dict(schema)).decode()
     except RecursionError as exc:
         raise _refused(f"it is nested more than {MAX_DEPTH} levels deep") from exc
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as exc:
@@ -105,6 +102,18 @@ def _plain(schema: object) -> dict[str, Any]:
             f"it has {len(text)} characters, and {CHARACTERS} are allowed: leave out"
             " fields that the answer does not need"
         )
+    return text
+
+
+def _plain(schema: object) -> dict[str, Any]:
+    """Return a schema as plain JSON values."""
+    if not isinstance(schema, Mapping):
+        raise _refused(f"a JSON Schema is an object, not {type(schema).__name__}")
+    text = require_short(cast("Mapping[str, Any]", schema))
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(text)
+    except RecursionError as exc:
+        raise _refused(f"it is nested more than {MAX_DEPTH} levels deep") from exc
     if _is_deeper(plain, MAX_DEPTH):
         raise _refused(f"it is nested more than {MAX_DEPTH} levels deep")
     parts = list(_objects(plain))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestrator.agents.tools.tool import NAME
 from orchestrator.delegation import SessionId
 from orchestrator.kernel.engine.approvals import CHANGED
 from tests.mcp.kit import Caller, Log, hostile, is_running, program, use, user
+from tests.performance.steps import LongestStep
 
 pytestmark = pytest.mark.realtime
 GOOD = program("good", "hostile.py")
@@ -254,6 +256,26 @@ async def test_a_listing_without_end_and_with_thousands_is_cut(tmp_path: Path) -
     model = await use(hostile("--endless", env={"HOSTILE_TOOLS": str(listed)}))
 
     assert len(model.tools) == 1_000
+
+
+async def test_a_large_listing_is_read_in_short_steps(tmp_path: Path) -> None:
+    listed = tmp_path / "tools.json"
+    schema = {"type": "object", "properties": {f"p{it}": {"type": "string"} for it in range(40)}}
+    huge = {"type": "object", "properties": {f"p{it}": {} for it in range(20_000)}}
+    many = [{"name": f"t{it}", "inputSchema": schema} for it in range(120)]
+    listed.write_text(json.dumps([*many, {"name": "huge", "inputSchema": huge}]))
+    steps = LongestStep()
+    trio.lowlevel.add_instrument(steps)
+    sys.setprofile(steps.count)
+    try:
+        model = await use(hostile(env={"HOSTILE_TOOLS": str(listed)}))
+    finally:
+        sys.setprofile(None)
+        trio.lowlevel.remove_instrument(steps)
+
+    assert len(model.tools) == 120
+    # All tools in one step are 500,000 calls.
+    assert steps.calls < 100_000
 
 
 async def test_a_malformed_answer_fails_at_once() -> None:

@@ -5,14 +5,14 @@ cut; invisible characters are removed, because a model reads them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 
 from orchestrator.agents.errors import DefinitionError
 from orchestrator.agents.messages import well_formed
-from orchestrator.agents.output.json_schema import require_schema
+from orchestrator.agents.output.json_schema import require_schema, require_short
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.model_names import model_name
@@ -70,29 +70,48 @@ def tool_name(server: str, tool: str) -> str:
     return model_name(tool, f"{server}{SEPARATOR}")
 
 
-def read_listing(server: McpServer, tools: Iterable[Mapping[str, Any]]) -> Listing:
-    """Return the tools of a server that its agent gets; any of the listed ones may be wrong."""
-    listed: dict[str, ListedTool] = {}
-    problems: list[str] = []
-    for tool in tools:
+class ListingReader:
+    """Reads a listing tool by tool, so that a listing of megabytes is no long step of its reader.
+
+    Any of the tools may be wrong; `find_problem` returns why a schema cannot be used otherwise.
+    """
+
+    def __init__(
+        self, server: McpServer, find_problem: Callable[[object], str | None] | None
+    ) -> None:
+        self._server = server
+        self._find_problem = find_problem
+        self._listed: dict[str, ListedTool] = {}
+        self._problems: list[str] = []
+
+    def add(self, tool: Mapping[str, Any]) -> None:
+        """Read the next tool."""
         own_name = tool.get("name")
-        if isinstance(own_name, str) and own_name and not server.offers(own_name):
-            continue
+        if isinstance(own_name, str) and own_name and not self._server.offers(own_name):
+            return
         try:
-            found = _listed_tool(server, tool)
+            found = self._read(tool)
         except DefinitionError as exc:
-            problems.append(f"{visible_text(own_name, 64)!r}: {exc}")
-            continue
-        if found.name in listed:
-            problems.append(f"{visible_text(own_name, 64)!r}: there are two of that name")
-        elif len(listed) >= MOST_TOOLS:
-            problems.append(f"{visible_text(own_name, 64)!r}: it has more than {MOST_TOOLS:,}")
+            self._problems.append(f"{visible_text(own_name, 64)!r}: {exc}")
         else:
-            listed[found.name] = found
-    more = len(problems) - MOST_PROBLEMS
-    shown = problems[:MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
-    # By name: prompt caches serve only requests whose tools have the same order.
-    return Listing(tuple(listed[name] for name in sorted(listed)), tuple(shown))
+            self._listed[found.name] = found
+
+    def _read(self, tool: Mapping[str, Any]) -> ListedTool:
+        if len(self._listed) == MOST_TOOLS:
+            raise DefinitionError(f"its server has more than {MOST_TOOLS:,} tools")
+        found = _listed_tool(self._server, tool)
+        if self._find_problem and (problem := self._find_problem(tool.get("inputSchema"))):
+            raise DefinitionError(problem)
+        if found.name in self._listed:
+            raise DefinitionError("there are two of that name")
+        return found
+
+    def listing(self) -> Listing:
+        """Return the tools that an agent gets."""
+        more = len(self._problems) - MOST_PROBLEMS
+        shown = self._problems[:MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+        # By name: prompt caches serve only requests whose tools have the same order.
+        return Listing(tuple(self._listed[name] for name in sorted(self._listed)), tuple(shown))
 
 
 def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
@@ -105,6 +124,7 @@ def _listed_tool(server: McpServer, tool: Mapping[str, Any]) -> ListedTool:
     schema = object_in(given)
     if not isinstance(given, dict) or schema.get("type", "object") != "object":
         raise DefinitionError("the schema of its arguments does not describe an object")
+    require_short(schema)
     schema = object_in(_visible_tree({"type": "object", **schema}))
     require_schema(schema)
     annotations = object_in(tool.get("annotations"))

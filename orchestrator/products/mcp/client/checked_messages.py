@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 RAW: Final = "orchestrator/raw"
 """Where in the `_meta` of an answer that is which the server sent."""
+MOST_LISTED: Final = 5_000
+"""The most entries of a listing that are read."""
 _CHECKED: Final = {
     "tools/list": ("tools",),
     "tools/call": ("content", "structuredContent", "isError"),
@@ -66,7 +68,7 @@ def harmless(method: str, result: dict[str, Any]) -> dict[str, Any]:
     meta = kept.get("_meta")
     kept["_meta"] = {**object_in(meta), RAW: raw}
     kept[names[0]] = (
-        [_harmless_tool(at, tool) for at, tool in enumerate(list_in(raw.get("tools")))]
+        [_harmless_tool(at, it) for at, it in enumerate(list_in(raw.get("tools"))[:MOST_LISTED])]
         if method == "tools/list"
         else []
     )

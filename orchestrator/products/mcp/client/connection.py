@@ -22,12 +22,12 @@ from pydantic import ValidationError
 
 from orchestrator.agents import DefinitionError, ToolError, raising_one_error
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
-from orchestrator.agents.tools.mcp.listed_tools import Listing, read_listing
+from orchestrator.agents.tools.mcp.listed_tools import Listing, ListingReader
 from orchestrator.agents.tools.mcp.server import McpCommand, McpServer
 from orchestrator.delegation import printable
 from orchestrator.ports.errors import LoginRequiredError
-from orchestrator.products.mcp.client import server_tasks
-from orchestrator.products.mcp.client.checked_messages import checked, harmless, raw_part
+from orchestrator.products.mcp.client import checked_messages, server_tasks
+from orchestrator.products.mcp.client.checked_messages import harmless, raw_part
 from orchestrator.products.mcp.client.http import BROKEN_OFF, REFUSED, SESSION_GONE, UNREACHABLE
 from orchestrator.products.mcp.client.server_call import CURRENT, ServerCall
 from orchestrator.products.mcp.client.server_requests import ServerRequests
@@ -45,8 +45,7 @@ SETTLE_SECONDS: Final = 0.2
 LISTEN_PAUSE: Final = 30.0
 """Seconds until a subscription that was lost is made again."""
 MOST_PAGES: Final = 50
-MOST_LISTED: Final = 5_000
-"""The limits of a listing: its pages, and its entries."""
+"""The most pages of a listing that are read."""
 LONGEST_SAID: Final = 500
 """How many characters of an error of a server are passed on."""
 NAME: Final = "delegation-orchestrator"
@@ -174,7 +173,7 @@ class ServerConnection:
 
     @asynccontextmanager
     async def _opened(self, log: ServerLog) -> AsyncGenerator[Client]:
-        transport = checked(self._open_transport(log), on_end=self._note_end)
+        transport = checked_messages.checked(self._open_transport(log), on_end=self._note_end)
         async with Client(
             transport,
             client_info=types.Implementation(name=NAME, version=VERSION),
@@ -246,11 +245,13 @@ class ServerConnection:
     async def _list_tools(self, client: Client) -> Listing:
         if client.server_capabilities.tools is None:
             return Listing(())  # noqa: ASYNC910 (its caller waits)
-        tools = await self.pages(client.list_tools, "tools")
-        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            # A tool whose arguments cannot be sent as the headers that it wants is not offered.
-            tools = [it for it in tools if find_invalid_x_mcp_header(it.get("inputSchema")) is None]
-        return read_listing(self.server, tools)
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        # The arguments of a tool have to fit into the headers that it wants.
+        reader = ListingReader(self.server, find_invalid_x_mcp_header if is_modern else None)
+        for tool in await self.pages(client.list_tools, "tools"):
+            reader.add(tool)
+            await trio.lowlevel.checkpoint()
+        return reader.listing()
 
     async def pages(
         self, list_page: Callable[..., Awaitable[Any]], name: str
@@ -261,9 +262,10 @@ class ServerConnection:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             page = await list_page(cursor=cursor)
-            found += map(object_in, list_in(raw_part(page.meta, name)))
+            listed = list_in(raw_part(page.meta, name))
+            found += map(object_in, listed[: checked_messages.MOST_LISTED - len(found)])
             cursor = page.next_cursor
-            if not cursor or len(found) >= MOST_LISTED:
+            if not cursor or len(found) >= checked_messages.MOST_LISTED:
                 break
         return found
 
