@@ -56,6 +56,7 @@ from orchestrator.kernel.state_files import (
 
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.cost_rules import TaskCost
+    from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
     from orchestrator.products.cluster.worker_place import OpenExchange
 
 RunKind: TypeAlias = Literal["new", "durable"]
@@ -163,7 +164,7 @@ async def open_orchestrator(
             require_servers=servers.require,
             require_places=partial(require_here, places) if opened.tenure is None else None,
         )
-        history = LateHistory()
+        history = LateHistory(journals)
         async with (
             _open_place(opened, book, registry, workers.queue, here=places, environ=environ) as (
                 place,
@@ -242,6 +243,9 @@ def _has_entries(folder: Path) -> bool:
 class LateHistory:
     """Imports the history product when a program forks, retries or shows a run (`History`)."""
 
+    def __init__(self, journals: Journals | None) -> None:
+        self._journals = journals
+
     async def fork(
         self, sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object
     ) -> Run[OutputT]:
@@ -259,7 +263,12 @@ class LateHistory:
     async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":
         from orchestrator.products.history.simulation.task_cost import estimate_cost
 
-        return await estimate_cost(agent, goal)
+        return await estimate_cost(agent, goal, self._journals)
+
+    async def dry_run(self, agent: Agent[Any], goal: str) -> "DryRun":
+        from orchestrator.products.history.simulation.dry_run import dry_run
+
+        return await dry_run(agent, goal, self._journals)
 
     def show(self, run: Run[Any]) -> str:
         from orchestrator.products.history.report.inline import inline_report

@@ -7,6 +7,7 @@ from orchestrator.agents import Agent
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.one_shot import Run
     from orchestrator.kernel.engine.cost_rules import TaskCost
+    from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
     from orchestrator.kernel.sessions import Sessions
 
 OutputT = TypeVar("OutputT")
@@ -29,6 +30,10 @@ class History(Protocol):
 
     async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":
         """Return the simulated cost of a task; None if a price is unknown."""
+        ...
+
+    async def dry_run(self, agent: Agent[Any], goal: str) -> "DryRun":
+        """Simulate the agent of a script, and return its expected cost, time and tasks."""
         ...
 
     def show(self, run: "Run[Any]") -> str:

@@ -74,6 +74,7 @@ async def open_engine(
         executor,
         asks_approval=place.has_effects,
         estimate=None if history is None else history.estimate_cost,
+        dry_run=None if history is None else history.dry_run,
     )
     delegator = OrchestratorDelegator(book, registry, runner, new_task_id, timing=timing)
     deliveries = Deliveries(book)

@@ -38,3 +38,4 @@ from orchestrator.kernel.execution.workspace.settings import (
     resolve_workspace_settings,
 )
 from orchestrator.kernel.execution.workspace.task_workspace import CLOSE_SECONDS, TASK_VARIABLE
+from orchestrator.kernel.pipelines.scripts.dry_run import DryRun

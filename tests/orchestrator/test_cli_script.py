@@ -65,6 +65,24 @@ def test_a_script_with_an_error_fails_with_its_line(shell: Shell) -> None:
     assert "Traceback" not in err
 
 
+def test_a_dry_run_draws_the_answers_of_earlier_runs(shell: Shell) -> None:
+    (shell.home / "alive").touch()
+    team = f"{shell.write('team.py', TEAM)}:lead"
+    script = shell.write("review.py", 'notes = await agent("reader", "a")\n"on a".index(notes)')
+    command = ("script", script, "--team", team, "--journal", str(shell.home / "journal.db"))
+    _, before = shell.run(*command, "--dry-run", code=1)
+    shell.run(*command)
+
+    after, _ = shell.run(*command, "--dry-run")
+
+    assert "every simulated run failed" in before
+    assert "ValueError" in before
+    assert "of the script; no model was called" in after
+    assert "answers of earlier tasks: reader (1)" in after
+    assert "tasks              1           1" in after
+    assert "bounds" not in after
+
+
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b"# " + b"x" * 1_000_000])
 def test_a_file_that_is_no_script_is_refused(shell: Shell, content: bytes | None) -> None:
     script = shell.home / "script.py"

@@ -34,6 +34,7 @@ from orchestrator.delegation.events import (
     TurnStarted,
 )
 from orchestrator.products.history.replay.run import replay_sync
+from orchestrator.products.history.simulation import dry_run
 from tests.kit import facts
 
 HOUR = 3_600.0
@@ -433,3 +434,91 @@ def test_an_agent_with_scripts_has_no_tool_of_that_name() -> None:
 
     with pytest.raises(DefinitionError, match="run_script"):
         Agent("lead", model=ScriptedModel([]), tools=[run_script], scripts=True)
+
+
+def repairing(*codes: str) -> Agent[Any]:
+    """Return an agent that sends these scripts with one goal, and repeats the last answer."""
+    calls = iter(codes)
+
+    def lead(transcript: Transcript) -> Any:
+        code = next(calls, None)
+        if code is None:
+            return transcript[-1].text
+        return ToolCall("run_script", {"code": code, "goal": "Count", "background": False})
+
+    return Agent("lead", model=ScriptedModel.always(lead), delegates=[RESEARCHER], scripts=True)
+
+
+async def test_a_model_repairs_a_script_twice() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        refused = await orchestrator.run(repairing("x = y", "[][1]", "1 + ''", "1"), "go")
+        repaired = await orchestrator.run(repairing("x = y", "[][1]", "1", "2 +", "2"), "go")
+
+    assert "3 scripts for the goal 'Count' have failed" in refused.output
+    assert refused.tree.counts() == {"failed": 3, "succeeded": 1}
+    assert repaired.output == "2"
+
+
+async def test_a_refused_repair_is_replayed() -> None:
+    journal = MemoryJournal([])
+    codes = ("x = y", "[][1]", "1 + ''", "1")
+    async with open_orchestrator(journal) as orchestrator:
+        await orchestrator.run(repairing(*codes), "go")
+
+    replayed = await trio.to_thread.run_sync(replay_sync, journal.entries, repairing(*codes))
+    assert replayed.is_same
+
+
+def dry(code: str) -> Agent[Any]:
+    call = ToolCall("run_script", {"code": code, "dry_run": True})
+    return Agent(
+        "lead",
+        model=ScriptedModel([call, lambda said: said[-1].text]),
+        delegates=[RESEARCHER, COUNTER],
+        scripts=True,
+    )
+
+
+@pytest.fixture
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate all runs, however loaded the machine is."""
+    monkeypatch.setattr(dry_run, "SECONDS", HOUR)
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("_patience")
+async def test_a_dry_run_starts_no_task_and_says_the_price() -> None:
+    code = 'await gather(*[agent("researcher", str(n)) for n in range(4)])'
+    journal = MemoryJournal([])
+    async with open_orchestrator(journal) as orchestrator:
+        done = await orchestrator.run(dry(code), "go")
+
+    assert len(done.tree) == 1
+    assert "cost         $0.0000     $0.0000" in done.output
+    assert "tasks              4           4" in done.output
+    replayed = await trio.to_thread.run_sync(replay_sync, journal.entries, dry(code))
+    assert replayed.is_same
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("_patience")
+async def test_a_dry_run_that_depends_on_the_answers_has_bounds() -> None:
+    code = (
+        'text = await agent("researcher", "a")\n'
+        'for n in range(len(text) % 3): await agent("researcher", f"{n}")\n'
+        "if len(text) % 3 == 2: [][0]"
+    )
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(dry(code), "go")
+
+    assert "the figures are bounds of these runs: 1 to 3 tasks" in done.output
+    assert "IndexError" in done.output
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("_patience")
+async def test_a_dry_run_of_a_wrong_script_fails_with_its_line() -> None:
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(dry("x = 1\ny = nothing"), "go")
+
+    assert "line 2, column 5" in done.output

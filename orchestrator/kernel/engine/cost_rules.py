@@ -120,6 +120,8 @@ async def _estimated_script(
     script = agent.plan.tool_agents.get(SCRIPT)
     if script is None or not isinstance(code := call.arguments.get("code"), str):
         return 0.0, ""  # the tool refuses the call
+    if call.arguments.get("dry_run") is True:
+        return 0.0, ""  # no model is called
     cost = await estimate(script, script.as_goal({"code": code}))
     if cost is None:
         return float("inf"), "the script has no known price, or its cost depends on the answers"

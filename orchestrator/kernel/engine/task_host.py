@@ -75,6 +75,7 @@ from orchestrator.kernel.journal.fact_redaction import without_secrets
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.approvals import TaskApprovalCheck
     from orchestrator.kernel.engine.task_runner import TaskDelegator
+    from orchestrator.kernel.pipelines.scripts.dry_run import SimulateScript
 
 
 def server_place(server: str) -> str:
@@ -96,6 +97,7 @@ class HostServices(msgspec.Struct, frozen=True, kw_only=True):
     settlement: Settlement
     subscribers: ModelEventSubscribers
     scheduler: SchedulerSlot
+    dry_run: "SimulateScript | None"
 
 
 class LocalTaskHost(msgspec.Struct, eq=False):
@@ -134,9 +136,17 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             below = (self._control_tool(agent),)
         if agent.scripts:
             # Imported late: most agents write no scripts.
-            from orchestrator.kernel.pipelines.scripts.tool import script_tool
+            from orchestrator.kernel.pipelines.scripts.tool import ScriptTool
 
-            below = (*below, script_tool(agent, self._record, self.order.origin, self._delegator))
+            scripts = ScriptTool(
+                agent,
+                self._record,
+                self.order.origin,
+                self._delegator,
+                self._book.ledger.tasks,
+                self._services.dry_run,
+            )
+            below = (*below, scripts.tool())
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         request = self._record.request

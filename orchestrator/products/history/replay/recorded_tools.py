@@ -13,6 +13,7 @@ from typing import Any, Final
 import trio
 
 from orchestrator.agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
+from orchestrator.agents.feature_checks import RUN_SCRIPT
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
@@ -80,7 +81,8 @@ class RecordedTools:
         self, tool: Tool, call: ToolCall, key: CallKey, task: TaskRecord
     ) -> str | ToolResult:
         is_own = tool.server or tool in self._registry.agent_of(task).tools
-        if is_own or tool.name in {ASK_PARENT, JOB_TOOL}:
+        is_dry_run = tool.name == RUN_SCRIPT and call.arguments.get("dry_run") is True
+        if is_own or is_dry_run or tool.name in {ASK_PARENT, JOB_TOOL}:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
 

@@ -5,13 +5,18 @@ the first fact after a cancellation.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import trio
 
 from orchestrator.agents import Agent
-from orchestrator.products.history.simulation.one_run import SimulationStoppedError, simulate_once
+from orchestrator.products.history.simulation.one_run import (
+    SimulatedRun,
+    SimulationStoppedError,
+    simulate_once,
+)
 from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.statistics import SeedStatistics, SimulationReport
 
@@ -23,13 +28,14 @@ async def simulate_in_thread(
     *,
     seconds: float,
     limiter: trio.CapacityLimiter | None = None,
+    tell: Callable[[SimulatedRun], None] | None = None,
 ) -> SimulationReport | None:
-    """Simulate as many seeds as the time allows, and return the statistics.
+    """Simulate as many seeds as the time allows, tell each run, and return the statistics.
 
     Return None if no run has ended after twice that time. `settings.seeds` is the largest number of
     runs.
     """
-    work = _Work(agent, goal, settings, seconds)
+    work = _Work(agent, goal, settings, seconds, tell)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.stop_when_cancelled)
         report = await trio.to_thread.run_sync(work.run, limiter=limiter)
@@ -43,6 +49,7 @@ class _Work:
     goal: str
     settings: SimulationSettings
     seconds: float
+    tell: Callable[[SimulatedRun], None] | None
     is_cancelled: bool = attrs.field(default=False, init=False)
     """Set in the event loop, read in the thread."""
     deadline: float = attrs.field(default=0.0, init=False)
@@ -70,9 +77,11 @@ class _Work:
             except SimulationStoppedError:
                 break
             tally.add(run)
+            if self.tell is not None:
+                self.tell(run)
             if time.monotonic() - begun > self.seconds:
                 break
         if not tally.results:
             return None
-        settings = attrs.evolve(self.settings, seeds=len(tally.results))
+        settings = attrs.evolve(self.settings, seeds=len(tally.results), past={})
         return tally.report(self.agent.name, self.goal, settings)

@@ -118,7 +118,7 @@ class SimulatedModels:
         self, name: str, price: Price | None, agent: Agent[Any], simulated: SimulatedTask
     ) -> Model:
         price = self._settings.price or price
-        if price is None:
+        if price is None and not self._settings.past.get(agent.name):
             self.unpriced.add(name)
         provider = name.partition(":")[0].removesuffix("-responses")
         if provider not in self._provider_limiters:

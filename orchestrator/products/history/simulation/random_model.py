@@ -33,6 +33,7 @@ from orchestrator.agents.models.wrappers.attempts import Attempts, SecondCall
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import ASK_PARENT, TaskRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
+from orchestrator.products.history.simulation.past_answers import PastAnswer
 from orchestrator.products.history.simulation.schema_sample import sample_value
 from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.wait_chain import Wait, WaitInterval
@@ -184,14 +185,25 @@ class RandomModel:
         task, settings = self._task, self._settings
         task.add_wait(Wait.PROVIDER, task.queued_since)
         began = trio.current_time()
-        seconds = settings.draw(settings.model_seconds, task.rng)
+        past = self._drawn(request)
+        seconds = settings.draw(settings.model_seconds, task.rng) if past is None else past.seconds
         if task.rng.random() < settings.failure_rate:
             await self._fail(began, seconds)
         try:
             await trio.sleep(seconds)
         finally:
             task.add_wait(Wait.MODEL, began)
-        return self._message(request)
+        if past is None:
+            return self._message(request)
+        return AssistantMessage(past.text, usage=past.usage, model=self.name)
+
+    def _drawn(self, request: ModelRequest) -> PastAnswer | None:
+        """Return an earlier answer of the agent, if there is one that fits the request."""
+        past = self._settings.past.get(self._agent.name)
+        if not past:
+            return None
+        drawn = self._task.rng.choice(past)
+        return drawn if request.output is None or _is_json(drawn.text) else None
 
     async def _fail(self, began: float, seconds: float) -> None:
         task = self._task
@@ -322,6 +334,14 @@ def goal_for(agent: Agent[Any], settings: SimulationSettings) -> str:
 def _input_tokens(request: ModelRequest) -> int:
     """Return the number of tokens of a request."""
     return estimated_tokens(request) - OUTPUT_ALLOWANCE
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _length(call: ToolCall) -> int:

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from orchestrator.agents import Budget, DefinitionError, Price
 from orchestrator.agents.models.wrappers.prices import PriceTable
 from orchestrator.delegation import Rules
+from orchestrator.products.history.simulation.past_answers import PastAnswer
 
 LEVEL: Final = re.compile(r"(\d+)(?:-(\d+))?")
 MOST_SEEDS: Final = 100_000
@@ -98,6 +100,8 @@ class SimulationSettings:
     """A budget for the whole run, besides the budgets of agents."""
     limit_factor: int = 1
     """The factor for the limits of fan-outs, such as `map_each(limit=)`."""
+    past: Mapping[str, Sequence[PastAnswer]] = {}
+    """Earlier answers of agents, from which their answers are drawn; the others are made up."""
     seeds: int = 100
     """The number of runs."""
     first_seed: int = 1
