@@ -72,9 +72,9 @@ class Queued(msgspec.Struct, frozen=True, gc=False):
     waiting: bool
 
 
-ModelEvent: TypeAlias = (
-    TextDelta | ReasoningDelta | CallDelta | Retrying | Switched | Compacted | Queued
-)
+Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta
+"""A piece of an answer: the response has begun."""
+ModelEvent: TypeAlias = Delta | Retrying | Switched | Compacted | Queued
 
 
 def ignore_event(_: ModelEvent) -> None:

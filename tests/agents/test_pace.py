@@ -59,6 +59,7 @@ class Provider:
         first_sign: float = 0.5,
         seconds: float = 2,
         has_retry_after: bool = True,
+        streams: bool = True,
     ) -> None:
         self.asked_at: list[float] = []
         self.asked_by: list[str] = []
@@ -68,6 +69,7 @@ class Provider:
         self._first_sign = first_sign
         self._seconds = seconds
         self._has_retry_after = has_retry_after
+        self._streams = streams
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         self.asked_at.append(trio.current_time())
@@ -82,7 +84,8 @@ class Provider:
             )
         self.accepted_at.append(trio.current_time())
         await trio.sleep(self._first_sign)
-        request.tell(TextDelta("so"))
+        if self._streams:
+            request.tell(TextDelta("so"))
         await trio.sleep(self._seconds)
         return AssistantMessage("so", usage=Usage(calls=1))
 
@@ -130,6 +133,15 @@ async def test_a_short_storm_that_names_no_time_ends_soon() -> None:
     assert await ask_together(asked(provider), 100) == 100
 
     assert provider.refused <= FIRST_CALLS + 2
+    assert trio.current_time() < 15
+
+
+async def test_answers_that_are_not_streamed_let_more_calls_pass_after_a_storm() -> None:
+    provider = Provider(storm(1), seconds=0, streams=False)
+
+    assert await ask_together(asked(provider), 100) == 100
+
+    # One call after the other would take 55 seconds.
     assert trio.current_time() < 15
 
 

@@ -33,6 +33,7 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnStarted,
 )
+from orchestrator.kernel.pipelines.scripts.interpreter import Interpreter
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.products.history.simulation import dry_run
 from tests.kit import facts
@@ -258,6 +259,18 @@ async def test_a_cancelled_script_ends_with_its_children() -> None:
         assert patience.cancelled_caught
         (session,) = orchestrator.runs
         assert orchestrator.tree(session).counts() == {"cancelled": 2}
+
+
+@pytest.mark.realtime
+async def test_a_script_that_is_cancelled_while_its_worker_starts_does_not_begin() -> None:
+    code = "print('it began')\nwhile True:\n    pass"
+    with Interpreter(code, "", ScriptLimits(seconds=3)) as interpreter:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(interpreter.start)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    assert interpreter.output == []
 
 
 @pytest.mark.realtime

@@ -16,13 +16,11 @@ from orchestrator.agents.errors import DefinitionError, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
 from orchestrator.agents.models.model import (
     Attempts,
-    CallDelta,
+    Delta,
     Model,
     ModelEvent,
     ModelRequest,
     Queued,
-    ReasoningDelta,
-    TextDelta,
 )
 from orchestrator.agents.models.samples import Samples, step_of
 from orchestrator.agents.models.token_estimate import message_length
@@ -191,7 +189,7 @@ class _RacingCall:
             self.was_sent = not event.waiting
             self.sent_at = None if event.waiting else trio.current_time()
             race.changed()
-        elif isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+        elif isinstance(event, Delta):
             race.win(self)
         if self is (race.winner or race.calls[0]):
             race.request.tell(event)

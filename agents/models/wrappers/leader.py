@@ -14,15 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents.messages import AssistantMessage
-from orchestrator.agents.models.model import (
-    CallDelta,
-    Model,
-    ModelEvent,
-    ModelRequest,
-    Queued,
-    ReasoningDelta,
-    TextDelta,
-)
+from orchestrator.agents.models.model import Delta, Model, ModelEvent, ModelRequest, Queued
 from orchestrator.agents.models.prompt_prefix import (
     is_long_enough,
     least_tokens,
@@ -127,7 +119,7 @@ class _LedModel(ModelWrapper):
         def tell(event: ModelEvent) -> None:
             nonlocal leads
             if leads:
-                if isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+                if isinstance(event, Delta):
                     leads = False
                     prefix.begin_response()
                 elif isinstance(event, Queued):

@@ -26,15 +26,7 @@ from orchestrator.agents.models.call_order import (
     policy_named,
 )
 from orchestrator.agents.models.call_queue import CallQueue
-from orchestrator.agents.models.model import (
-    CallDelta,
-    Model,
-    ModelEvent,
-    ModelRequest,
-    Queued,
-    ReasoningDelta,
-    TextDelta,
-)
+from orchestrator.agents.models.model import Delta, Model, ModelEvent, ModelRequest, Queued
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE
 from orchestrator.agents.models.wrappers.allowed_amount import AllowedAmount
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
@@ -327,7 +319,7 @@ class _PacedModel(QueuedModel):
 
         def tell(event: ModelEvent) -> None:
             nonlocal has_begun
-            if not has_begun and isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+            if not has_begun and isinstance(event, Delta):
                 has_begun = True
                 paced.accept()
                 pace.note_latency(self.name, trio.current_time() - paced.at)
@@ -342,7 +334,8 @@ class _PacedModel(QueuedModel):
             ):
                 paced.refuse(exc.retry_after)
             raise
+        else:
+            paced.accept()
+            return answer
         finally:
             paced.end()
-        paced.accept()
-        return answer

@@ -73,9 +73,9 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         self._stubs = stubs
         self._limits = limits
         self._stack = ExitStack()
-
         self._snapshot: monty.SyncSnapshot | None = None
         self._pid: int | None = None
+        self._is_killed = False
         self._calls = 0
         self.output: list[str] = []
         """The printed and logged texts."""
@@ -124,6 +124,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
             )
         )
         self._pid = session.worker_pid
+        if self._is_killed:
+            raise ScriptError("the script was cancelled before it began")
         session.feed_run(PRELUDE)
         return self._follow(
             lambda: session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
@@ -224,6 +226,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         return result
 
     def _kill(self) -> None:
+        # First: a thread that is starting the worker looks at this when the worker has a pid.
+        self._is_killed = True
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
