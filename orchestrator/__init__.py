@@ -8,8 +8,9 @@ Its names form five groups, and each group is a page of the API reference:
 - runs: the orchestrator, its sessions, stream events and trees (`open_orchestrator`, `run_sync`);
 - errors: every error that a program can meet (`OrchestratorError`, `AgentError`).
 
-The modules beside it are public, too: `models`, `tools`, `journals`, `history`, `simulation`,
-`schedule`, `chat`, `server`, `control`, `workers`, `session_context`, `asyncio` and `testing`.
+The modules beside it are public, too: `models`, `tools`, `journals`, `history`, `evaluation`,
+`simulation`, `schedule`, `chat`, `server`, `control`, `workers`, `session_context`, `asyncio` and
+`testing`.
 Each name is imported when it is first used: `import orchestrator` costs next to nothing.
 """
 

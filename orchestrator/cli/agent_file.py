@@ -3,8 +3,9 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
@@ -221,7 +222,19 @@ def _run(file: Path) -> _Found:
     return _Found(agents, jobs=tuple(jobs.values()))
 
 
-def _module(file: Path) -> dict[str, Any]:
+def load_variables(file: Path, name: str) -> dict[str, Any]:
+    """Run a Python file of a user under the name of a module, and return its variables."""
+    return _module(file, f"{MODULE}_{name}")
+
+
+def loaded_functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions of the Python file of agents that was loaded last, by their names."""
+    module = sys.modules.get(MODULE)
+    found = {} if module is None else vars(module)
+    return {name: it for name, it in found.items() if isfunction(it) and it.__module__ == MODULE}
+
+
+def _module(file: Path, name: str = MODULE) -> dict[str, Any]:
     """Run a Python file, and return its variables."""
     # The file can import modules beside it. Its folder comes last, so that a file of an agent hides
     # no module.
@@ -229,8 +242,8 @@ def _module(file: Path) -> dict[str, Any]:
         sys.path.append(folder)
     # Under a reserved name: a file called agents.py must not hide the package, and its classes
     # must find their module when type hints are resolved.
-    loader = SourceFileLoader(MODULE, str(file))
-    module = sys.modules[MODULE] = ModuleType(MODULE)
+    loader = SourceFileLoader(name, str(file))
+    module = sys.modules[name] = ModuleType(name)
     module.__file__ = str(file)
     try:
         with loads_agents(module):

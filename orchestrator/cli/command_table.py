@@ -32,6 +32,10 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "replay": "Replay a run from its journal: no model is asked, and no tool runs.",
         "check": "Replay all stored runs with new code, and list those that differ.",
     },
+    "Evaluate": {
+        "eval": "Run a team on cases, score the runs, and compare them with a baseline.",
+        "dataset": "Turn a run into a case of a dataset.",
+    },
     "Act on runs": {
         "cancel": "Cancel a task and all tasks below it, or a whole run.",
         "pause": "Start no new task below a task, or in a whole run, until it is unpaused.",

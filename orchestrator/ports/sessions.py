@@ -18,7 +18,15 @@ from orchestrator.kernel.doors.inbound import (
     with_language_model,
 )
 from orchestrator.kernel.doors.kept import NO_PUSHES, KeptDoor, KeptOpen, Push
-from orchestrator.kernel.doors.one_shot import OnChange, Run, ended_run, require_resumable, run_once
+from orchestrator.kernel.doors.one_shot import (
+    OnChange,
+    Run,
+    ended_run,
+    open_one_turn,
+    require_resumable,
+    run_once,
+    take_only_turn,
+)
 from orchestrator.kernel.doors.request import RequestDoor
 from orchestrator.kernel.doors.run_events import (
     ApprovalNeeded,
