@@ -55,11 +55,8 @@ class CommandRun(msgspec.Struct, frozen=True, tag="command", omit_defaults=True)
     """None if its end is not known."""
     id: str = ""
     """The id of a background command."""
-
-    @property
-    def is_test(self) -> bool:
-        """It runs tests, judged by its name."""
-        return TEST_COMMAND.search(self.command) is not None
+    is_test: bool = False
+    """It runs tests, judged by its name."""
 
     def __str__(self) -> str:
         end = "it did not end" if self.exit_code is None else f"exit code {self.exit_code}"
@@ -153,7 +150,9 @@ def file_change(
 def command_run(command: str, exit_code: int | None, *, id: str = "") -> Mapping[str, Any]:  # noqa: A002
     """Return the evidence of a command."""
     # Redacted before it is cut: half a secret is not recognized.
-    return _plain(CommandRun(redact_secrets(command)[:SHOWN_CHARACTERS], exit_code, id))
+    is_test = TEST_COMMAND.search(command) is not None
+    shown = redact_secrets(command)[:SHOWN_CHARACTERS]
+    return _plain(CommandRun(shown, exit_code, id, is_test))
 
 
 def _plain(effect: Effect) -> Mapping[str, Any]:

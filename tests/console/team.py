@@ -22,8 +22,10 @@ from orchestrator import (
     Transcript,
     Usage,
     agent,
+    allow,
     confirm,
     delegate,
+    deny,
     map_each,
     tool,
 )
@@ -31,6 +33,7 @@ from orchestrator.agents.models.wrappers.compaction import with_compaction
 from orchestrator.agents.models.wrappers.fallback import with_fallback
 from orchestrator.agents.models.wrappers.retry import with_retries
 from orchestrator.models import ModelRequest, Price, ReasoningDelta, TextDelta
+from orchestrator.tools import FILES, terminal
 
 PRICE = Price(input=1.25, output=10)
 ANSWER = """\
@@ -356,4 +359,38 @@ surveyor = Agent(
     ),
     delegates=[look, operator, broken],
     scripts=True,
+)
+
+
+def build(transcript: Transcript) -> Any:
+    """Write a file, run its tests, and claim that all is well."""
+    steps = [
+        ToolCall("write_file", {"path": "sum.py", "content": "def add(): ...\n"}),
+        ToolCall("terminal", {"command": "exit 1 # pytest <b>"}),
+        ToolCall("read_file", {"path": "missing.py"}),
+        ToolCall("terminal", {"command": "rm -r build"}),
+        ToolCall("delegate_task", {"goal": "pay", "background": False}),
+    ]
+    answered = sum(isinstance(it, ToolMessage) for it in transcript)
+    return steps[answered] if answered < len(steps) else "All tests pass."
+
+
+builder = Agent(
+    "builder",
+    model=ScriptedModel.always(build, price=PRICE),
+    tools=[*FILES, terminal],
+    approve=[deny("terminal", command="rm *", reason="not here"), allow("*")],
+    delegates=[broken],
+)
+foreman = Agent(
+    "foreman",
+    model=ScriptedModel.always(
+        lambda transcript: (
+            "It is built."
+            if len(transcript) > 1
+            else ToolCall("delegate_task", {"goal": "write a program", "background": False})
+        ),
+        price=PRICE,
+    ),
+    delegates=[builder],
 )

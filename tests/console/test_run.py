@@ -65,6 +65,27 @@ def test_a_denial_carries_its_reason_to_the_agent(page: Page, server: ConsoleSer
     says(page, "not on a Friday")
 
 
+def test_details_show_the_evidence_of_a_task_beside_its_claim(
+    page: Page, server: ConsoleServer
+) -> None:
+    opened(page, server.begin("foreman"))
+    wait(page, "orchestrator.page.model.status[0] === 'succeeded'")
+    page.run("orchestrator.page.viewer.grid.focus()")
+    page.press("ArrowDown")
+    wait(page, "document.querySelectorAll('.evidence li').length === 5")
+
+    shown = "[...document.querySelectorAll('.evidence li')].map(it => it.innerText)"
+    file, test, failed, denied, child = page.run(shown)
+    assert file == "created sum.py +1 line -0"
+    assert test == "ran tests exit 1 # pytest <b>: exit code 1"
+    assert failed.startswith("read_file failed: ")
+    assert denied.startswith("terminal was denied: ")
+    assert "not here" in denied
+    assert child == "/foreman/builder[1]/broken[1] ended as failed"
+    assert page.run("document.querySelectorAll('.evidence li.failed').length") == 4
+    says(page, "Tool calls: write_file 1, terminal 2, read_file 1")
+
+
 def test_a_message_to_a_task_has_a_receipt_and_stays_text(
     page: Page, server: ConsoleServer
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from orchestrator.agents import Usage
+from orchestrator.agents.tools.evidence import Evidence
 from orchestrator.delegation import Mode, Outcome, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.journals import Records, SessionSummary, is_asking, summarize
@@ -123,6 +124,10 @@ class Task(msgspec.Struct, kw_only=True):
     total: Annotated[Usage, doc("The usage of the task and all tasks below it.")]
     output: str | None
     error: Annotated[str, doc("The reason why it did not succeed.")]
+    evidence: Annotated[
+        Evidence | None,
+        doc("Facts about its effects, from its tools; null before its end, or without tools."),
+    ]
     paused: Annotated[bool, doc("No new task below it starts until it is unpaused.")]
     created: float
     started: float | None
@@ -213,6 +218,7 @@ def task_of(found: FoundTask, *, seq: int) -> Task:
         total=node.total,
         output=None if outcome is None else outcome.output,
         error=node.error,
+        evidence=None if outcome is None else outcome.evidence,
         paused=record.id in session.slots.paused,
         created=node.requested,
         started=node.started,

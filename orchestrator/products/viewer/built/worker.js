@@ -1,4 +1,4 @@
-/*! sources sha256 5e3f5ec9386160b692ad18236bcf1707c04b9dc48de41d5c903bb8c1db444bb7 */
+/*! sources sha256 9a6f3a6be1a568632584824e719cf24886d5170e30a323b71038f3f293da2337 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

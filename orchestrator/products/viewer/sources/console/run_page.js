@@ -7,6 +7,7 @@ import { progressOf } from '../run/progress.js';
 import { Viewer } from '../run/viewer.js';
 import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
 import { Conversation } from './conversation.js';
+import { EvidenceReader } from './evidence.js';
 import { applyRows, lastMoment } from './run_rows.js';
 import { canRetry, forkDialog, resumeDialog, retryDialog, setPaused } from './verbs.js';
 
@@ -34,6 +35,7 @@ export class RunPage {
     this.model = null;
     this.viewer = null;
     this.seq = 0;
+    this.receipts = new EvidenceReader(this.console, () => this.changedDetails());
     this.boxes = new Map(); // approval id to its box: what is typed there stays
     fill(this.element, element('p', { class: 'empty' }, 'Reading the run …'));
     const { live, inbox } = this.console;
@@ -84,9 +86,17 @@ export class RunPage {
   changedApprovals() {
     const open = new Set(this.approvals.map((it) => it.id));
     for (const id of this.boxes.keys()) if (!open.has(id)) this.boxes.delete(id);
+    this.changedDetails();
+  }
+
+  changedDetails() {
     if (!this.viewer) return;
     this.viewer.details.changed();
     this.viewer.draw();
+  }
+
+  evidence(number) {
+    return this.receipts.section(this.model.ids[number], this.model.ended[number]);
   }
 
   setTime(now) {

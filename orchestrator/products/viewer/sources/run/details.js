@@ -73,6 +73,7 @@ export class Details {
       this.numbers(number),
       this.actions(number),
       this.about(number),
+      viewer.live?.evidence(number) ?? null,
     ];
   }
 
