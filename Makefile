@@ -274,7 +274,7 @@ COMPILE := uv pip compile --quiet --universal --no-header --no-annotate --genera
     --python-version 3.11
 # Libraries with which users share an environment: `make wheel` installs them beside ours.
 NEIGHBOURS := openai-agents
-EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra mcp --extra chat --extra oidc --extra scripts --extra eval
+EXTRAS := --extra openai --extra anthropic --extra local --extra server --extra postgres --extra workers --extra mcp --extra chat --extra oidc --extra scripts --extra eval --extra otel
 
 .PHONY: requirements
 requirements: ## pin the newest versions that go together, each file of them by its hash (needs uv)

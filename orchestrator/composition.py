@@ -7,7 +7,7 @@ imports each product when a program uses it.
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.engine.cost_rules import TaskCost
     from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
     from orchestrator.products.cluster.worker_place import OpenExchange
+    from orchestrator.products.telemetry.settings import Telemetry
 
 RunKind: TypeAlias = Literal["new", "durable"]
 OutputT = TypeVar("OutputT")
@@ -75,6 +76,7 @@ async def open_orchestrator(
     machine: Machine | None = None,
     models: Models | None = None,
     workers: Workers | None = None,
+    telemetry: "Telemetry | str | None" = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and continue the unfinished work of the last process.
 
@@ -95,6 +97,8 @@ async def open_orchestrator(
         machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
         models: the providers, rate limits and prices of models that agents name.
         workers: the places whose tools run in this process, and the work queue.
+        telemetry: the address of a collector of OpenTelemetry that receives the spans of all runs,
+            or a `Telemetry`; by default none does.
     """
     require_trio()
     require_not_loading()
@@ -166,6 +170,7 @@ async def open_orchestrator(
         )
         history = LateHistory(journals)
         async with (
+            _open_telemetry(book, telemetry),
             _open_place(opened, book, registry, workers.queue, here=places, environ=environ) as (
                 place,
                 close_place,
@@ -180,6 +185,16 @@ async def open_orchestrator(
                     yield Orchestrator(engine, history, journals, earlier=earlier)
                 finally:
                     close_place()
+
+
+def _open_telemetry(
+    book: Bookkeeper, telemetry: "Telemetry | str | None"
+) -> AbstractAsyncContextManager[None]:
+    if telemetry is None:
+        return nullcontext()
+    from orchestrator.products.telemetry.exporter import open_telemetry
+
+    return open_telemetry(book, telemetry)
 
 
 @asynccontextmanager

@@ -22,8 +22,13 @@ _SECRET_WORDS: Final = lazy_pattern(
     r"(?:.*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|CREDENTIALS?|APIKEY|ACCESSKEY"
     r"|SECRETKEY|PRIVATEKEY)|KEY|(?:SSH)?PASS|AUTH|PRIVATE|JWT|PAT)"
 )
-# Anyone who knows such an address may send to it.
-_SECRET_ADDRESSES: Final = frozenset([("WEBHOOK", "URL"), ("SENTRY", "DSN")])
+# Anyone who knows such an address may send to it. The headers of a collector contain its key.
+_SECRET_ENDS: Final = frozenset(
+    [
+        *(("WEBHOOK", "URL"), ("SENTRY", "DSN")),
+        *((words, "HEADERS") for words in ("OTLP", "TRACES", "METRICS", "LOGS")),
+    ]
+)
 _HARMLESS_ENDS: Final = frozenset(
     [
         *("URL", "URI", "HOST", "PORT", "SOCK", "SOCKET", "FILE", "PATH", "DIR"),
@@ -75,7 +80,7 @@ def secret_values(environ: Mapping[str, str], declared: Iterable[str] = ()) -> l
 
 def _has_secret_name(name: str) -> bool:
     words = [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
-    if words[-3:] == ["ACCESS", "KEY", "ID"] or tuple(words[-2:]) in _SECRET_ADDRESSES:
+    if words[-3:] == ["ACCESS", "KEY", "ID"] or tuple(words[-2:]) in _SECRET_ENDS:
         return True
     if not words or words[-1] in _HARMLESS_ENDS or not _HARMLESS_KEYS.isdisjoint(words):
         return False

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from typing import Final
+from typing import Final, Literal
 
 from orchestrator.cli import options
+from orchestrator.cli.errors import CommandError
 from orchestrator.cli.journal_queries import read_run
 from orchestrator.delegation import SessionId, printable
 from orchestrator.ports.journals import Journals
@@ -18,7 +19,7 @@ def export(
     run: options.RunArgument = None,
     /,
     *,
-    format: Format,  # noqa: A002 (the option's name)
+    format: Format | Literal["otlp"],  # noqa: A002 (the option's name)
     output: options.OutputOption = None,
     journal: options.JournalOption = None,
 ) -> None:
@@ -27,10 +28,19 @@ def export(
     Args:
         format: text: a line per task. mermaid, dot, svg: a chart of the collapsed tree, at most 120
             boxes. graphml, json: the whole graph, as networkx reads it. trace: for Perfetto and
-            speedscope. html: the report, without transcripts.
+            speedscope. html: the report, without transcripts. otlp: send the spans of the run to a
+            collector of OpenTelemetry, at OTEL_EXPORTER_OTLP_ENDPOINT or this machine's port 4318.
         output: The file; by default stdout. An existing file is replaced.
     """
     journals = options.journals_of(journal)
+    if format == "otlp":
+        if output is not None:
+            raise CommandError(
+                "otlp is sent to a collector, not to a file: leave --output out, and set"
+                " OTEL_EXPORTER_OTLP_ENDPOINT"
+            )
+        _send_spans(journals, run)
+        return
     if output is not None:
         options.require_writable(output, journals)
     session, text, tasks = export_run(journals, run, format)
@@ -43,6 +53,22 @@ def export(
     print(
         f"run {printable(session)}: {tasks:,} tasks{collapsed}, {size}: {output}", file=sys.stderr
     )
+
+
+def _send_spans(journals: Journals, prefix: str | None) -> None:
+    """Send the spans of a run to a collector."""
+    # Imported here: the libraries of OpenTelemetry are an extra.
+    from orchestrator.products.telemetry.past_runs import send_run
+    from orchestrator.products.telemetry.settings import Telemetry
+
+    found = read_run(journals, prefix)
+    sent = send_run(found.id, found.entries, Telemetry())
+    if sent is None:
+        raise CommandError(
+            "the collector of OpenTelemetry has not taken the spans: set"
+            " OTEL_EXPORTER_OTLP_ENDPOINT to its address, such as http://127.0.0.1:4318"
+        )
+    print(f"run {printable(found.id)}: {sent:,} spans", file=sys.stderr)
 
 
 def export_run(

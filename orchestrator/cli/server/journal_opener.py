@@ -21,6 +21,7 @@ from orchestrator.ports.sessions import OnChange, Orchestrator
 from orchestrator.ports.settings import Machine, Models, Workers
 from orchestrator.products.cluster.work.shared_exchange import SharedExchange
 from orchestrator.products.server.audit_export import AuditExport
+from orchestrator.products.telemetry.settings import Telemetry
 
 
 @attrs.frozen(kw_only=True)
@@ -38,6 +39,7 @@ class JournalOpener:
     retention: Retention = attrs.Factory(Retention)
     export: AuditExport | None = None
     """Gets a copy of the audit of all journals."""
+    telemetry: Telemetry | None = None
     on_change: OnChange = "refuse"
     exchange: SharedExchange | None = None
     """Lends tool calls of all journals of a database."""
@@ -60,6 +62,7 @@ class JournalOpener:
                     models=Models(policy=self.policy),
                     workers=Workers(queue=None if self.exchange is None else self.exchange.open),
                     on_change=self.on_change,
+                    telemetry=self.telemetry,
                 )
             )
             if self.export is not None:

@@ -165,6 +165,8 @@ class ServeOptions:
     audit_export: str | None = None
     """Copy the audit to a file of JSON lines, or to syslog: PATH, syslog:/dev/log,
     syslog://HOST:PORT (UDP) or syslog+tcp://HOST:PORT."""
+    otlp: str | None = None
+    """Send the spans of all runs to this collector of OpenTelemetry, such as http://HOST:4318."""
     mcp_tasks: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
     """Whether calls over MCP are tasks that outlive their request: forbidden, optional (the
     default: if the client can poll) or required; AGENT=MODE for one agent, repeat it for several.

@@ -66,6 +66,7 @@ from orchestrator.products.server.transport.api_key import (
 )
 from orchestrator.products.server.transport.listener import Listening, require_usable
 from orchestrator.products.server.webhook import SECRET, Webhook, open_webhooks, webhooks_for
+from orchestrator.products.telemetry.settings import Telemetry
 
 FOLDER: Final = "keys"
 """The folder of the file; a sandboxed command of an agent cannot read it."""
@@ -254,6 +255,7 @@ class ServerProcess:
             sandbox=choice,
             policy=self.options.policy or self.team.policy or "shortest",
             retention=self.retention,
+            telemetry=None if self.options.otlp is None else Telemetry(self.options.otlp),
             on_change=on_change_of(accept_changes=self.options.accept_changes),
             exchange=None
             if self.database is None

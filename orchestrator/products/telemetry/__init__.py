@@ -1,0 +1,1 @@
+"""OpenTelemetry: the spans and metrics of runs, made from their facts, live or later."""

@@ -1,0 +1,99 @@
+"""Sends spans to a collector by OTLP over HTTP, with the exporter of OpenTelemetry.
+
+The exporter reads the standard variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`,
+`_COMPRESSION`, `_CERTIFICATE`. No tracer and no global state of OpenTelemetry is used.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from orchestrator.agents import DefinitionError
+from orchestrator.products.telemetry import conventions as names
+from orchestrator.products.telemetry.settings import Telemetry
+from orchestrator.products.telemetry.span import Span, SpanIds
+from orchestrator.version import VERSION
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+except ImportError as exc:  # pragma: no cover (the extra is installed in tests)
+    raise DefinitionError(
+        "telemetry needs an extra: pip install 'delegation-orchestrator[otel]'"
+    ) from exc
+
+UNKNOWN_SERVICE: Final = "unknown_service"
+NANO: Final = 1_000_000_000
+_KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE: Final = InstrumentationScope("orchestrator", VERSION, names.CONVENTIONS)
+_OK: Final = Status(StatusCode.UNSET)
+
+
+class OtlpSender:
+    """Sends spans to one collector. Its methods block: call them in a thread."""
+
+    def __init__(self, settings: Telemetry) -> None:
+        self._exporter = OTLPSpanExporter(endpoint=traces_endpoint(settings.address))
+        # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+        resource = Resource.create()
+        name = str(resource.attributes.get("service.name", UNKNOWN_SERVICE))
+        if name.startswith(UNKNOWN_SERVICE):
+            resource = resource.merge(Resource({"service.name": settings.service}))
+        self._resource = resource
+
+    def send(self, spans: Sequence[Span]) -> bool:
+        """Send spans, and return whether the collector has taken them."""
+        readable = [_readable(span, self._resource) for span in spans]
+        return self._exporter.export(readable) is SpanExportResult.SUCCESS
+
+    def close(self) -> None:
+        """Stop sending, also in another thread."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def traces_endpoint(address: str) -> str | None:
+    """Return the address of a collector's traces; None if the standard variables decide.
+
+    Raises:
+        DefinitionError: it is not an address of HTTP.
+    """
+    if not address:
+        return None
+    url = urlsplit(address)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise DefinitionError(
+            f"{address!r} is not the address of a collector: write http://HOST:4318"
+        )
+    return address if url.path.strip("/") else f"{address.rstrip('/')}/v1/traces"
+
+
+def _readable(span: Span, resource: Resource) -> ReadableSpan:
+    status = _OK
+    if span.failed:
+        status = Status(StatusCode.ERROR, span.error or None)
+    parent = _context(SpanIds(span.ids.trace, span.parent)) if span.parent else None
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.ids),
+        parent=parent,
+        resource=resource,
+        instrumentation_scope=_SCOPE,
+        kind=_KINDS[span.kind],
+        attributes=span.attributes,
+        events=[
+            Event(event.name, event.attributes, round(event.at * NANO)) for event in span.events
+        ],
+        links=[Link(_context(ids)) for ids in span.links],
+        start_time=round(span.start * NANO),
+        end_time=round(span.end * NANO),
+        status=status,
+    )
+
+
+def _context(ids: SpanIds) -> SpanContext:
+    return SpanContext(ids.trace, ids.span, is_remote=False, trace_flags=_SAMPLED)

@@ -1,0 +1,81 @@
+"""A collector on loopback: it takes spans by OTLP over HTTP, as the protocol says."""
+
+import gzip
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.chat.fakes.http import Request, Response, serve_http
+
+PROTOBUF = "application/x-protobuf"
+
+
+class Collector:
+    """Stores each span once, by its ids, as backends do."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.spans: dict[tuple[bytes, bytes], Span] = {}
+        self.services: set[str] = set()
+        self.received = 0
+        """The number of spans that were taken, also again."""
+        self.largest = 0
+        """The most spans of one request."""
+        self.refused = 0
+        """The number of requests that were refused."""
+        self.is_refusing = False
+        self._changed = trio.Condition()
+
+    def named(self, name: str) -> Span:
+        (found,) = (span for span in self.spans.values() if span.name == name)
+        return found
+
+    async def wait_stored(self, count: int) -> None:
+        """Wait until a number of spans is stored."""
+        async with self._changed:
+            while len(self.spans) < count:
+                await self._changed.wait()
+
+    async def wait_refused(self) -> None:
+        """Wait until a request was refused."""
+        async with self._changed:
+            while not self.refused:
+                await self._changed.wait()
+
+    async def answer(self, request: Request) -> Response:
+        assert (request.method, request.target) == ("POST", "/v1/traces")
+        assert request.headers["content-type"] == PROTOBUF
+        body = request.body
+        if request.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        async with self._changed:
+            self._changed.notify_all()
+            if self.is_refusing:
+                self.refused += 1
+                return Response(400)
+            self._take(ExportTraceServiceRequest.FromString(body))
+        return Response(200, ExportTraceServiceResponse().SerializeToString(), PROTOBUF)
+
+    def _take(self, request: ExportTraceServiceRequest) -> None:
+        spans: list[Span] = []
+        for part in request.resource_spans:
+            about = {it.key: it.value.string_value for it in part.resource.attributes}
+            self.services.add(about["service.name"])
+            spans += (span for scope in part.scope_spans for span in scope.spans)
+        self.spans |= {(span.trace_id, span.span_id): span for span in spans}
+        self.received += len(spans)
+        self.largest = max(self.largest, len(spans))
+
+
+@asynccontextmanager
+async def open_collector() -> AsyncGenerator[Collector]:
+    """Serve a collector as long as the block lasts."""
+    collector = Collector()
+    async with serve_http(collector.answer) as collector.address:
+        yield collector
