@@ -189,6 +189,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The traceback of the error that ended it; empty for other outcomes."""
     recorded_evidence: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The evidence of its effects, if it had tools or unsuccessful children."""
+    kept: bool | msgspec.UnsetType = msgspec.UNSET
+    """A fork or a retry has copied it from an earlier run; not set for other outcomes."""
 
     @property
     def evidence(self) -> "Evidence | None":

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import attrs
 import trio
@@ -34,6 +34,7 @@ from orchestrator.kernel.execution.workspace.settings import (
     WorkspaceSettings,
     resolve_workspace_settings,
 )
+from orchestrator.kernel.history import ForkTerms
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.journal import Journal, restore_ledger
 from orchestrator.kernel.journal.journals import Journals, open_journal
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from orchestrator.products.telemetry.settings import Telemetry
 
 RunKind: TypeAlias = Literal["new", "durable"]
-OutputT = TypeVar("OutputT")
 
 
 @asynccontextmanager
@@ -256,24 +256,24 @@ def _has_entries(folder: Path) -> bool:
 
 
 class LateHistory:
-    """Imports the history product when a program forks, retries or shows a run (`History`)."""
+    """Imports the history product when a program forks or shows a run (`History`)."""
 
     def __init__(self, journals: Journals | None) -> None:
         self._journals = journals
 
     async def fork(
-        self, sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object
-    ) -> Run[OutputT]:
+        self,
+        sessions: Sessions,
+        agent: Agent[Any],
+        run: str,
+        task: str,
+        terms: ForkTerms,
+        *,
+        deps: object,
+    ) -> Run[Any]:
         from orchestrator.products.history.replay.fork import fork_run
 
-        return await fork_run(sessions, agent, run, task, deps=deps)
-
-    async def retry(
-        self, sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object
-    ) -> Run[OutputT]:
-        from orchestrator.products.history.replay.fork import retry_task
-
-        return await retry_task(sessions, agent, run, task, deps=deps)
+        return await fork_run(sessions, agent, run, task, terms, deps=deps)
 
     async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":
         from orchestrator.products.history.simulation.task_cost import estimate_cost

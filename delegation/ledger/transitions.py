@@ -122,6 +122,8 @@ def end_task(session: SessionRecord, task: TaskRecord, outcome: Outcome, at: flo
     task.is_running = task.is_interrupted = task.has_slot = False
     is_abandoned = outcome.ending is CANCELLED and outcome.cause in WITH_CALLER
     session.tree.end(task.id, at, outcome.error, outcome.ending, abandoned=is_abandoned)
+    if outcome.kept:
+        task.node.kept = True
 
 
 def update_state(session: SessionRecord, task: TaskRecord, state: TaskState) -> None:

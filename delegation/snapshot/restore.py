@@ -261,4 +261,5 @@ def _node(it: StoredTask, goal: str, level: int) -> TaskNode:
         and outcome.cause in WITH_CALLER,
         chosen="" if it.request is None else it.request.choices_text,
         level=level,
+        kept=outcome is not None and outcome.kept is True,
     )

@@ -39,6 +39,8 @@ class TaskNode(msgspec.Struct, gc=False):
     """How many tasks are above it; no export shows it."""
     abandoned: bool = False
     """It was cancelled because its caller went on or was cancelled itself; no export shows it."""
+    kept: bool = False
+    """A fork or a retry has copied it from an earlier run: it ran there, and cost nothing here."""
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it ran, or has run until now; nothing without a start or an end."""
@@ -51,4 +53,6 @@ class TaskNode(msgspec.Struct, gc=False):
         del shown["level"], shown["abandoned"]
         if not self.chosen:
             del shown["chosen"]
+        if not self.kept:
+            del shown["kept"]
         return shown

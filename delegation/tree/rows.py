@@ -118,6 +118,8 @@ def _about(tree: "Tree", task: TaskId, node: "TaskNode") -> str:
     about = one_line(node.error or node.label or node.goal)
     if node.chosen and not node.error:
         about = one_line(f"{node.chosen} · {about}")
+    if node.kept:
+        about = one_line(f"kept · {about}")
     if node.error or not (needs := tree.needs(task)):
         return about
     names = [tree[it].label or tree[it].path.rpartition("/")[2] for it in needs]

@@ -1,8 +1,11 @@
 """The port to the product that copies and shows earlier runs."""
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from orchestrator.agents import Agent
+from orchestrator.kernel.execution.agent_registry import ChangeAgent
 
 if TYPE_CHECKING:
     from orchestrator.kernel.doors.one_shot import Run
@@ -10,22 +13,34 @@ if TYPE_CHECKING:
     from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
     from orchestrator.kernel.sessions import Sessions
 
-OutputT = TypeVar("OutputT")
+
+class ForkTerms(msgspec.Struct, frozen=True):
+    """The parts of a run that its fork runs again, and how."""
+
+    only: bool = False
+    """Only the task and the work that follows from its result run again."""
+    stop: bool = False
+    """The fork ends with the task: nothing above it runs."""
+    change: ChangeAgent | None = None
+    """Changes the agents of the task and of its descendants."""
 
 
 class History(Protocol):
     """Copies a run to continue it as a new one, and shows a run as a page."""
 
     async def fork(
-        self, sessions: "Sessions", agent: Agent[OutputT], run: str, task: str, *, deps: object
-    ) -> "Run[OutputT]":
-        """Copy a run up to the request of a task, and run the copy from there."""
-        ...
-
-    async def retry(
-        self, sessions: "Sessions", agent: Agent[OutputT], run: str, task: str, *, deps: object
-    ) -> "Run[OutputT]":
-        """Copy a run without the effects of the end of a task, and run the copy from there."""
+        self,
+        sessions: "Sessions",
+        agent: Agent[Any],
+        run: str,
+        task: str,
+        terms: ForkTerms,
+        *,
+        deps: object,
+    ) -> "Run[Any]":
+        """Copy a run up to the request of a task, or without the effects of its end, and run the
+        copy from there.
+        """
         ...
 
     async def estimate_cost(self, agent: Agent[Any], goal: str) -> "TaskCost | None":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import trio
 
-from orchestrator.agents import Agent, Part, ToolCall, new_message_id, well_formed
+from orchestrator.agents import Agent, DefinitionError, Part, ToolCall, new_message_id, well_formed
 from orchestrator.delegation import Receipt, SessionId, TaskId, Tree
 from orchestrator.delegation.events import SteeringOrigin
 from orchestrator.delegation.events.approvals import ApprovalQuestion
@@ -17,8 +17,9 @@ from orchestrator.kernel.doors.one_shot import OnChange, Run, accepts_changes, r
 from orchestrator.kernel.engine.model_events import TaskModelEvent
 from orchestrator.kernel.errors import SessionOpenError, UnknownIdError
 from orchestrator.kernel.event_loop import require_trio
+from orchestrator.kernel.execution.agent_registry import ChangeAgent
 from orchestrator.kernel.execution.outcomes import STOPPED
-from orchestrator.kernel.history import History
+from orchestrator.kernel.history import ForkTerms, History
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.journal.journal import Pruned
@@ -265,25 +266,62 @@ class Orchestrator:
     async def fork(
         self, agent: Agent[OutputT, Any, DepsT], run: str, *, task: str, deps: DepsT
     ) -> Run[OutputT]: ...
+    @overload
     async def fork(
-        self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
-    ) -> Run[OutputT]:
+        self,
+        agent: Agent[OutputT, Any, Any],
+        run: str,
+        *,
+        only: str,
+        change: ChangeAgent | None = None,
+        deps: Any = None,
+    ) -> Run[OutputT]: ...
+    @overload
+    async def fork(
+        self,
+        agent: Agent[Any, Any, Any],
+        run: str,
+        *,
+        only: str,
+        stop: bool,
+        change: ChangeAgent | None = None,
+        deps: Any = None,
+    ) -> Run[Any]: ...
+    async def fork(
+        self,
+        agent: Agent[Any, Any, Any],
+        run: str,
+        *,
+        task: str = "",
+        only: str = "",
+        stop: bool = False,
+        change: ChangeAgent | None = None,
+        deps: Any = None,
+    ) -> Run[Any]:
         """Run again from the middle of a run, with real models and tools, as a new run.
 
-        All steps before the request of the task are copied, and cost nothing. Returns when the new
-        run is settled.
+        With `task`, all steps before the request of the task are copied. With `only`, all steps
+        that do not follow from the result of the task are copied: the task runs, then the tasks
+        that depend on it and the next steps of the tasks above it. A copied step costs nothing.
+        Returns when the new run is settled.
 
         Args:
             agent: the agent of the run, in its present definition.
             run: the id of a run that has ended, or whose process died.
             task: the first task to run again: its id, or its path such as
                 `/editor/researcher[3]`; the root runs the whole run again.
+            only: the only task to run again, in place of `task`.
+            stop: end the new run with the result of the task, which is then its output.
+            change: returns the agent to run in place of an agent of the task and its descendants;
+                it is not recorded.
             deps: the values that the tools and instructions of the new run need from the program.
         """
-        require_trio()
-        require_agent(agent)
-        await self._require_here(SessionId(run))
-        return await self._history.fork(self._sessions, agent, run, task, deps=deps)
+        if bool(task) is bool(only):
+            raise DefinitionError("fork() takes the first task to run again as task, or only")
+        if task and (stop or change is not None):
+            raise DefinitionError("fork() takes stop and change with only=, not with task=")
+        terms = ForkTerms(bool(only), stop, change)
+        return await self._fork(agent, run, task or only, terms, deps)
 
     @overload
     async def retry(
@@ -296,11 +334,12 @@ class Orchestrator:
     async def retry(
         self, agent: Agent[OutputT, Any, Any], run: str, *, task: str, deps: Any = None
     ) -> Run[OutputT]:
-        """Run an unsuccessful task again, in a new run that keeps all other work of the old one.
+        """Run a task again, in a new run that keeps all other work of the old one.
 
         The task starts from the beginning. The tasks above it repeat the steps that followed its
-        end, and tasks that were refused or cancelled because of it run again. All other work is
-        copied, and costs nothing. Returns when the new run is settled; the old one does not change.
+        end, and tasks that depended on it, or were cancelled because of it, run again. All other
+        work is copied, and costs nothing. Returns when the new run is settled; the old one does not
+        change. `fork(only=task)` does the same, and can change the agent of the task.
 
         Args:
             agent: the agent of the run, in its present definition.
@@ -310,12 +349,17 @@ class Orchestrator:
             deps: the values that the tools and instructions of the new run need from the program.
 
         Raises:
-            ReplayError: the task has succeeded, or the run has not ended.
+            ReplayError: the task or the run has not ended.
         """
+        return await self._fork(agent, run, task, ForkTerms(only=True), deps)
+
+    async def _fork(
+        self, agent: Agent[Any], run: str, task: str, terms: ForkTerms, deps: object
+    ) -> Run[Any]:
         require_trio()
         require_agent(agent)
         await self._require_here(SessionId(run))
-        return await self._history.retry(self._sessions, agent, run, task, deps=deps)
+        return await self._history.fork(self._sessions, agent, run, task, terms, deps=deps)
 
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[TaskModelEvent]]:
         """Receive the events of all models while they answer, as long as the block lasts.

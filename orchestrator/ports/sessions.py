@@ -8,6 +8,7 @@ from orchestrator.kernel.doors import session, streamed_run
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
 from orchestrator.kernel.doors.door_state import DoorState
 from orchestrator.kernel.doors.durable_run import OtherJournals, goal_key
+from orchestrator.kernel.doors.fork_state import ForkState, run_fork
 from orchestrator.kernel.doors.inbound import (
     InboundRequest,
     goal_message,
@@ -44,6 +45,8 @@ from orchestrator.kernel.doors.run_events import (
 from orchestrator.kernel.doors.session import Session, open_session
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
+from orchestrator.kernel.execution.agent_registry import ChangeAgent, reachable_agents
+from orchestrator.kernel.history import ForkTerms
 from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.opened_engine import open_engine, random_task_id
 from orchestrator.kernel.orchestrator import Orchestrator

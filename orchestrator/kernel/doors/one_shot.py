@@ -166,12 +166,25 @@ async def resume_once(
     error: BaseException | None = None
     paused = max(0, sessions.read.now() - last)
     if sessions.turns.begin(session, CAPABILITY, paused=paused, accepts_changes=accepts_changes):
+        if session.forked_from:
+            return await _resume_fork(sessions, agent, session)
         error = (await take_only_turn(sessions, session)).error
     else:
         # Its agent does not go on after a crash.
         await sessions.facts.wait_durable()
     assert session.last_outcome is not None, "its turn has ended"
     return ended_run(sessions, agent, session, session.last_outcome, error)
+
+
+async def _resume_fork(sessions: Sessions, agent: Agent[Any], session: SessionRecord) -> Run[Any]:
+    """Go on with a fork, which may end with one of its tasks."""
+    # Imported late: most runs are no forks.
+    from orchestrator.kernel.doors.fork_state import run_fork
+
+    async def proceed() -> BaseException | None:
+        return (await take_only_turn(sessions, session)).error
+
+    return await run_fork(sessions, agent, session, proceed)
 
 
 def accepts_changes(on_change: OnChange) -> bool:

@@ -4,7 +4,7 @@ A task's agent is found from its session's agent downwards, so two trees may use
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import attrs
@@ -19,6 +19,8 @@ from orchestrator.kernel.execution.model_resolver import ModelSource
 
 COPY: Final = "~"
 """The step of a path from an agent to its copy."""
+ChangeAgent: TypeAlias = Callable[[Agent[Any]], Agent[Any]]
+"""Returns the agent that runs in place of an agent: the same one, or a changed one."""
 ROOT: Final = "/"
 """Begins the step to an agent that is found by its name alone."""
 
@@ -51,6 +53,8 @@ class AgentRegistry:
         self._requires_deps = require_deps
         self.deps: Final[dict[SessionId, object]] = {}
         """The dependencies that the program has given to the trees of sessions."""
+        self._changes: dict[SessionId, tuple[TaskId, ChangeAgent]] = {}
+        """Changes of the agents of a task and its descendants, in the sessions of forks."""
         self._session_agents: dict[SessionId, Agent[Any]] = {}
         self._child_agents: dict[TaskId, Agent[Any]] = {}
         """The agents of tasks that pipelines have delegated; they need not be delegates."""
@@ -80,8 +84,13 @@ class AgentRegistry:
         else:
             self.deps[session] = deps
 
+    def change_agents(self, session: SessionId, top: TaskId, change: ChangeAgent) -> None:
+        """Change the agents of a task and its descendants, as long as its session is open."""
+        self._changes[session] = top, change
+
     def unregister_session(self, session: SessionId) -> None:
         self._session_agents.pop(session, None)
+        self._changes.pop(session, None)
         self.deps.pop(session, None)
 
     def register_child(self, task: TaskId, agent: Agent[Any], session: SessionId) -> None:
@@ -120,7 +129,8 @@ class AgentRegistry:
         if (agent := self.running.get(task.id)) is not None:
             return agent
         if (above := task.parent) is None:
-            return self._session_agents[task.session]
+            agent = self._session_agents[task.session]
+            return self._changed(task, agent) if self._changes else agent
         request = task.request
         if task.id in self._child_agents:
             found = self._child_agents[task.id]
@@ -131,9 +141,21 @@ class AgentRegistry:
             else:
                 name = task.node.agent
                 found = parent.plan.delegates.get(name) or _delegate_of(parent, name)
+        if self._changes and not (request is not None and request.copy):
+            found = self._changed(task, found)
         if request is None or request.chosen is UNSET:
             return found
         return self._with_choices(found, request.chosen)
+
+    def _changed(self, task: TaskRecord, agent: Agent[Any]) -> Agent[Any]:
+        """Return the agent that runs in place of an agent, in a fork that changes some."""
+        top, change = self._changes.get(task.session, (None, None))
+        above: TaskRecord | None = task
+        while change is not None and above is not None:
+            if above.id == top:
+                return change(agent)
+            above = above.parent
+        return agent
 
     def _with_choices(self, agent: Agent[Any], chosen: Choices) -> Agent[Any]:
         if not (chosen.model or chosen.effort):

@@ -29,11 +29,17 @@ class EarlierChildren:
         self.has_changed = False
         """The outcome of the program has a note of its change."""
         self.unclaimed = dict(children)
+        self.required = sum(not it.node.kept for it in children.values())
+        """How many of the unclaimed the program must request: all but those that a fork has kept,
+        since their requests may follow from a result that is another one in the fork."""
         self._claimed = trio.Event()
 
     def claim(self, base: str, about: object) -> TaskId | None:
-        """Return the first child with this request and these instructions, if there is one."""
-        return self._claim(lambda call, about_: is_numbered(call, base) and about_ == about)
+        """Return the first child with this request and these instructions, if there is one.
+
+        A child that a fork has kept has its answer, whatever its instructions are now.
+        """
+        return self._claim(base, lambda it: it.node.kept or _about(it) == about)
 
     def claim_reworded(self, base: str, *, in_order: bool) -> TaskId | None:
         """Return the first child with this request, whatever its instructions were.
@@ -41,18 +47,17 @@ class EarlierChildren:
         Several that had different instructions are told apart by their order alone.
         """
         found = {
-            record.request.about
-            for call, record in self.unclaimed.items()
-            if is_numbered(call, base) and record.request is not None
+            _about(record) for call, record in self.unclaimed.items() if is_numbered(call, base)
         }
         if len(found) > 1 and not in_order:
             return None
-        return self._claim(lambda call, _: is_numbered(call, base))
+        return self._claim(base, lambda _: True)
 
-    def _claim(self, fits: Callable[[str, object], bool]) -> TaskId | None:
+    def _claim(self, base: str, fits: Callable[[TaskRecord], bool]) -> TaskId | None:
         for call, record in self.unclaimed.items():
-            if record.request is not None and fits(call, record.request.about):
+            if is_numbered(call, base) and fits(record):
                 del self.unclaimed[call]
+                self.required -= not record.node.kept
                 self._claimed.set()
                 self._claimed = trio.Event()
                 return record.id
@@ -67,7 +72,7 @@ class EarlierChildren:
 
     def describe(self) -> str:
         """Return the unclaimed children for people."""
-        all_ = list(self.unclaimed.values())
+        all_ = [it for it in self.unclaimed.values() if not (self.required and it.node.kept)]
         words = [describe_task(it.path, it.request.goal) for it in all_[:SHOWN] if it.request]
         if len(all_) > SHOWN:
             words.append(f"{len(all_) - SHOWN:,} more")
@@ -85,6 +90,11 @@ def find_earlier(
         if request is not None and request.call == call and request.origin.turn == turn:
             found[call] = tasks[task]
     return EarlierChildren(found, has_crashed=parent.was_interrupted)
+
+
+def _about(child: TaskRecord) -> object:
+    assert child.request is not None, "a child has a request"
+    return child.request.about
 
 
 def is_numbered(call: str, base: str) -> bool:

@@ -149,7 +149,13 @@ class PipelineRun:
                 nursery.cancel_scope.cancel(reason="the pipeline has failed")
         # The program may have no checkpoint of its own.
         await trio.lowlevel.checkpoint()
-        if (earlier := self._earlier) is not None and earlier.has_crashed and earlier.unclaimed:
+        if (earlier := self._earlier) is None or not earlier.unclaimed:
+            return value
+        if not earlier.required:
+            # No model reads it here: the parent of a child would answer differently.
+            if self._record.is_root:
+                self.note(f"kept, but not requested again: {earlier.describe()}")
+        elif earlier.has_crashed:
             self._note_change(
                 earlier,
                 f"the program of {self._record.path} has changed: it no longer requests"
@@ -248,7 +254,7 @@ class PipelineRun:
     @property
     def finds_earlier(self) -> bool:
         """It has children from before a crash that it has not requested again."""
-        return self._earlier is not None and bool(self._earlier.unclaimed)
+        return self._earlier is not None and self._earlier.required > 0
 
     def fan_out_limit(self, limit: int) -> int:
         """Return how many children run at once: the program's limit, or a simulation's."""
@@ -396,7 +402,7 @@ class PipelineRun:
         Return an earlier child whose agent has got other instructions, or None for a new one.
         """
         in_order = in_order or self._is_alone
-        while earlier.unclaimed:
+        while earlier.required:
             if not in_order and (await earlier.wait_claim() or self._has_timer):
                 continue
             if (task := earlier.claim_reworded(base, in_order=in_order)) is not None:

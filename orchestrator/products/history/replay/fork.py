@@ -1,12 +1,13 @@
 """Forks and retries: a new run that begins with facts of an old run.
 
-The old run has ended, or its process died. A fork and a retry differ only in the facts that the new
-run keeps (`KeptFacts`).
+The old run has ended, or its process died. Forks differ only in the facts that the new run keeps
+(`KeptFacts`).
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import trio
 
@@ -14,26 +15,42 @@ from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.ports.errors import UnknownIdError
-from orchestrator.ports.sessions import Run, Sessions, ended_run, open_session
+from orchestrator.ports.sessions import (
+    ForkState,
+    ForkTerms,
+    Run,
+    Sessions,
+    open_session,
+    reachable_agents,
+    run_fork,
+)
 from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.products.history.replay.record import RecordedRun, ReplayError
 from orchestrator.products.history.replay.session_copy import CopiedRun
 
-OutputT = TypeVar("OutputT")
-
 
 async def fork_run(
-    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
-) -> Run[OutputT]:
-    """Copy a run up to the request of a task, and continue the copy."""
-    return await _run_copy(sessions, agent, run, task, keep=facts_before, deps=deps)
-
-
-async def retry_task(
-    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, deps: object = None
-) -> Run[OutputT]:
-    """Copy a run without the end of a task and its consequences, and continue the copy."""
-    return await _run_copy(sessions, agent, run, task, keep=facts_without, deps=deps)
+    sessions: Sessions,
+    agent: Agent[Any],
+    run: str,
+    task: str,
+    terms: ForkTerms,
+    *,
+    deps: object = None,
+) -> Run[Any]:
+    """Copy the kept facts of a run, and continue the copy until it is settled."""
+    sessions.facts.require_running()
+    if terms.change is not None:
+        for each in reachable_agents(agent):
+            sessions.registry.require_models(terms.change(each), deps)
+    entries = await sessions.read.entries(SessionId(run))
+    old = sessions.read.records.sessions.get(SessionId(run))
+    keep = facts_without if terms.only else facts_before
+    copied = copy_run(keep, entries, agent, old, task, run=run)
+    session = copied.post(sessions, agent, sessions.new_session_id(), deps=deps, terms=terms)
+    return await run_fork(
+        sessions, agent, session, partial(_proceed, sessions, agent, session, copied, deps)
+    )
 
 
 def copy_run(
@@ -72,29 +89,35 @@ def copy_run(
     return CopiedRun(record=record, task=found[0], facts=keep(record, found[0]))
 
 
-async def _run_copy(
-    sessions: Sessions, agent: Agent[OutputT], run: str, task: str, *, keep: KeptFacts, deps: object
-) -> Run[OutputT]:
-    """Post the copy of a run, and wait until it is settled."""
-    sessions.facts.require_running()
-    entries = await sessions.read.entries(SessionId(run))
-    old = sessions.read.records.sessions.get(SessionId(run))
-    copied = copy_run(keep, entries, agent, old, task, run=run)
-    session = copied.post(sessions, agent, sessions.new_session_id(), deps=deps)
+async def _proceed(
+    sessions: Sessions, agent: Agent[Any], session: SessionRecord, copied: CopiedRun, deps: object
+) -> BaseException | None:
+    """Continue the copy of a run until it is settled, and return the error that ended it."""
     is_awaited = (
         copied.record.is_one_shot
         if session.turn is None
         else session.turn.capability is DeliveryCapability.NONE
     )
-    error: BaseException | None = None
     if not is_awaited:
-        await _run_until_idle(sessions, agent, session, deps)
-    else:
-        if session.turn is None:
-            sessions.turns.begin(session, DeliveryCapability.NONE)
-        error = (await sessions.turns.take(session)).error
-    assert session.last_outcome is not None, "a turn has ended"
-    return ended_run(sessions, agent, session, session.last_outcome, error)
+        if session.state(ForkState).stops_at:
+            await _run_detached(sessions, session)
+        else:
+            await _run_until_idle(sessions, agent, session, deps)
+        return None
+    if session.turn is None:
+        sessions.turns.begin(session, DeliveryCapability.NONE)
+    return (await sessions.turns.take(session)).error
+
+
+async def _run_detached(sessions: Sessions, session: SessionRecord) -> None:
+    """Run the detached tasks of a session, without a door that would wake it, until cancelled."""
+    with raising_one_error():
+        # Owns the tasks that ran at the fork point; the others start when they have a slot.
+        async with trio.open_nursery() as nursery:
+            for task in session.unsettled_detached.values():
+                if task.is_running:
+                    nursery.start_soon(sessions.delegator.run_child, task.id)
+            await trio.sleep_forever()
 
 
 async def _run_until_idle(

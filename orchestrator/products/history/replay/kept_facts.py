@@ -33,15 +33,13 @@ def facts_before(record: RecordedRun, task: TaskId) -> list[events.Entry]:
 
 def facts_without(record: RecordedRun, task: TaskId) -> list[events.Entry]:
     """Return the facts that do not follow from the end of a task; of the task, keep only the
-    request. Raise `ReplayError` if the task has not ended, or has succeeded.
+    request. Raise `ReplayError` if the task has not ended.
     """
     found = record.ledger.tasks[task]
     outcome = record.session.last_outcome if found.is_root else found.outcome
     path = found.path
     if outcome is None:
         raise ReplayError(f"{path} has not ended: there is nothing to retry yet")
-    if outcome.succeeded:
-        raise ReplayError(f"{path} has succeeded: fork the run at this task to repeat it")
     if found.is_root:
         if len(record.turns) > 1:
             raise ReplayError(
@@ -87,8 +85,8 @@ class _Retry:
     """Passes through a run once, and leaves out the consequences of the end of one task.
 
     It leaves out: all work of the task; the next step of each ancestor that saw the end, and all
-    later steps; the refusals of tasks that depended on the task; and the cancels of tasks that
-    ended with a task whose own end is left out. Such a task continues from its last step.
+    later steps; all work of tasks that depended on the task; and the cancels of tasks that ended
+    with a task whose own end is left out. Such a task continues from its last step.
     """
 
     def __init__(self, record: RecordedRun, task: TaskRecord) -> None:
@@ -111,6 +109,21 @@ class _Retry:
         self._ended_turns: set[int] = set()
         self._kept: set[int] = set()
         self._undo_end(task)
+        self._undo_dependents(task)
+
+    def _undo_dependents(self, task: TaskRecord) -> None:
+        """Let the tasks that depended on a task begin anew, and in turn their dependents."""
+        dependents: dict[TaskId, list[TaskRecord]] = {}
+        for each in self._tasks.values():
+            for need in () if each.request is None else each.request.needs:
+                dependents.setdefault(need, []).append(each)
+        pending = [task]
+        while pending:
+            for dependent in dependents.get(pending.pop().id, ()):
+                if dependent.id not in self._anew:
+                    self._anew.add(dependent.id)
+                    self._undo_end(dependent)
+                    pending.append(dependent)
 
     def _undo_end(self, task: TaskRecord) -> None:
         """Mark a task as not ended, and with it the ancestors that wait for it."""

@@ -21,11 +21,21 @@ from orchestrator.delegation import (
     decode,
     encode,
     events,
+    root_of,
 )
-from orchestrator.ports.sessions import KeptOpen, Sessions, current_grants, random_task_id
+from orchestrator.delegation.session_state import store_states
+from orchestrator.ports.sessions import (
+    ForkState,
+    ForkTerms,
+    KeptOpen,
+    Sessions,
+    current_grants,
+    random_task_id,
+)
 from orchestrator.products.history.replay.record import RecordedRun
 
 ID_PATTERN: Final = re.compile(rb"[rtb]_[0-9a-f]{8,}")
+WHOLE: Final = ForkTerms()
 PROCESS_NOT_COPIED: Final = (
     "it belongs to the run that this one is a fork of, and does not run here"
 )
@@ -60,27 +70,33 @@ class CopiedRun:
         *,
         deps: object = None,
         kept_open: KeptOpen | None = None,
+        terms: ForkTerms = WHOLE,
     ) -> SessionRecord:
         """Post the copy as a new session at once; `kept_open` None is like the old session."""
         sessions.registry.require_models(agent, deps)
-        _SessionCopy(sessions, self, id_).post(agent, kept_open)
+        task = root_of(id_) if self.task == self.record.root else random_task_id()
+        _SessionCopy(sessions, self, id_, task).post(agent, kept_open, stops=terms.stop)
         sessions.registry.register_session(id_, agent, deps)
+        if terms.change is not None:
+            sessions.registry.change_agents(id_, task, terms.change)
         return sessions.read.records.sessions[id_]
 
 
 class _SessionCopy:
     """Copies the facts of a run into another session."""
 
-    def __init__(self, sessions: Sessions, copied: CopiedRun, id_: SessionId) -> None:
+    def __init__(self, sessions: Sessions, copied: CopiedRun, id_: SessionId, task: TaskId) -> None:
         self._facts = sessions.facts
         self._records = sessions.read.records
         self._copied = copied
         self._id = id_
+        self._task = task
+        """The id of the task at which the new run departs from the old one."""
         run = copied.record.run
         self._id_map: dict[bytes, bytes] = {run.encode(): id_.encode()}
         self._seq_map: dict[int, int] = {}
 
-    def post(self, agent: Agent[Any], kept_open: KeptOpen | None) -> None:
+    def post(self, agent: Agent[Any], kept_open: KeptOpen | None, *, stops: bool) -> None:
         """Post the facts."""
         record = self._copied.record
         opened = self._with_new_ids(record.session_opened)
@@ -104,7 +120,9 @@ class _SessionCopy:
                 metadata=kept_open.metadata,
                 states=kept_open.states,
             )
-        self._facts.post(opened)
+        states = {it: fields for it, fields in opened.states.items() if it != ForkState.NAME}
+        fork = store_states((ForkState(stops_at=self._task if stops else ""),))
+        self._facts.post(replace(opened, states={**states, **fork}))
         open_turn = self._copied.open_turn
         for entry in self._copied.facts:
             match entry.event:
@@ -138,6 +156,8 @@ class _SessionCopy:
                 if task in notices:
                     self._seq_map[seq] = notices[task]
                 return
+            case events.TaskSettled(_, outcome):
+                event = replace(event, outcome=replace(outcome, kept=True))
             case _:
                 pass
         self._seq_map[seq] = self._records.last_seq + 1
@@ -151,7 +171,9 @@ class _SessionCopy:
             event = replace(event, grants=own)
         encoded = encode(event)
         if isinstance(event, events.TaskRequested):
-            self._id_map[event.request.id.encode()] = random_task_id().encode()
+            is_departure = event.request.id == self._copied.task
+            fresh_id = self._task if is_departure else random_task_id()
+            self._id_map[event.request.id.encode()] = fresh_id.encode()
         if isinstance(event, events.SessionOpened | events.MessageReceived | events.TaskRequested):
             grants = (
                 event.request.grants if isinstance(event, events.TaskRequested) else event.grants
