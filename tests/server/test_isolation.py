@@ -286,7 +286,7 @@ async def test_200_requests_at_once_each_see_only_their_own(
 ) -> None:
     for name in (*VARIABLES, *NOT_SENT, "ORCHESTRATOR_SESSION_ID"):
         monkeypatch.setenv(name, OF_THE_SERVER)
-    # The clients share the event loop of the server: on a busy machine they connect, and send later.
+    # The clients share the event loop of the server: on a busy machine they connect and send later.
     monkeypatch.setattr(http11, "HEAD_SECONDS", 60)
     for number in range(REQUESTS):
         (tmp_path / headers_of(number)["X-Session-Workspace"]).mkdir()
