@@ -51,6 +51,8 @@ class ScriptTeam:
     tools: Mapping[str, Agent[Any]]
     """An agent for each tool, whose goal is the arguments of one call."""
     limits: ScriptLimits = ScriptLimits()
+    takes_goal: bool = False
+    """A script has its goal as the variable `goal`."""
 
     @property
     def stubs(self) -> str:
@@ -71,12 +73,17 @@ class ScriptTeam:
             "async def race(*calls: Awaitable[Any]) -> Any: ...",
             "async def budget_left() -> dict[str, float | None]: ...",
             "def log(text: object) -> None: ...",
+            *(["goal: str"] if self.takes_goal else []),
         ]
         return "\n".join(lines) + "\n"
 
 
 def script_agent(
-    agents: Iterable[Agent[Any]], tools: Iterable[Tool] = (), limits: ScriptLimits | None = None
+    agents: Iterable[Agent[Any]],
+    tools: Iterable[Tool] = (),
+    limits: ScriptLimits | None = None,
+    *,
+    takes_goal: bool = False,
 ) -> Pipeline[Script, str]:
     """Return an agent whose goal is a script over these agents and tools."""
     if find_spec("pydantic_monty") is None:
@@ -88,6 +95,7 @@ def script_agent(
         {agent.name: agent for agent in agents},
         {tool.name: _tool_agent(tool) for tool in tools},
         ScriptLimits() if limits is None else limits,
+        takes_goal,
     )
 
     async def run_script(context: PipelineContext, script: Script) -> str:
@@ -109,6 +117,28 @@ def script_agent_of(agent: Agent[Any]) -> Pipeline[Script, str]:
     A script for an agent without delegates calls that agent.
     """
     return script_agent(_team_of(agent), agent.tools)
+
+
+def script_pipeline(
+    name: str, code: str, agent: Agent[Any], instructions: str = ""
+) -> Pipeline[str, str]:
+    """Return a pipeline that runs a script over the delegates and tools of an agent.
+
+    The script has the goal of the pipeline as the variable `goal`.
+    """
+    runner = script_agent(_team_of(agent), agent.tools, takes_goal=True)
+
+    async def run(context: PipelineContext, goal: str) -> str:
+        return await context.delegate(runner, Script(goal=goal, code=code))
+
+    return Pipeline(
+        name,
+        instructions=instructions or "Runs a script.",
+        program=run,
+        input=str,
+        output=str,
+        parts=(runner,),
+    )
 
 
 def script_stubs_of(agent: Agent[Any]) -> str:

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,8 @@ from orchestrator.ports.settings import MODULE, loads_agents
 from orchestrator.products.schedule import Job
 from orchestrator.products.schedule.file_jobs import built_jobs
 
+MONTY: Final = "pydantic_monty"
+"""The interpreter of scripts, an optional library."""
 DEFINITIONS: Final = frozenset({".md", ".yaml", ".yml"})
 """The suffixes of files that define agents without code."""
 
@@ -102,10 +105,25 @@ def load_agents(target: str, *, trust: bool = False) -> dict[str, Agent[Any]]:
     return load_team(target, trust=trust).agents
 
 
+def load_agents_of_runs(target: str) -> dict[str, Agent[Any]]:
+    """Return all agents of a file, and the agent that runs scripts over the team of its lead."""
+    file, name = _split(target)
+    found = _agents_in(file)
+    agents = _team(found, file, name).agents
+    try:
+        lead = _leading(found, file, name)
+    except CommandError:
+        return agents  # it has no lead
+    return {**agents, SCRIPT: agent_of_run(lead, SCRIPT)} if find_spec(MONTY) else agents
+
+
 def load_team(target: str, *, trust: bool = False) -> LoadedTeam:
     """Return all agents of a file and its jobs, or the named agent and its jobs."""
     file, name = _split(target)
-    found = _agents_in(file, trust=trust)
+    return _team(_agents_in(file, trust=trust), file, name)
+
+
+def _team(found: _Found, file: Path, name: str) -> LoadedTeam:
     if name:
         agent = _named(name, found.agents, file)
         jobs = tuple(it for it in found.jobs if it.agent is agent)

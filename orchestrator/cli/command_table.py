@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "watch": "Watch a run from another terminal, and act on it.",
         "tree": "Show the tree of a run.",
         "show": "Show a task: its goal, status, usage, transcript and children.",
+        "scripts": "List the scripts of runs, and save one as a pipeline of a team.",
         "report": "Write a run as one HTML file that needs no network.",
         "export": "Write the tree of a run for another program.",
         "replay": "Replay a run from its journal: no model is asked, and no tool runs.",

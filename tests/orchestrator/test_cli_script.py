@@ -1,11 +1,13 @@
 """`orchestrator script`: a person runs a script over a team, and continues it after a kill."""
 
+import json
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from orchestrator import ScriptedModel, load_agents
 from tests.orchestrator.test_cli import Shell
 
 TEAM = """
@@ -36,12 +38,13 @@ notes
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    # A fork of a warm process cannot be killed.
-    return Shell(tmp_path, [sys.executable])
+def shell(tmp_path: Path, python: list[str]) -> Shell:
+    return Shell(tmp_path, python)
 
 
 def test_a_killed_script_is_resumed_and_repeats_no_finished_call(shell: Shell) -> None:
+    # A fork of a warm process cannot be killed.
+    shell.python = [sys.executable]
     team = f"{shell.write('team.py', TEAM)}:lead"
     script = shell.write("review.py", SCRIPT)
     journal = str(shell.home / "journal.db")
@@ -81,6 +84,57 @@ def test_a_dry_run_draws_the_answers_of_earlier_runs(shell: Shell) -> None:
     assert "answers of earlier tasks: reader (1)" in after
     assert "tasks              1           1" in after
     assert "bounds" not in after
+
+
+YAML = """\
+model: openai:gpt-5-mini        # a comment stays
+agents:
+  lead: {instructions: Lead., delegates: [reader]}
+  reader: {instructions: Read.}
+"""
+
+
+def test_a_script_is_listed_and_saved_as_a_pipeline(shell: Shell) -> None:
+    (shell.home / "alive").touch()
+    team = f"{shell.write('team.py', TEAM)}:lead"
+    script = shell.write("review.py", '\nawait agent("reader", "a: b")')
+    journal = ("--journal", str(shell.home / "journal.db"))
+    shell.run("script", script, "--team", team, "--goal", "Read it", *journal)
+    listed, _ = shell.run("scripts", "--json", *journal)
+    (found,) = json.loads(listed)
+    file = shell.home / "team.yaml"
+    file.write_text(YAML)
+    saved = ("scripts", "save", found["hash"][:6], "review", "--team", str(file))
+
+    shell.run(*saved, *journal)
+
+    table, _ = shell.run("scripts", *journal)
+    assert found["hash"] in table
+    assert "Read it" in table
+    assert file.read_text().startswith(YAML)
+    agents = load_agents(file, model=ScriptedModel.always(lambda said: f"on {said[0].text}"))
+    assert agents["review"].delegates == ()
+    assert "already" in shell.error(*saved, *journal)
+    assert "no script begins" in shell.error(
+        "scripts", "save", "ffff", "other", "--team", str(file), *journal
+    )
+    assert "no team.yaml" in shell.error("scripts", "save", "f", "b", "--team", team, *journal)
+
+
+def test_runs_of_scripts_are_checked_and_forked(shell: Shell) -> None:
+    (shell.home / "alive").touch()
+    team = f"{shell.write('team.py', TEAM)}:lead"
+    journal = str(shell.home / "journal.db")
+    script = shell.write("review.py", SCRIPT)
+    shell.run("script", script, "--team", team, "--journal", journal)
+
+    assert "the same" in shell.run("check", team, "--against", journal)[0]
+    fork = ("fork", team, "/script/reader[2]", "--journal", journal, "--quiet")
+    out, _ = shell.run(*fork)
+
+    assert out == '["on a", "on b"]\n'
+    # The first call is kept, and the second one comes after the point of the fork.
+    assert (shell.home / "calls.txt").read_text() == "first\nsecond\nsecond\n"
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b"# " + b"x" * 1_000_000])

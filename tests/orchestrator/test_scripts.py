@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from orchestrator import (
     Tool,
     ToolCall,
     budget,
+    load_agents,
     open_orchestrator,
     tool,
 )
@@ -535,3 +537,38 @@ async def test_a_dry_run_of_a_wrong_script_fails_with_its_line() -> None:
         done = await orchestrator.run(dry("x = 1\ny = nothing"), "go")
 
     assert "line 2, column 5" in done.output
+
+
+async def test_a_pipeline_of_a_team_file_runs_its_script_with_its_goal(tmp_path: Path) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(
+        "agents:\n  lead: {instructions: Lead., delegates: [reader]}\n"
+        "  reader: {instructions: Read.}\n"
+        'pipelines:\n  twice:\n    script: |\n      await agent("reader", goal * 2)\n'
+    )
+    agents = load_agents(file, model=ScriptedModel.always(lambda said: f"on {said[0].text}"))
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(agents["twice"], "it's ")
+
+    assert done.output == "on it's it's "
+    rows = [f"{row.branch}{row.name}" for row in done.tree.rows()]
+    assert rows == ["twice", "└─ script[1]", "   └─ reader[1]"]
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "problem"),
+    [
+        ("lead: {script: x}", "team.yaml:3: there is an agent called 'lead'"),
+        ("a: {code: x}", "a pipeline has no key 'code'"),
+        ("a: {agent: lead}", "pipeline 'a' has no 'script'"),
+        ("a: {agent: stranger, script: x}", "there is no agent 'stranger'"),
+        ("a b: {script: x}", "a b"),
+    ],
+)
+def test_a_wrong_pipeline_of_a_team_file_is_refused(
+    tmp_path: Path, pipelines: str, problem: str
+) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(f"agents: {{lead: {{instructions: Lead.}}}}\npipelines:\n  {pipelines}\n")
+    with pytest.raises(DefinitionError, match=problem):
+        load_agents(file, model=ScriptedModel([]))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from orchestrator.cli.agent_file import load_agents
+from orchestrator.cli.agent_file import load_agents_of_runs
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.exit_codes import FAILED, SUCCEEDED
 from orchestrator.cli.journal_queries import read_run, read_runs
@@ -26,7 +26,7 @@ def check(
     run is replayed up to the end of its record: with the same code it can be resumed. Runs of other
     agents are left out.
     """
-    agents = load_agents(file)
+    agents = load_agents_of_runs(file)
     # Imported late: only this command and `replay` need it.
     from orchestrator.products.history.replay.record import ReplayError
     from orchestrator.products.history.replay.run import replay_sync

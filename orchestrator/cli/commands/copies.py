@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from orchestrator.cli.agent_file import load_agent
+from orchestrator.cli.agent_file import agent_of_run, load_agent
 from orchestrator.cli.commands.run import SHOWN, ShownRun, show_run
 from orchestrator.cli.options import AgentFile, RunOfPath, journals_of
 from orchestrator.cli.signals import run_stoppable
@@ -54,6 +54,7 @@ def _run_copy(
     agent = load_agent(file, trust=shown.trust)
     found, _, id_ = find_task(journals_of(shown.journal), task, run)
     session = found.fold().sessions[found.id]
+    agent = agent_of_run(agent, found.agent)
     keep = facts_before if verb == "fork" else facts_without
     # A usage error is raised before the journal is opened for writing.
     copy_run(keep, found.entries, agent, session, id_, run=found.id)

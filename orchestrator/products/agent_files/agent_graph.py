@@ -98,10 +98,23 @@ def build_team(
     lead = None if team.lead is None else team.lead.as_text("the lead")
     if team.lead is not None and lead not in agents:
         team.lead.refuse(f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}")
+    if team.pipelines is not None:
+        # Imported late: most teams have no scripts.
+        from orchestrator.products.agent_files.pipeline_entry import read_pipelines
+
+        lead = lead or _only_root(agents)
+        agents |= read_pipelines(team.pipelines, agents, lead)
     jobs = read_schedule(team.schedule, agents, lead)
     return BuiltTeam(
         agents=agents, lead=lead, warnings=warnings, jobs=jobs, policy=_policy_name(team.policy)
     )
+
+
+def _only_root(agents: Mapping[str, Agent[Any]]) -> str | None:
+    """Return the agent that is no delegate of another one, if there is one alone."""
+    below = {it.name for agent in agents.values() for it in agent.delegates}
+    roots = [name for name in agents if name not in below]
+    return roots[0] if len(roots) == 1 else None
 
 
 def _policy_name(policy: Located | None) -> str | None:

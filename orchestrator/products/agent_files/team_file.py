@@ -13,7 +13,7 @@ from orchestrator.products.agent_files.markdown import has_front_matter, read_ag
 from orchestrator.products.agent_files.source_text import read_text
 from orchestrator.products.agent_files.yaml_text import read_yaml
 
-KEYS: Final = ("agents", "lead", "model", "policy", "schedule")
+KEYS: Final = ("agents", "lead", "model", "pipelines", "policy", "schedule")
 EXAMPLE: Final = "agents: {editor: {instructions: ...}}"
 MOST_FILES: Final = 1_000
 
@@ -27,6 +27,8 @@ class TeamEntries:
     """The name of the agent that is run, if the file says so."""
     model: Located | None = None
     """The model of agents that name none."""
+    pipelines: Located | None = None
+    """The scripts over its agents, by their names."""
     policy: Located | None = None
     """The order of model calls that wait for a provider."""
     schedule: Located | None = None
@@ -75,6 +77,7 @@ def _read_team_file(file: Path) -> TeamEntries:
         entries=tuple(entry for team in teams for entry in team.entries),
         lead=keys.get("lead"),
         model=keys.get("model"),
+        pipelines=keys.get("pipelines"),
         policy=keys.get("policy"),
         schedule=keys.get("schedule"),
         files=(file, *(it for team in teams for it in team.files)),

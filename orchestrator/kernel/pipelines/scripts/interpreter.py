@@ -67,8 +67,11 @@ class Answer(msgspec.Struct, frozen=True):
 class Interpreter(AbstractContextManager["Interpreter"]):
     """Runs one script."""
 
-    def __init__(self, code: str, stubs: str, limits: ScriptLimits) -> None:
+    def __init__(
+        self, code: str, stubs: str, limits: ScriptLimits, goal: str | None = None
+    ) -> None:
         self._code = code
+        self._goal = goal
         self._source = code.encode()
         self._stubs = stubs
         self._limits = limits
@@ -126,7 +129,7 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         self._pid = session.worker_pid
         if self._is_killed:
             raise ScriptError("the script was cancelled before it began")
-        session.feed_run(PRELUDE)
+        session.feed_run(PRELUDE if self._goal is None else f"{PRELUDE}\ngoal = {self._goal!r}")
         return self._follow(
             lambda: session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
         )

@@ -45,7 +45,9 @@ class ScriptRun:
     async def run(self) -> str:
         """Run the script to its end, and return its result."""
         team = self._team
-        with Interpreter(self._script.code, team.stubs, team.limits) as interpreter:
+        script = self._script
+        goal = script.goal if team.takes_goal else None
+        with Interpreter(script.code, team.stubs, team.limits, goal) as interpreter:
             try:
                 with raising_one_error():
                     async with trio.open_nursery() as nursery:
