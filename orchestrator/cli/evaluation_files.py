@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from orchestrator.backends import journals_at
 from orchestrator.cli.agent_file import load_variables
@@ -47,8 +47,10 @@ def load_cases(file: Path, variables: Sequence[dict[str, Any]]) -> Dataset:
             return value
         if type(value).__name__ == "Dataset" and hasattr(value, "evaluators"):
             return from_pydantic(value, default_name=file.stem)
-        if isinstance(value, list | tuple) and value and all(isinstance(it, Case) for it in value):
-            return Dataset(name=file.stem, cases=tuple(value))
+        if isinstance(value, list | tuple):
+            cases = [it for it in cast("Sequence[Any]", value) if isinstance(it, Case)]
+            if cases:
+                return Dataset(name=file.stem, cases=tuple(cases))
     raise CommandError(f"{file} has no Dataset and no list of Case(...) at its top level")
 
 

@@ -1,6 +1,7 @@
 """`orchestrator eval` and `dataset add`: sets, baselines, sweeps, recorded runs and kills."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -129,3 +130,22 @@ def test_a_sweep_varies_parameters_and_fields(shell: Shell) -> None:
     ):
         _, error = shell.run("eval", "team.py", "cases.jsonl", "--vary", wrong, code=2)
         assert why in error
+
+
+def test_the_page_leads_to_a_better_and_cheaper_version(tmp_path: Path, python: list[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    shell = Shell(tmp_path, python)
+    fences = re.findall(r"^```(py|yaml|console|text)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    team, cases = (next(text for kind, text in fences if kind == it) for it in ("py", "yaml"))
+    shell.write("team.py", team)
+    shell.write("cases.yaml", cases)
+    lines = [line for kind, text in fences if kind == "console" for line in text.splitlines()]
+    first, second = (line.split()[2:] for line in lines[:2])
+    shell.run(*first)
+    assert "team = make_team(knows=8, price=6)" in page
+    shell.write("team.py", team.replace("make_team()", "make_team(knows=8, price=6)"))
+    out, _ = shell.run(*second)
+    said = next(text for kind, text in fences if kind == "text").splitlines()
+    sentence = said[0].removesuffix(".")
+    assert out.startswith(sentence)
+    assert said[1] in out

@@ -1,9 +1,9 @@
 """The cases of an evaluation: datasets of pydantic-evals (YAML, JSON, Python), and JSONL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import attrs
 import msgspec
@@ -117,9 +117,10 @@ def add_case(file: Path, case: Case) -> None:
     import yaml
 
     old: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if not isinstance(old, Mapping) or not isinstance(old.get("cases", []), list):
-        raise DefinitionError(f"{file} is not a dataset: it has no list 'cases'")
-    document = {**old, "cases": [*old.get("cases", []), row]}
+    try:
+        document: dict[str, Any] = {**old, "cases": [*old.get("cases", ()), row]}
+    except (AttributeError, TypeError) as exc:
+        raise DefinitionError(f"{file} is not a dataset: it has no list 'cases'") from exc
     if file.suffix == ".json":
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     else:
@@ -153,7 +154,7 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(dump(mode="json") if dump is not None else value)
 
 
-def _first(error: BaseException) -> str:
+def _first(error: Any) -> str:
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("Any", error).exceptions[0]
     return str(error)

@@ -80,7 +80,7 @@ async def evaluate(
         rounds=repeat,
         limit=limit,
         score=score,
-        tell=(lambda _: None) if tell is None else tell,
+        tell=_ignore if tell is None else tell,
     )
     if not trials:
         raise DefinitionError(f"no trial has ended: {evaluation.spent}")
@@ -88,6 +88,10 @@ async def evaluate(
     earlier = await evaluation.rescore(it for it in baseline if it.case.key in keys)
     report = make_report(dataset.name, trials, earlier, bounds, score)
     return report_with_costs(report, evaluation, len(dataset.cases) * len(versions))
+
+
+def _ignore(trial: Trial) -> None:
+    pass
 
 
 def choose_scorers(

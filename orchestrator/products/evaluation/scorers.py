@@ -7,7 +7,7 @@ found again after a crash.
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -209,7 +209,7 @@ def as_scorer(value: Any, *, judge_model: str | Model | None = None) -> Scorer:
     if hasattr(value, "eval_async"):
         return FunctionScorer(kind, lambda result: _autoevals(value, result))
     if callable(value):
-        return FunctionScorer(_name_of(value), value)
+        return FunctionScorer(_name_of(value), cast("ScoreFunction", value))
     raise DefinitionError(f"{value!r} is not a scorer: give a function of a TaskResult, or a judge")
 
 
@@ -219,7 +219,7 @@ def named_scores(name: str, found: Any, reason: str = "") -> dict[str, Score]:
         return {}
     if isinstance(found, Mapping):
         scores: dict[str, Score] = {}
-        for part, value in found.items():
+        for part, value in cast("Mapping[str, Any]", found).items():
             scores |= named_scores(str(part), value, reason)
         return scores
     return {name: one_score(found, reason)}
