@@ -22,6 +22,13 @@ ENDING = (
     "orchestrator COMMAND --help shows the options of a command, --version the version,"
     " --install-completion adds completion to your shell."
 )
+NO_MEMORY = (
+    "there is no memory left; give the process more (see `ulimit -v`). The journal has every"
+    " acknowledged result"
+)
+LITTLE_MEMORY = 512 * 2**20
+"""The bytes below which a process is warned: JSON encoding ends it by a signal when memory is out
+(msgspec 0.22)."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -80,6 +87,7 @@ def _run(arguments: Sequence[str]) -> int:
         app = build_app()
         if any(arguments[0] in names for names in COMMANDS.values()):
             import_module(module_of(arguments[0]))
+        _warn_of_little_memory()
     try:
         code: int | None = app(arguments, print_error=False, exit_on_error=False)
     except UnusedCliTokensError as exc:
@@ -92,11 +100,28 @@ def _run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
+    except (MemoryError, RuntimeError) as exc:
+        if isinstance(exc, RuntimeError) and str(exc) != "can't start new thread":
+            raise
+        print(f"orchestrator: {NO_MEMORY}", file=sys.stderr)
+        return FAILED
     except OSError as exc:
         where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
         print(f"orchestrator: {where}{exc.strerror or exc}", file=sys.stderr)
         return FAILED
     return code or 0
+
+
+def _warn_of_little_memory() -> None:
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LITTLE_MEMORY:
+        print(
+            f"orchestrator: warning: the process has {limit // 2**20} MiB of memory (`ulimit -v`):"
+            " a long text may end it without an error; give it 512 MiB",
+            file=sys.stderr,
+        )
 
 
 def _surplus(command: str, tokens: Sequence[str]) -> str:

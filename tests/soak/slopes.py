@@ -50,7 +50,7 @@ class Bounds:
     warm_up: int = 5_000
     """How many sessions fill the caches, such as the pages of the journal in memory."""
     rss_per_session: float = 400
-    """Bytes: the ledger remembers the id of every session, some 120 bytes."""
+    """Bytes: the ledger keeps the id of every session (100 bytes); freed memory has gaps."""
     objects_per_session: float = 0.02
     """Live objects of any one type."""
     journal_per_fact: float = 1_000
