@@ -5,10 +5,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.chat.fakes.http import Request, Response, serve_http
@@ -22,6 +24,8 @@ class Collector:
     def __init__(self) -> None:
         self.address = ""
         self.spans: dict[tuple[bytes, bytes], Span] = {}
+        self.metrics: dict[str, Metric] = {}
+        """The last values of each metric."""
         self.services: set[str] = set()
         self.received = 0
         """The number of spans that were taken, also again."""
@@ -48,8 +52,16 @@ class Collector:
             while not self.refused:
                 await self._changed.wait()
 
+    def counts(self, name: str) -> int:
+        """Return how many values a histogram has."""
+        return sum(point.count for point in self.metrics[name].histogram.data_points)
+
+    def metric(self, name: str) -> float:
+        """Return the sum of the values of a histogram."""
+        return sum(float(point.sum) for point in self.metrics[name].histogram.data_points)
+
     async def answer(self, request: Request) -> Response:
-        assert (request.method, request.target) == ("POST", "/v1/traces")
+        assert request.method == "POST"
         assert request.headers["content-type"] == PROTOBUF
         body = request.body
         if request.headers.get("content-encoding") == "gzip":
@@ -59,7 +71,11 @@ class Collector:
             if self.is_refusing:
                 self.refused += 1
                 return Response(400)
-            self._take(ExportTraceServiceRequest.FromString(body))
+            if request.target == "/v1/metrics":
+                self._take_metrics(ExportMetricsServiceRequest.FromString(body))
+            else:
+                assert request.target == "/v1/traces"
+                self._take(ExportTraceServiceRequest.FromString(body))
         return Response(200, ExportTraceServiceResponse().SerializeToString(), PROTOBUF)
 
     def _take(self, request: ExportTraceServiceRequest) -> None:
@@ -71,6 +87,11 @@ class Collector:
         self.spans |= {(span.trace_id, span.span_id): span for span in spans}
         self.received += len(spans)
         self.largest = max(self.largest, len(spans))
+
+    def _take_metrics(self, request: ExportMetricsServiceRequest) -> None:
+        for part in request.resource_metrics:
+            for scope in part.scope_metrics:
+                self.metrics |= {metric.name: metric for metric in scope.metrics}
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import trio
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, DefinitionError
-from orchestrator.products.telemetry.otlp import traces_endpoint
+from orchestrator.products.telemetry.otlp import endpoint_of
 from orchestrator.telemetry import Telemetry
 from tests.kit import editor, hand_on, worker
 from tests.telemetry.collector import Collector, open_collector
@@ -57,6 +57,20 @@ async def test_the_spans_of_a_run_arrive(collector: Collector) -> None:
     assert {"gen_ai.conversation.id": run.id}.items() <= {
         it.key: it.value.string_value for it in child.attributes
     }.items()
+
+
+async def test_metrics_count_each_span_once(collector: Collector) -> None:
+    async with open_orchestrator(":memory:", telemetry=collector.address) as orchestrator:
+        runs = [await orchestrator.run(lead(), "go") for _ in range(3)]
+        await collector.wait_stored(18)
+        runs.append(await orchestrator.run(lead(), "go"))
+
+    tokens = sum(run.tree.total.tokens for run in runs)
+    assert collector.metric("gen_ai.client.token.usage") == tokens > 0
+    assert collector.counts("gen_ai.client.operation.duration") == 12
+    assert collector.counts("orchestrator.tool.duration") == 4
+    assert collector.counts("orchestrator.task.duration") == 8
+    assert collector.counts("orchestrator.task.queued") == 4
 
 
 async def test_the_last_spans_are_sent_when_the_orchestrator_closes(collector: Collector) -> None:
@@ -151,7 +165,7 @@ async def test_a_session_with_too_many_facts_is_exported_from_the_journal(
     ],
 )
 def test_an_address_without_a_path_is_completed(address: str, endpoint: str | None) -> None:
-    assert traces_endpoint(address) == endpoint
+    assert endpoint_of(address, "traces") == endpoint
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "ftp://x", "http://"])

@@ -30,6 +30,7 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITTEN_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+KIND_OF_TOKENS: Final = "gen_ai.token.type"
 ERROR_TYPE: Final = "error.type"
 
 UNKNOWN_PROVIDER: Final = "_OTHER"

@@ -63,8 +63,8 @@ _LOG: Final = logging.getLogger("orchestrator.telemetry")
 class Sender(Protocol):
     """Sends spans; its methods block."""
 
-    def send(self, spans: Sequence[Span]) -> bool:
-        """Send spans, and return whether they were taken."""
+    def send(self, spans: Sequence[Span], counted: int = 0) -> bool:
+        """Send spans, and return whether they were taken; earlier ones than a fact are repeated."""
         ...
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ async def open_telemetry(book: Bookkeeper, given: Telemetry | str) -> AsyncGener
     # Imported here: the libraries take a fifth of a second.
     from orchestrator.products.telemetry.otlp import OtlpSender
 
-    async with export_spans(book, OtlpSender(settings), content=settings.content):
+    async with export_spans(book, OtlpSender(settings, metrics=True), content=settings.content):
         yield
 
 
@@ -227,8 +227,8 @@ class SpanExporter:
             for entry in entries:
                 batch += (span for span in spans.add(entry) if span.seq >= since)
                 if len(batch) >= BATCH_SIZE:
-                    await self._send(batch)
-            await self._send(batch)
+                    await self._send(batch, first)
+            await self._send(batch, first)
             if session in self._behind:
                 self._behind[session] = min(first, self._behind[session])
                 return
@@ -236,7 +236,7 @@ class SpanExporter:
             if spans.is_open:
                 self._sessions[session] = spans
 
-    async def _send(self, batch: list[Span]) -> None:
+    async def _send(self, batch: list[Span], counted: int = 0) -> None:
         """Send a batch and clear it. The sessions of spans that are not taken fall behind."""
         spans, batch[:] = [*batch], []
         if not spans:
@@ -245,7 +245,7 @@ class SpanExporter:
         is_sent = False
         try:
             is_sent = await trio.to_thread.run_sync(
-                self._sender.send, spans, abandon_on_cancel=True
+                self._sender.send, spans, counted, abandon_on_cancel=True
             )
         finally:
             if not is_sent:

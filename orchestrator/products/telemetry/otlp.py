@@ -5,7 +5,7 @@ The exporter reads the standard variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEAD
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from orchestrator.agents import DefinitionError
@@ -21,6 +21,8 @@ try:
     from opentelemetry.sdk.trace.export import SpanExportResult
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+    from orchestrator.products.telemetry.metrics import RunMetrics
 except ImportError as exc:  # pragma: no cover (the extra is installed in tests)
     raise DefinitionError(
         "telemetry needs an extra: pip install 'delegation-orchestrator[otel]'"
@@ -37,27 +39,48 @@ _OK: Final = Status(StatusCode.UNSET)
 class OtlpSender:
     """Sends spans to one collector. Its methods block: call them in a thread."""
 
-    def __init__(self, settings: Telemetry) -> None:
-        self._exporter = OTLPSpanExporter(endpoint=traces_endpoint(settings.address))
+    def __init__(self, settings: Telemetry, *, metrics: bool = False) -> None:
+        """Send to the collector of the settings.
+
+        Args:
+            settings: the address and the name of the program.
+            metrics: count the spans that are taken, and send the sums, too.
+        """
+        self._exporter = OTLPSpanExporter(endpoint=endpoint_of(settings.address, "traces"))
         # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
         resource = Resource.create()
         name = str(resource.attributes.get("service.name", UNKNOWN_SERVICE))
         if name.startswith(UNKNOWN_SERVICE):
             resource = resource.merge(Resource({"service.name": settings.service}))
         self._resource = resource
+        self._metrics = None
+        if metrics:
+            self._metrics = RunMetrics(endpoint_of(settings.address, "metrics"), resource)
 
-    def send(self, spans: Sequence[Span]) -> bool:
-        """Send spans, and return whether the collector has taken them."""
+    def send(self, spans: Sequence[Span], counted: int = 0) -> bool:
+        """Send spans, and return whether the collector has taken them.
+
+        Args:
+            spans: the spans.
+            counted: the number of a fact: spans that ended before it are in the metrics already.
+        """
         readable = [_readable(span, self._resource) for span in spans]
-        return self._exporter.export(readable) is SpanExportResult.SUCCESS
+        is_taken = self._exporter.export(readable) is SpanExportResult.SUCCESS
+        if is_taken and self._metrics is not None:
+            self._metrics.count(span for span in spans if span.seq >= counted)
+            # The next request has the sums again, so one that fails costs nothing.
+            self._metrics.send()
+        return is_taken
 
     def close(self) -> None:
         """Stop sending, also in another thread."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        if self._metrics is not None:
+            self._metrics.close()
 
 
-def traces_endpoint(address: str) -> str | None:
-    """Return the address of a collector's traces; None if the standard variables decide.
+def endpoint_of(address: str, signal: Literal["traces", "metrics"]) -> str | None:
+    """Return the address that takes spans or metrics; None if the standard variables decide.
 
     Raises:
         DefinitionError: it is not an address of HTTP.
@@ -69,7 +92,7 @@ def traces_endpoint(address: str) -> str | None:
         raise DefinitionError(
             f"{address!r} is not the address of a collector: write http://HOST:4318"
         )
-    return address if url.path.strip("/") else f"{address.rstrip('/')}/v1/traces"
+    return f"{address.rstrip('/').removesuffix('/v1/traces')}/v1/{signal}"
 
 
 def _readable(span: Span, resource: Resource) -> ReadableSpan:
