@@ -18,6 +18,8 @@ from orchestrator.evaluation import (
     read_cases,
 )
 from orchestrator.models import Price
+from orchestrator.products.evaluation.page import page_of
+from orchestrator.products.evaluation.plots import pareto_front
 from orchestrator.testing import CountingModel, Harness, hand_on
 
 CASES = [Case(name=f"word {it}", inputs=f"w{it}", expected_output=f"W{it}") for it in range(8)]
@@ -59,7 +61,7 @@ async def test_equal_versions_show_no_difference_and_the_pairs_that_would() -> N
     versions = {"a": team(shouting(2)), "b": team(shouting(2), "other words")}
     [compared] = (await run(Harness(), versions)).comparisons
     assert compared.verdict == "no difference seen"
-    assert compared.sentence.startswith("No difference seen with 8 pairs")
+    assert compared.sentence.startswith("b: no difference seen with 8 pairs")
 
     def other(transcript: Transcript) -> str:
         word = transcript[-1].text
@@ -179,6 +181,22 @@ async def test_a_failed_run_is_an_error_and_no_score_of_zero() -> None:
     assert [it.passes for it in report.checks] == [True, False]
     assert "✗" in report.to_markdown()
     assert "<error" in report.to_junit()
+
+
+async def test_the_page_escapes_texts_of_models_and_has_no_script() -> None:
+    rude = ScriptedModel.always("<script>alert(1)</script>", price=Price(input=100))
+    versions = {"<b>": team(shouting(1)), "rude": team(rude, "rude")}
+    page = page_of(await run(Harness(), versions))
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "A &lt;b&gt;" in page
+    assert page.count("<details>") == 8
+    assert "Pareto front" in page
+
+
+def test_the_pareto_front_has_the_points_that_no_other_beats() -> None:
+    points = [(3.0, 0.9), (1.0, 0.5), (2.0, 0.4), (1.0, 0.6), (2.5, 0.8)]
+    assert pareto_front(points) == [(1.0, 0.6), (2.5, 0.8), (3.0, 0.9)]
 
 
 async def test_a_scorer_that_raises_is_an_error_of_its_trial() -> None:

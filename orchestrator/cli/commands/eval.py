@@ -27,6 +27,7 @@ from orchestrator.ports.settings import Machine
 from orchestrator.products.evaluation.cases import Case, Dataset
 from orchestrator.products.evaluation.checks import parse_check
 from orchestrator.products.evaluation.evaluate import choose_scorers, evaluate, make_report
+from orchestrator.products.evaluation.page import page_of
 from orchestrator.products.evaluation.recorded import Trial, read_results
 from orchestrator.products.evaluation.report import EvaluationReport
 from orchestrator.products.evaluation.settings import make_versions, parse_vary
@@ -69,9 +70,12 @@ class Outputs:
 
     def write(self, report: EvaluationReport) -> None:
         """Write the files that were asked for."""
-        for file, text in ((self.markdown, report.to_markdown), (self.junit, report.to_junit)):
-            if file is not None:
-                options.write_file(file, text())
+        if self.markdown is not None:
+            options.write_file(self.markdown, report.to_markdown())
+        if self.junit is not None:
+            options.write_file(self.junit, report.to_junit())
+        if self.html is not None:
+            options.write_file(self.html, page_of(report))
 
 
 _NO_CASES: Final = Dataset(name="recorded", cases=(Case(name="recorded", inputs=""),))

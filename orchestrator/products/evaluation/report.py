@@ -63,7 +63,7 @@ class EvaluationReport:
             "budget_usd": self.usd,
             "missing_trials": self.missing,
             "baseline": None if self.baseline is None else self.baseline.name,
-            "versions": [_version_json(it) for it in self._all],
+            "versions": [_version_json(it) for it in self.all_versions],
             "comparisons": [_comparison_json(it) for it in self.comparisons],
             "checks": [attrs.asdict(it) for it in self.checks],
         }
@@ -75,7 +75,7 @@ class EvaluationReport:
         lines += [f"**{_cell(it.sentence)}**\n" for it in self.comparisons]
         lines += ["| version | " + " | ".join(_heads(self.score)) + " | errors |"]
         lines += ["|---|" + "---:|" * (len(MEASURES) + 1)]
-        for it in self._all:
+        for it in self.all_versions:
             means = (format_measure(measure, it.mean(measure)) for measure in MEASURES)
             lines.append(f"| {_cell(it.name)} | {' | '.join(means)} | {it.errors} |")
         for compared in self.comparisons:
@@ -126,7 +126,8 @@ class EvaluationReport:
         return ET.tostring(root, encoding="unicode", xml_declaration=True)
 
     @property
-    def _all(self) -> list[VersionSummary]:
+    def all_versions(self) -> list[VersionSummary]:
+        """All versions, the baseline first."""
         base = self.baseline
         is_apart = base is not None and all(it is not base for it in self.versions)
         return [base, *self.versions] if is_apart and base is not None else [*self.versions]

@@ -172,13 +172,13 @@ class Comparison:
         others = "".join(f" and {it}" for it in (cost, time) if it)
         if self.verdict != "no difference seen":
             return f"{name} is {self.verdict} ({interval}, {_count(pairs, 'pair')}){others}."
-        sentence = f"No difference seen with {_count(pairs, 'pair')} ({interval})"
+        sentence = f"{name}: no difference seen with {_count(pairs, 'pair')} ({interval})"
         if pairs < MIN_PAIRS:
             sentence += f"; fewer than {MIN_PAIRS} pairs decide nothing"
         elif self.needed is not None and self.needed > pairs:
             power = f"power {POWER * 100:.0f} %"
             sentence += f"; detecting {EFFECT * 100:.0f} points needs {self.needed:,} ({power})"
-        return f"{sentence}." + (f" {name} is{others.removeprefix(' and')}." if others else "")
+        return f"{sentence}." + (f" It is{others.removeprefix(' and')}." if others else "")
 
 
 def compare_versions(
@@ -266,7 +266,7 @@ def _passed(
 
 def _change_text(interval: Interval | None, less: str, more: str) -> str:
     """Return a relative change that is clear, such as "40 % cheaper (38 … 42 %)"."""
-    if interval is None or not interval.is_decided:
+    if interval is None or not interval.is_decided or abs(interval.value) < 0.005:
         return ""
     value, ends = abs(interval.value), sorted((abs(interval.low), abs(interval.high)))
     word = less if interval.value < 0 else more
