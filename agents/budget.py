@@ -2,7 +2,7 @@
 
 import math
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -94,3 +94,15 @@ class Budget(BudgetAmounts):
         ]
         name = f" {self.name!r}" if self.name else ""
         return f"budget{name} ({', '.join(amounts) or 'no limit'})"
+
+
+@attrs.frozen(kw_only=True)
+class BlockBudget(Budget):
+    """The limits of `with budget(...)`."""
+
+    shared: str = ""
+    """The name of the account of all processes that use the same journal address."""
+    every: Literal["day", "month"] | None = None
+    """How often the account starts again; None never does."""
+    zone: str = "UTC"
+    """The time zone whose calendar says when a day or a month begins."""

@@ -41,7 +41,10 @@ def _limited_kinds(budget: Budget) -> tuple[BudgetKind, ...]:
 class Account:
     """The usage under one budget. Only the fold books on it."""
 
-    __slots__ = ("budget", "depth", "id", "is_shared", "kinds", "path", "started_at", "used")
+    __slots__ = (
+        *("budget", "depth", "id", "is_common", "is_shared", "kinds", "path"),
+        *("started_at", "used"),
+    )
 
     def __init__(self, grant: Grant, *, path: str, depth: int, started_at: float) -> None:
         self.id = grant.id
@@ -50,6 +53,8 @@ class Account:
         """The kind that the budget limits."""
         self.is_shared = grant.is_shared
         """Other sessions may book on it."""
+        self.is_common = grant.is_common
+        """Other journals may book on it; this has the usage of one of them."""
         self.path = path
         """The path of the task that it was set for; of several, the first."""
         self.depth = depth
@@ -65,6 +70,11 @@ class Account:
     def charge(self, usage: Usage) -> None:
         """Book the most that a call may have used, which may be no call at all."""
         self.used += _amounts_of(usage, usage.calls)
+
+    def change_budget(self, budget: Budget) -> None:
+        """Limit it anew: the newest limits of a name count."""
+        self.budget = budget
+        self.kinds = _limited_kinds(budget)
 
     def without_use(self) -> "Account":
         """Return an empty account of the same budget."""
@@ -98,26 +108,30 @@ class Reserved(msgspec.Struct):
         self.amounts -= _amounts_of(quote, 1)
 
 
-def fits_budget(account: Account, reserved: Reserved, quote: Usage) -> bool:
+def fits_budget(
+    account: Account, reserved: Reserved, quote: Usage, elsewhere: Amounts = NOTHING
+) -> bool:
     """Return whether a call fits beside the reservations of other calls; raise `OverBudgetError` if
     it does not fit, even without them.
+
+    `elsewhere` is the usage of a common account in other journals.
     """
+    used = account.used if elsewhere is NOTHING else account.used + elsewhere
     for kind in account.kinds:
-        if _problem(account, kind, reserved.amounts, quote):
+        if _problem(account.budget, used, kind, reserved.amounts, quote):
             break
     else:
         return True
     for kind in account.kinds:
-        if problem := _problem(account, kind, NOTHING, quote):
+        if problem := _problem(account.budget, used, kind, NOTHING, quote):
             raise OverBudgetError(account, kind, problem)
     return False
 
 
 def _problem(  # noqa: PLR0911 (a case a kind)
-    account: Account, kind: BudgetKind, reserved: Amounts, quote: Usage
+    budget: Budget, used: Amounts, kind: BudgetKind, reserved: Amounts, quote: Usage
 ) -> str | None:
     """Return why a call does not fit beside these reservations; None if it does."""
-    budget, used = account.budget, account.used
     match kind:
         case BudgetKind.CALLS:
             if _fits(budget.calls, used.calls + reserved.calls + 1):

@@ -35,14 +35,13 @@ def shortage(
             continue
         held = sum(_unused(child, kind) for child in running)
         for account in accounts:
-            limit = _amount(account.budget, kind)
+            limit = limit_of(account.budget, kind)
             if limit is None:
                 continue
-            rest = max(0, limit - _used(account.used, kind) - held)
+            rest = max(0, limit - amount_of(account.used, kind) - held)
             if wanted > rest:
-                problem = (
-                    f"has {_words(rest, kind)} left, not the {_words(wanted, kind)} of this call"
-                )
+                left, asked = in_words(rest, kind), in_words(wanted, kind)
+                problem = f"has {left} left, not the {asked} of this call"
                 return account, kind, problem
     return None
 
@@ -50,30 +49,32 @@ def shortage(
 def _given(request: TaskRequest, kind: BudgetKind) -> int:
     if request.chosen is UNSET or request.chosen.budget is None:
         return 0
-    return _amount(request.chosen.budget, kind) or 0
+    return limit_of(request.chosen.budget, kind) or 0
 
 
 def _unused(child: TaskRecord, kind: BudgetKind) -> int:
     assert child.request is not None, "a root is no child"
     given = _given(child.request, kind)
     own = next((it for it in child.accounts if it.id == child.id), None)
-    return 0 if not given or own is None else max(0, given - _used(own.used, kind))
+    return 0 if not given or own is None else max(0, given - amount_of(own.used, kind))
 
 
-def _amount(budget: Budget, kind: BudgetKind) -> int | None:
+def limit_of(budget: Budget, kind: BudgetKind) -> int | None:
     """Return the limit of a budget, in the units of accounts."""
     if kind is BudgetKind.USD:
         return None if budget.usd is None else round(budget.usd * 1_000_000)
     return budget.tokens if kind is BudgetKind.TOKENS else budget.calls
 
 
-def _used(amounts: Amounts, kind: BudgetKind) -> int:
+def amount_of(amounts: Amounts, kind: BudgetKind) -> int:
+    """Return one of the amounts of an account."""
     if kind is BudgetKind.USD:
         return amounts.micro_usd
     return amounts.tokens if kind is BudgetKind.TOKENS else amounts.calls
 
 
-def _words(amount: int, kind: BudgetKind) -> str:
+def in_words(amount: int, kind: BudgetKind) -> str:
+    """Return an amount for people."""
     if kind is BudgetKind.USD:
         return dollars(amount)
     return counted(amount, "token" if kind is BudgetKind.TOKENS else "model call")

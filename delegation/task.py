@@ -223,6 +223,8 @@ SHARED_BUDGET_PREFIX: Final = "b_"
 """The prefix of the ids of budgets that several sessions may share."""
 STANDING_BUDGET_PREFIX: Final = "b_standing:"
 """The prefix of those that a session has until a message brings it another one."""
+COMMON_BUDGET_PREFIX: Final = "b_common:"
+"""The prefix of those that all journals at one address share."""
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
@@ -235,6 +237,16 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     def is_shared(self) -> bool:
         """It was set around sessions. The budget of one task has the id of that task."""
         return self.id.startswith(SHARED_BUDGET_PREFIX)
+
+    @property
+    def is_common(self) -> bool:
+        """All journals at one address book on its account."""
+        return self.id.startswith(COMMON_BUDGET_PREFIX)
+
+    @classmethod
+    def common(cls, name: str, budget: Budget) -> "Grant":
+        """Return one that all journals at one address share."""
+        return cls(f"{COMMON_BUDGET_PREFIX}{name}", budget)
 
     @classmethod
     def standing(cls, name: str, budget: Budget) -> "Grant":

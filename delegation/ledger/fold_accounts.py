@@ -43,6 +43,8 @@ def accounts_under(
                 grant, path=task.path, depth=task.depth, started_at=at
             )
         account = ledger.accounts[grant.id]
+        if account.is_common and account.budget != grant.budget:
+            account.change_budget(grant.budget)
         if account not in accounts:
             accounts = (*accounts, account)
     return accounts

@@ -1,39 +1,57 @@
 """`with budget(...)`: the runs, sessions and messages that start inside share one budget.
 
 Its account is in one journal: the first one that starts work under it. In another journal it would
-be a second budget of the same size, so that is refused.
+be a second budget of the same size, so that is refused. A budget with the name of a common account
+(`shared=`) is kept by all journals at one address.
 """
 
 import inspect
 import secrets
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, ParamSpec, TypeVar
 
 from orchestrator.agents import Budget
+from orchestrator.agents.budget import BlockBudget
 from orchestrator.delegation import SHARED_BUDGET_PREFIX, Account, Grant
 from orchestrator.kernel.errors import SharedBudgetError
+from orchestrator.kernel.journal.facts import Facts
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Shared:
-    """A budget around some code, and the journal that has its account."""
+    """A budget around some code, and the journal or the address that has its account."""
 
-    __slots__ = ("grant", "journal")
+    __slots__ = ("common", "grant", "kept_at")
 
-    def __init__(self, grant: Grant, journal: Hashable = None) -> None:
+    def __init__(
+        self, grant: Grant, facts: Facts | None = None, common: BlockBudget | None = None
+    ) -> None:
         self.grant = grant
-        self.journal = journal
+        self.common = common
+        """The budget of a common account, whose grant depends on the time."""
+        self.kept_at = None if facts is None else self._place_in(facts)
 
-    def granted_in(self, journal: Hashable) -> Grant:
-        if self.journal is None:
-            self.journal = journal
-        elif self.journal != journal:
-            raise SharedBudgetError(str(self.grant.budget), self.journal, journal)
-        return self.grant
+    def _place_in(self, facts: Facts) -> object:
+        if self.grant.is_common and (store := facts.account_store) is not None:
+            return store.address
+        return facts.journal_identity
+
+    def granted_in(self, facts: Facts) -> Grant:
+        place = self._place_in(facts)
+        if self.kept_at is None:
+            self.kept_at = place
+        elif self.kept_at != place:
+            raise SharedBudgetError(str(self.grant.budget), self.kept_at, place)
+        if self.common is None:
+            return self.grant
+        # Imported late: few budgets are common.
+        from orchestrator.kernel.common_budgets import common_grant
+
+        return common_grant(self.common, facts.clock())
 
 
 _SHARED: Final[ContextVar[tuple[_Shared, ...]]] = ContextVar("budgets", default=())
@@ -60,7 +78,7 @@ def _with_parameters_of(other: Callable[P, object]) -> Callable[[Callable[..., T
     return replace
 
 
-@_with_parameters_of(Budget)
+@_with_parameters_of(BlockBudget)
 @contextmanager
 def budget(**amounts: Any) -> Generator[None]:
     """Limit all runs, sessions and messages that start inside, together.
@@ -70,14 +88,27 @@ def budget(**amounts: Any) -> Generator[None]:
     names the budget; tasks or levels beyond the limit are refused, and the model reads why.
 
     One journal keeps the budget: a run that starts inside in another journal raises
-    `SharedBudgetError`.
+    `SharedBudgetError`. With `shared="NAME"` all processes that use the same journal address have
+    one budget of that name: a folder of SQLite files, or a database. It limits `usd`, `tokens` and
+    `calls`, for ever or `every="day"` or `"month"` anew, by the calendar of `zone`. A run is paid
+    by the day on which it starts.
 
     Args:
-        **amounts: the fields of `Budget`, such as `usd=0.5, tasks=40, name="nightly"`.
+        **amounts: the fields of `Budget`, such as `usd=0.5, tasks=40, name="nightly"`, and
+            `shared`, `every` and `zone`.
     """
-    allowed = Budget(**amounts)
-    grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
-    with _use((*_SHARED.get(), _Shared(grant))):
+    if {"shared", "every", "zone"} & amounts.keys():
+        # Imported late: few budgets are common.
+        from orchestrator.kernel.common_budgets import common_grant, require_common
+
+        block = BlockBudget(**amounts)
+        require_common(block)
+        opened = _Shared(common_grant(block, None), common=block)
+    else:
+        allowed = Budget(**amounts)
+        grant = Grant(f"{SHARED_BUDGET_PREFIX}{_NAME_BUDGET.get()(allowed)}", allowed)
+        opened = _Shared(grant)
+    with _use((*_SHARED.get(), opened)):
         yield
 
 
@@ -92,10 +123,10 @@ def is_charged_to(accounts: Iterable[Account]) -> bool:
     return [it.id for it in accounts if it.is_shared] == [it.grant.id for it in shared]
 
 
-def charge_to(accounts: Iterable[Account], journal: Hashable) -> AbstractContextManager[None]:
+def charge_to(accounts: Iterable[Account], facts: Facts | None) -> AbstractContextManager[None]:
     """Charge the work that a task starts to the budgets that pay for the task, in their journal."""
     shared = (account for account in accounts if account.is_shared)
-    return _use(tuple(_Shared(Grant(it.id, it.budget), journal) for it in shared))
+    return _use(tuple(_Shared(Grant(it.id, it.budget), facts) for it in shared))
 
 
 def use_grants(grants: tuple[Grant, ...]) -> AbstractContextManager[None]:
@@ -133,16 +164,20 @@ def leave_budget_names() -> None:
     _NAME_BUDGET.set(_new_name)
 
 
-def current_grants(journal: Hashable) -> tuple[Grant, ...]:
+def current_grants(facts: Facts) -> tuple[Grant, ...]:
     """Return the budgets around the caller, the outermost first, or raise `SharedBudgetError`."""
     shared = _SHARED.get()
-    return tuple([it.granted_in(journal) for it in shared]) if shared else ()
+    return tuple([it.granted_in(facts) for it in shared]) if shared else ()
 
 
-def grants_beyond(accounts: Iterable[Account], journal: Hashable) -> tuple[Grant, ...]:
+def grants_beyond(accounts: Iterable[Account], facts: Facts) -> tuple[Grant, ...]:
     """Return the budgets around the caller beyond these accounts, or raise `SharedBudgetError`."""
     shared = _SHARED.get()
     if not shared:
         return ()
     known = {account.id for account in accounts}
-    return tuple(it.granted_in(journal) for it in shared if it.grant.id not in known)
+    return tuple(
+        grant
+        for it in shared
+        if it.grant.id not in known and (grant := it.granted_in(facts)).id not in known
+    )

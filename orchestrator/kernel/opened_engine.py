@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
+from typing import Final
 
 import msgspec
 import trio
@@ -31,6 +32,11 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeeds
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.kernel.sessions import Sessions
+
+SETTLE_SECONDS: Final = 5
+"""How long the last settlement of common accounts may take; after that, reservations stay charged
+until the journal is opened again.
+"""
 
 
 def random_task_id(*_: object) -> TaskId:
@@ -65,9 +71,7 @@ async def open_engine(
     that it takes, `servers` has the tools of servers, and `timing` delays steps.
     """
     machine = ToolMachine(book, registry, workspace_settings)
-    executor = LocalExecutor(
-        registry.models, machine, place=place, servers=servers, journal=book.journal_identity
-    )
+    executor = LocalExecutor(registry.models, machine, place=place, servers=servers, facts=book)
     runner = TaskRunner(
         book,
         registry,
@@ -98,6 +102,10 @@ async def open_engine(
     try:
         with raising_one_error():
             async with trio.open_nursery() as nursery:
+                runner.reservations.nursery = nursery
+                common = [it for it in book.records.accounts.values() if it.is_common]
+                if common:
+                    await runner.reservations.known_common().settle(common)
                 nursery.start_soon(dispatch_forever, book, delegator)
                 nursery.start_soon(wake_forever, book, turns, deliveries)
                 nursery.start_soon(feeds.publish_forever)
@@ -110,6 +118,9 @@ async def open_engine(
                     deliveries.disconnect_all()
                     nursery.cancel_scope.cancel(reason="the orchestrator is closed")
     finally:
+        if runner.reservations.common is not None:
+            with trio.move_on_after(SETTLE_SECONDS, shield=True):
+                await runner.reservations.common.settle_last()
         book.close()
         with trio.move_on_after(MODELS_CLOSE_SECONDS, shield=True):
             await registry.models.aclose()

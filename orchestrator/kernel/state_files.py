@@ -21,6 +21,8 @@ SERVERS: Final = "servers"
 """The folder with a file for each process that runs MCP servers."""
 LIMITS: Final = "limits"
 """The folder with a file for each model whose provider has refused calls."""
+ACCOUNTS: Final = "accounts"
+"""The folder with a file for each budget that several journals share."""
 CHAT_HISTORY: Final = "chat_history"
 """The lines that were typed in chats."""
 JOURNAL_VARIABLE: Final = "ORCHESTRATOR_JOURNAL"
@@ -56,7 +58,7 @@ def state_files(journal: str | os.PathLike[str]) -> Iterator[Path]:
         home = folder.parent if folder.name == JOURNALS else folder
         yield from _journal_files(home / FIRST_JOURNAL)
         yield home / JOURNALS
-        for name in (*SERVER_FILES, CHAT_HISTORY, LIMITS):
+        for name in (*SERVER_FILES, CHAT_HISTORY, LIMITS, ACCOUNTS):
             yield home / name
     if os.name == "posix":
         # Where the path of a socket beside the journal would be too long.

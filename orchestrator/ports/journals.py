@@ -3,6 +3,7 @@
 # The imports are the ports.
 # pyright: reportUnusedImport=false
 
+from orchestrator.kernel.journal.accounts import Part, StoredPart, other_part
 from orchestrator.kernel.journal.audit import (
     ACCEPTED,
     CHECKPOINT,

@@ -44,6 +44,7 @@ class CrashingJournal:
         self.tenure = journal.tenure
         self.lease = journal.lease
         self.database = journal.database
+        self.account_store = journal.account_store
 
     def append(
         self,

@@ -23,7 +23,7 @@ from orchestrator.agents import (
     Usage,
     tool,
 )
-from orchestrator.agents.budget import BudgetAmounts, BudgetKind
+from orchestrator.agents.budget import BlockBudget, BudgetAmounts, BudgetKind
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import Cause, Ending, Outcome
 from orchestrator.products.server.api.runs import RunBudget
@@ -35,7 +35,7 @@ def test_a_budget_can_be_set_of_every_kind() -> None:
     kinds = {kind.value for kind in BudgetKind}
 
     assert {field.name for field in attrs.fields(BudgetAmounts)} == kinds
-    assert inspect.signature(budget).parameters == inspect.signature(Budget).parameters
+    assert inspect.signature(budget).parameters == inspect.signature(BlockBudget).parameters
     assert set(RunBudget.__struct_fields__) == kinds
 
 

@@ -206,7 +206,7 @@ class KeptDoor:
         if not is_supervised:
             # Before the first fact: an agent whose model is not available leaves no trace.
             self._sessions.registry.require_models(request.agent)
-        grants = current_grants(self._sessions.facts.journal_identity)
+        grants = current_grants(self._sessions.facts)
         seq = inbound.post_message(self._sessions, request, session.id, grants)
         if not is_supervised:
             self._supervise(session, request.agent)

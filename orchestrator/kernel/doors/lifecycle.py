@@ -60,7 +60,7 @@ def open_new_session(
                 id_,
                 agent.name,
                 agent.budget,
-                current_grants(sessions.facts.journal_identity),
+                current_grants(sessions.facts),
                 attended=attended,
                 history=history,
                 owner=owner,

@@ -90,7 +90,7 @@ class Session:
                 message.parts,
                 message.id,
                 {**context, "cwd": workspace} if workspace else context,
-                current_grants(self._sessions.facts.journal_identity),
+                current_grants(self._sessions.facts),
                 async_delivery=async_delivery_supported(),
             )
         )

@@ -138,7 +138,7 @@ class OrchestratorDelegator:
         ledger, admission = self._book.ledger, self._book.admission
         caller = ledger.tasks[parent]
         agent = self._registry.agent_of(caller)
-        grants = grants_beyond(caller.accounts, self._book.journal_identity)
+        grants = grants_beyond(caller.accounts, self._book)
         terms = _CallTerms(
             caller, agent, origin, call, background, handoff, grants, choices, by_tool
         )

@@ -33,6 +33,7 @@ from orchestrator.delegation.events import (
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.engine.common_accounts import CommonAccounts
     from orchestrator.kernel.engine.workload import Workload
 
 LONGEST_ANSWER: Final = 16_384
@@ -69,6 +70,10 @@ class Reservations:
         self.waits: Final[dict[TaskId, WaitSpan]] = {}
         """When the calls waited for their provider that are answered, and not recorded yet."""
         self.now: Final = book.clock
+        self.common: CommonAccounts | None = None
+        """The accounts that this journal shares with others; None until a call is paid by one."""
+        self.nursery: trio.Nursery | None = None
+        """Runs the settlement of common accounts."""
 
     def known_workload(self) -> "Workload":
         """Return the work of runs, which is observed from now on."""
@@ -78,6 +83,15 @@ class Reservations:
 
             self.workload = Workload(self.book)
         return self.workload
+
+    def known_common(self) -> "CommonAccounts":
+        """Return the accounts that this journal shares with others, which are settled from now."""
+        if self.common is None:
+            # Imported late: few programs share a budget with other processes.
+            from orchestrator.kernel.engine.common_accounts import CommonAccounts
+
+            self.common = CommonAccounts(self)
+        return self.common
 
     def keeps_reasoning(self, task: TaskRecord) -> bool:
         """Return whether the client of a task has asked to see the reasoning of its model."""
@@ -100,19 +114,26 @@ class Reservations:
         """
         # The accounts of this very turn: other accounts may pay for the next one.
         reservation = Reservation(task.accounts, model, request)
-        self.try_hold(reservation)
-        if not reservation.decided.is_set():
-            request.tell(Queued(True))
-        try:
-            await reservation.decided.wait()
-        except trio.Cancelled:
-            self.release(reservation)
-            raise
-        finally:
-            self.stop_waiting(reservation)
-        request.tell(Queued(False))
-        if reservation.problem is not None:
-            raise reservation.problem
+        while True:
+            self.try_hold(reservation)
+            if not reservation.decided.is_set():
+                request.tell(Queued(True))
+            try:
+                await reservation.decided.wait()
+            except trio.Cancelled:
+                self.release(reservation)
+                raise
+            finally:
+                self.stop_waiting(reservation)
+            request.tell(Queued(False))
+            if (problem := reservation.problem) is not None:
+                if not problem.account.is_common:
+                    raise problem
+                await self.known_common().require_news(problem)
+            elif not reservation.is_common or await self.known_common().confirm(reservation):
+                break
+            # Other journals have used or reserved other amounts than was known here.
+            reservation.reset()
         self.open[task.id] = reservation
         try:
             self.book.post(ModelCalled(task.id, reservation.most))
@@ -215,6 +236,8 @@ class Reservations:
             return  # it keeps its place
         self.stop_waiting(reservation)
         if full is not None:
+            if full.is_common and self.common is not None:
+                self.common.note_waiting()
             reservation.waits_at = full.id
             self._waiting.setdefault(full.id, {})[reservation] = None
             return
@@ -227,7 +250,11 @@ class Reservations:
         """Return the first account on which a call does not fit now."""
         for account in accounts:
             held = self._held.get(account.id, NOTHING_HELD)
-            if not fits_budget(account, held, usage):
+            if account.is_common and self.common is not None:
+                held, elsewhere = self.common.beside(account, held)
+                if not fits_budget(account, held, usage, elsewhere):
+                    return account
+            elif not fits_budget(account, held, usage):
                 return account
         return None
 
@@ -245,15 +272,21 @@ class Reservations:
         if (usage := reservation.held) is None:
             return
         reservation.held = None
+        if reservation.is_confirmed and self.common is not None:
+            self.common.give_back(reservation, usage)
         for account in reservation.accounts:
             held = self._held[account.id]
             held.release(usage)
             if not held.amounts.calls:
                 del self._held[account.id]
         for account in reservation.accounts:
-            self._try_waiting(account.id)
+            self.try_waiting(account.id)
 
-    def _try_waiting(self, account: str) -> None:
+    def is_awaited(self, account: str) -> bool:
+        """Return whether a call waits at an account."""
+        return account in self._waiting
+
+    def try_waiting(self, account: str) -> None:
         """Try the calls that wait at an account, until too many of them do not fit."""
         unfit = 0
         while unfit < MOST_UNFIT:
@@ -280,13 +313,24 @@ class Reservation:
         """The usage that the answer reports, before it is recorded."""
         self.charge: Usage | None = None
         """The usage that budgets are charged with, if the answer does not report its usage."""
+        self.is_common = False
+        """Other journals book on one of its accounts."""
+        self.is_confirmed = False
+        """They know of it."""
         self._model = model
         self._request = request
-        self._is_counted = any(
-            account.budget.tokens is not None or account.budget.usd is not None
-            for account in accounts
-        )
+        self._is_counted = False
+        for account in accounts:
+            if account.budget.tokens is not None or account.budget.usd is not None:
+                self._is_counted = True
+            if account.is_common:
+                self.is_common = True
         self._quotes: dict[int, Usage] = {}
+
+    def reset(self) -> None:
+        """Let it be decided anew."""
+        self.decided = trio.Event()
+        self.problem = self.capped_by = None
 
     @property
     def most(self) -> Usage:

@@ -30,6 +30,8 @@ async def reserved_second(
             reservations.stop_waiting(held)
             reservations.release(held)
             return None  # noqa: ASYNC910 (nothing is reserved)
+        if held.is_common and not await reservations.known_common().confirm(held):
+            return None  # noqa: ASYNC910 (it has waited for the other journals)
     second = SecondCall(calls, reservations, task, held)
     if held is not None:
         try:

@@ -89,11 +89,11 @@ class TaskRunner:
         self._registry = registry
         self._executor = executor
         self._asks_approval = asks_approval
-        self._reservations = Reservations(book)
+        self.reservations = Reservations(book)
         self._services = HostServices(
             book=book,
             registry=registry,
-            reservations=self._reservations,
+            reservations=self.reservations,
             settlement=self.settlement,
             subscribers=self.model_subscribers,
             scheduler=self.scheduler,
@@ -110,7 +110,7 @@ class TaskRunner:
     @property
     def workload(self) -> "Workload | None":
         """The work of runs; None as long as no call may have to wait for a provider."""
-        return self._reservations.workload
+        return self.reservations.workload
 
     def stop(self, task: TaskId) -> None:
         """Cancel a task that runs now. Its joined children are cancelled with it."""
@@ -183,8 +183,8 @@ class TaskRunner:
                 if host is not None and host.activity is not None:
                     self.watchdog.unwatch(host.activity)
                     self._stalled.pop(task, None)
-                if task in self._reservations.open:
-                    self._reservations.unrecordable(task)
+                if task in self.reservations.open:
+                    self.reservations.unrecordable(task)
         finally:
             # A child that ended with its last answer is settled already.
             settled = record.outcome
@@ -195,8 +195,8 @@ class TaskRunner:
                 outcome = self.settlement.settle(
                     record, outcome, None if host is None else host.order.agent
                 )
-            if self._reservations.workload is not None and record.is_root:
-                self._reservations.workload.end_run(record.session, outcome)
+            if self.reservations.workload is not None and record.is_root:
+                self.reservations.workload.end_run(record.session, outcome)
         if outcome is None:
             turn = ledger.sessions[record.session].turn
             assert turn is not None, "a task without an outcome was torn down"

@@ -3,7 +3,7 @@
 The loop of an agent with a place runs here, too: only its tools, with their workspace, do not.
 """
 
-from collections.abc import Awaitable, Hashable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from orchestrator.kernel.execution.tool_servers import (
     ToolServers,
 )
 from orchestrator.kernel.execution.workspace.tool_machine import ToolMachine
+from orchestrator.kernel.journal.facts import Facts
 
 NO_DELIVERY: Final = DeliveryCapability.NONE
 """A constant: the class of an Enum answers slowly in Python 3.11."""
@@ -41,13 +42,13 @@ class LocalExecutor:
         *,
         place: ToolPlace = HERE,
         servers: ToolServers = NO_SERVERS,
-        journal: Hashable = None,
+        facts: Facts | None = None,
     ) -> None:
         self._models = models
         self._machine = machine
         self._place = place
         self._servers = servers
-        self._journal = journal
+        self._facts = facts
         self._elsewhere: set[TaskId] = set()
         """The tasks whose workspace is on another machine."""
         self._notes: dict[TaskId, str] = {}
@@ -67,7 +68,7 @@ class LocalExecutor:
 
     async def _take_charged_turn(self, order: WorkOrder, host: TaskHost) -> str:
         """Take a turn that is charged to the budgets of its task."""
-        with charge_to(order.task.accounts, self._journal):
+        with charge_to(order.task.accounts, self._facts):
             return await self._take_bound_turn(order, host)
 
     async def _take_bound_turn(self, order: WorkOrder, host: TaskHost) -> str:

@@ -6,7 +6,7 @@ A posted fact is true for every decision that follows. A task acts on it only wh
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from msgspec.structs import replace
@@ -25,6 +25,9 @@ from orchestrator.kernel.journal.session_cache import SessionCache
 from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactSubscribers
 from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.accounts import AccountStore
 
 PAID: Final = frozenset[type[Event]]({ModelAnswered, ModelFailed, TaskSettled})
 """The facts that may cost money: until they are durable, a crash makes them cost it again."""
@@ -85,6 +88,11 @@ class Bookkeeper:
         self._pruning_watchers: list[Callable[[], None]] = []
         self._fact_redactor = FactRedactor(self.redactor)
         self._fact_stamp = fact_stamp
+
+    @property
+    def account_store(self) -> "AccountStore | None":
+        """The accounts that its journal shares with the others at its address."""
+        return self._journal.account_store
 
     @property
     def journal_file(self) -> Path | None:

@@ -1,11 +1,14 @@
 """The port for writing: doors and products post facts by it, and wait until these are durable."""
 
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Event
 from orchestrator.kernel.journal.audit import AuditEvent
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.accounts import AccountStore
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -23,6 +26,16 @@ class Facts(Protocol):
     @property
     def journal_identity(self) -> Hashable:
         """The value that tells its journal from others."""
+        ...
+
+    @property
+    def account_store(self) -> "AccountStore | None":
+        """The accounts that its journal shares with the others at its address."""
+        ...
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Returns the time of day, as facts have it."""
         ...
 
     def post(self, event: EventT, /) -> EventT:

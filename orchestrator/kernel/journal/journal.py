@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -22,6 +22,9 @@ from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.accounts import AccountStore
 
 MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -88,6 +91,11 @@ class Journal(Protocol):
     @property
     def identity(self) -> Hashable:
         """A key that no other journal has: the address, or itself if it has none."""
+        ...
+
+    @property
+    def account_store(self) -> "AccountStore | None":
+        """The accounts that it shares with the other journals at its address; None in memory."""
         ...
 
     @property

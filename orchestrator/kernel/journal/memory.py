@@ -12,6 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -26,6 +27,9 @@ from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.store import Finding, Level, Writer
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.accounts import AccountStore
+
 
 class MemoryJournal:
     """Keeps entries in a list. An entry is durable when it is appended."""
@@ -37,6 +41,7 @@ class MemoryJournal:
     tenure: Tenure | None = None
     lease: JournalLease | None = None
     database: str | None = None
+    account_store: "AccountStore | None" = None
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)

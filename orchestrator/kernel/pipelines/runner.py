@@ -471,7 +471,7 @@ class PipelineRun:
             needs=needed.ids,
             input=needed.input,
             budget=agent.budget,
-            grants=grants_beyond(record.accounts, self._book.journal_identity),
+            grants=grants_beyond(record.accounts, self._book),
             to_come=msgspec.UNSET if to_come is None else to_come,
             about=about,
             version=agent.version or msgspec.UNSET,

@@ -99,7 +99,7 @@ class JobReplies:
         if session.door is not None or session.kind is SessionKind.PROGRAM:
             # The session's door takes the reply, or the next door that the program opens.
             with self._charge(session, True):
-                grants = current_grants(self._facts.journal_identity)
+                grants = current_grants(self._facts)
                 fact = MessageReceived(origin, text, (), id_, context, grants)
                 self._facts.post(fact)
             return id_

@@ -371,7 +371,7 @@ class Scheduler:
             states = self._inherit(session)
         request = run_request(job, at, agent, owner=session.owner, states=states)
         run = ledger.sessions.get(fact.run)
-        payers = current_grants(self._facts.journal_identity)
+        payers = current_grants(self._facts)
         with use_grants((*payers, *budget_of(job))):
             if run is None:
                 self._door.open_background(request, fact.run)

@@ -6,7 +6,7 @@ import stat
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import trio
 from msgspec.structs import replace
@@ -53,6 +53,9 @@ from orchestrator.kernel.journal.sqlite.trust import distrust, reading_deadline,
 from orchestrator.kernel.journal.stored_entries import FactRow
 from orchestrator.kernel.journal.write_queue import WriteQueue
 from orchestrator.kernel.private_files import PRIVATE_FILE, foreign_hand
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.sqlite.accounts import FolderAccounts
 
 __all__ = ["SQLiteJournal", "connect", "open_sqlite_journal", "read_sqlite_journal", "writer_of"]
 
@@ -104,6 +107,13 @@ class SQLiteJournal:
         self.wait_durable = self.group.wait_durable
         self.wait_audited = self.group.wait_all_durable
         self._reading = trio.CapacityLimiter(READERS)
+
+    @property
+    def account_store(self) -> "FolderAccounts":
+        # Imported late: few programs share a budget with other processes.
+        from orchestrator.kernel.journal.sqlite.accounts import FolderAccounts
+
+        return FolderAccounts(self._path)
 
     def has_active_sessions(self) -> bool:
         """Return whether a session is listed as not idle. Ask before anything is appended."""

@@ -26,6 +26,7 @@ _TABLES: Final = (
     "pruned",
     "pruned_sessions",
     "audit",
+    "accounts",
 )
 
 # One row has the version of the tables, and the cluster that they belong to. A journal has one row,
@@ -135,6 +136,12 @@ CREATE TABLE orchestrator.audit (
     hash    text NOT NULL,
     PRIMARY KEY (journal, seq)
 );
+CREATE TABLE orchestrator.accounts (
+    account text NOT NULL,                            -- a budget that several journals share
+    journal text NOT NULL,
+    part    text NOT NULL,                            -- the usage and reservations of the journal
+    PRIMARY KEY (account, journal)
+) WITH (fillfactor = 50);
 """
 
 VERSION: Final = 1

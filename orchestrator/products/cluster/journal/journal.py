@@ -20,6 +20,7 @@ from orchestrator.products.cluster.database.database import Database, open_datab
 from orchestrator.products.cluster.database.left_commands import open_left_commands
 from orchestrator.products.cluster.database.statements import run_statements
 from orchestrator.products.cluster.journal import fenced_connection, prune
+from orchestrator.products.cluster.journal.accounts import DatabaseAccounts
 from orchestrator.products.cluster.journal.acquisition import OpenedLease, open_lease
 from orchestrator.products.cluster.journal.entries import EntryWriter
 from orchestrator.products.cluster.journal.lease import in_use
@@ -104,6 +105,7 @@ class PostgresJournal:
             address, where, opened.connection, opened.lease, self.lease
         )
         self._reading = reading
+        self.account_store = DatabaseAccounts(address.url, self.name, self.epoch)
         self._writer = EntryWriter(self._connection)
         self._new_strings: set[str] | None = None
         """The long strings that were written since a pruning looks for unused ones."""
@@ -337,4 +339,5 @@ async def open_postgres_journal(
                 yield journal
         finally:
             with trio.move_on_after(RELEASE_SECONDS, shield=True):
+                await journal.account_store.aclose()
                 await journal.release()

@@ -102,7 +102,7 @@ class _SessionCopy:
         opened = self._with_new_ids(record.session_opened)
         assert isinstance(opened, events.SessionOpened), "only its ids have changed"
         known = {grant.id for grant in opened.grants}
-        granted = current_grants(self._facts.journal_identity)
+        granted = current_grants(self._facts)
         around = tuple(it for it in granted if it.id not in known)
         opened = replace(
             opened,
@@ -179,6 +179,8 @@ class _SessionCopy:
                 event.request.grants if isinstance(event, events.TaskRequested) else event.grants
             )
             for grant in grants:
+                if grant.is_common:
+                    continue  # it pays for the fork, too
                 fresh = f"{SHARED_BUDGET_PREFIX}{random_task_id().removeprefix('t_')}".encode()
                 self._id_map.setdefault(grant.id.encode(), fresh)
         body = ID_PATTERN.sub(lambda found: self._id_map.get(found[0], found[0]), encoded.body)
