@@ -34,6 +34,7 @@ class Collector:
         self.refused = 0
         """The number of requests that were refused."""
         self.is_refusing = False
+        self.takes_metrics = True
         self._changed = trio.Condition()
 
     def named(self, name: str) -> Span:
@@ -68,10 +69,11 @@ class Collector:
             body = gzip.decompress(body)
         async with self._changed:
             self._changed.notify_all()
-            if self.is_refusing:
+            is_metrics = request.target == "/v1/metrics"
+            if self.is_refusing or (is_metrics and not self.takes_metrics):
                 self.refused += 1
                 return Response(400)
-            if request.target == "/v1/metrics":
+            if is_metrics:
                 self._take_metrics(ExportMetricsServiceRequest.FromString(body))
             else:
                 assert request.target == "/v1/traces"

@@ -155,6 +155,19 @@ async def test_a_session_with_too_many_facts_is_exported_from_the_journal(
     assert collector.largest <= 500
 
 
+async def test_a_backend_without_metrics_is_not_asked_again(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.takes_metrics = False
+    async with open_orchestrator(":memory:", telemetry=collector.address) as orchestrator:
+        for number in range(1, 6):
+            await orchestrator.run(lead(), "go")
+            await collector.wait_stored(6 * number)
+
+    assert collector.refused == 3
+    assert "takes spans, but no metrics" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("address", "endpoint"),
     [

@@ -183,6 +183,8 @@ async def test_content_is_left_out_unless_it_is_asked_for() -> None:
     assert "the secret plan" in str(child.attributes[names.INPUT_MESSAGES])
     assert len(str(child.attributes[names.OUTPUT_MESSAGES])) == MAX_TEXT
     assert child.attributes[names.OUR_CUT] == (names.OUTPUT_MESSAGES,)
+    lead_span = named(spans, "invoke_agent editor")
+    assert '"content": "go"' in str(lead_span.attributes[names.INPUT_MESSAGES])
     assert "the secret plan" in str(
         named(spans, "execute_tool delegate_task").attributes[names.TOOL_ARGUMENTS]
     )

@@ -4,6 +4,8 @@ The exporter reads the standard variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEAD
 `_COMPRESSION`, `_CERTIFICATE`. No tracer and no global state of OpenTelemetry is used.
 """
 
+import logging
+import os
 from collections.abc import Sequence
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -29,7 +31,10 @@ except ImportError as exc:  # pragma: no cover (the extra is installed in tests)
     ) from exc
 
 UNKNOWN_SERVICE: Final = "unknown_service"
+MAX_FAILURES: Final = 3
+"""The failed requests in a row after which no metrics are sent."""
 NANO: Final = 1_000_000_000
+_LOG: Final = logging.getLogger("orchestrator.telemetry")
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _SCOPE: Final = InstrumentationScope("orchestrator", VERSION, names.CONVENTIONS)
@@ -53,8 +58,9 @@ class OtlpSender:
         if name.startswith(UNKNOWN_SERVICE):
             resource = resource.merge(Resource({"service.name": settings.service}))
         self._resource = resource
+        self._failures = 0
         self._metrics = None
-        if metrics:
+        if metrics and os.environ.get("OTEL_METRICS_EXPORTER") != "none":
             self._metrics = RunMetrics(endpoint_of(settings.address, "metrics"), resource)
 
     def send(self, spans: Sequence[Span], counted: int = 0) -> bool:
@@ -68,9 +74,18 @@ class OtlpSender:
         is_taken = self._exporter.export(readable) is SpanExportResult.SUCCESS
         if is_taken and self._metrics is not None:
             self._metrics.count(span for span in spans if span.seq >= counted)
-            # The next request has the sums again, so one that fails costs nothing.
-            self._metrics.send()
+            self._send_metrics(self._metrics)
         return is_taken
+
+    def _send_metrics(self, metrics: RunMetrics) -> None:
+        # The next request has the sums again, so one that fails costs nothing.
+        self._failures = 0 if metrics.send() else self._failures + 1
+        if self._failures == MAX_FAILURES:
+            self._metrics = None
+            _LOG.warning(
+                "the collector of OpenTelemetry takes spans, but no metrics: they are not sent any"
+                " more; OTEL_METRICS_EXPORTER=none sends none from the start"
+            )
 
     def close(self) -> None:
         """Stop sending, also in another thread."""

@@ -25,6 +25,7 @@ from orchestrator.delegation.events import (
     Entry,
     Event,
     JournalOpened,
+    MessageReceived,
     ModelAnswered,
     ModelCalled,
     ModelFailed,
@@ -125,13 +126,15 @@ class SessionSpans:
         self._now = 0.0
         """The time of the last fact. It never goes back, as the clock of another process may."""
         self._tasks: dict[TaskId, _OpenTask] = {}
+        self._mail: dict[int, str] = {}
+        """The messages that no turn has read, if spans have content."""
         self._unread: dict[int, SpanIds] = {}
         """The spans of detached tasks whose results no turn has read, by the number of the fact."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a span has not ended, or a result is not read."""
-        return bool(self._tasks or self._unread)
+        """Whether a span has not ended, or mail is not read."""
+        return bool(self._tasks or self._unread or self._mail)
 
     def add(self, entry: Entry) -> Iterator[Span]:
         """Take the next fact, and yield the spans that end with it."""
@@ -153,6 +156,8 @@ class SessionSpans:
             case SessionOpened():
                 self._agent = event.agent
                 self._forked_from = event.forked_from
+            case MessageReceived() if self._content:
+                self._mail[self._seq] = event.text
             case TurnStarted():
                 self._start_turn(event)
             case TurnResumed():
@@ -166,14 +171,16 @@ class SessionSpans:
             case TaskSettled():
                 yield from self._settle(event.task, event.outcome)
             case ModelCalled() | ModelAnswered() | ModelFailed() | ToolAnswered():
-                if (task := self._tasks.get(event.task)) is not None:
-                    yield from self._step(task, event)
+                yield from self._step(event)
             case _:
                 self._note(event)
 
     def _step(
-        self, task: _OpenTask, event: ModelCalled | ModelAnswered | ModelFailed | ToolAnswered
+        self, event: ModelCalled | ModelAnswered | ModelFailed | ToolAnswered
     ) -> Iterator[Span]:
+        task = self._tasks.get(event.task)
+        if task is None:
+            return
         match event:
             case ModelCalled():
                 task.mark = self._now
@@ -189,6 +196,8 @@ class SessionSpans:
         attributes = self._task_attributes(self._agent, TaskId(session), event.version)
         attributes[names.OUR_MODE] = Mode.ROOT.value
         attributes[names.OUR_TURN] = event.turn
+        if said := [self._mail.pop(seq) for seq in event.mail if seq in self._mail]:
+            _set_text(attributes, names.INPUT_MESSAGES, _message("user", "\n\n".join(said)))
         if self._forked_from:
             attributes[names.OUR_FORKED_FROM] = self._forked_from
         self._tasks[TaskId(session)] = _OpenTask(
