@@ -35,10 +35,9 @@ SENT_BACK: Final = "Your answer was sent back: {problem}\nGive it again."
 REPAIR: Final = "Your answer could not be read: {problem}\nGive it again, as nothing but that JSON."
 
 
-def take_turn(
+def take_turn(  # noqa: PLR0917 (the engine passes all by position, which is faster)
     agent: Agent[Any],
     transcript: Iterable[Message],
-    *,
     model: Model,
     tools: Sequence[Tool],
     host: TurnHost,

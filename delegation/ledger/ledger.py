@@ -5,16 +5,10 @@ questions that the loops of the orchestrator ask repeatedly.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 from orchestrator.delegation.budget import Account
-from orchestrator.delegation.events import (
-    Event,
-    JournalOpened,
-    SessionEvent,
-    TaskEvent,
-    TaskRequested,
-)
+from orchestrator.delegation.events import Event, JournalOpened, TaskEvent, TaskRequested
 from orchestrator.delegation.events.approvals import ApprovalId, ApprovalQuestion
 from orchestrator.delegation.ledger.fold import fold_entry
 from orchestrator.delegation.ledger.session_record import SessionRecord
@@ -120,11 +114,13 @@ class Ledger:
     def session_of(self, event: Event) -> SessionId:
         """Return the session that a fact belongs to; the empty one for a fact of none."""
         # Asked for every fact: `isinstance` tries the members of a union one by one.
-        if type(event) in _TASK_EVENTS:
-            fact: Any = event
-            return self.tasks[fact.task].session
-        if isinstance(event, TaskRequested):
-            return event.request.origin.session
-        if isinstance(event, JournalOpened):
-            return SessionId("")
-        return cast("SessionEvent", event).session
+        kind = type(event)
+        fact: Any = event
+        found: SessionId
+        if kind in _TASK_EVENTS:
+            found = self.tasks[fact.task].session
+        elif kind is TaskRequested:
+            found = fact.request.origin.session
+        else:
+            found = SessionId("") if kind is JournalOpened else fact.session
+        return found

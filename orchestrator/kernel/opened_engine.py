@@ -1,9 +1,9 @@
 """The engine of an orchestrator: its parts, wired together, and its loops."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -127,4 +127,4 @@ async def open_engine(
 
 
 def _new_session_id() -> SessionId:
-    return SessionId(f"r_{token_hex(8)}")
+    return SessionId(f"r_{os.urandom(8).hex()}")

@@ -91,7 +91,8 @@ def open_inbound_session(
     pushed: bool = False,
 ) -> SessionRecord:
     """Open a session for a request, and post its message; a webhook may get its replies."""
-    session = open_new_session(
+    id_ = sessions.new_session_id() if id_ is None else id_
+    return open_new_session(
         sessions,
         with_client_tools(request.agent, request.tools) if request.tools else request.agent,
         id_,
@@ -102,9 +103,8 @@ def open_inbound_session(
         owner=request.owner,
         attended=request.attended,
         deps=request.deps,
+        first=_message_of(request, id_),
     )
-    post_message(sessions, request, session.id)
-    return session
 
 
 def door_states(language_model: str = "", *, pushed: bool = False) -> tuple[DoorState, ...]:
@@ -201,19 +201,23 @@ def post_message(
     sessions: Sessions, request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
 ) -> int:
     """Post the message of a request, and return its number; `grants` also pay for its turn."""
-    message = UserMessage("") if request.message is None else request.message
-    sessions.facts.post(
-        MessageReceived(
-            id_,
-            message.text,
-            message.parts,
-            message.id,
-            request.context,
-            grants,
-            instructions=request.instructions,
-            silent=request.message is None,
-            async_delivery=request.async_delivery,
-            terms=request.terms,
-        )
-    )
+    sessions.facts.post(_message_of(request, id_, grants))
     return sessions.read.records.last_seq
+
+
+def _message_of(
+    request: InboundRequest, id_: SessionId, grants: tuple[Grant, ...] = ()
+) -> MessageReceived:
+    message = UserMessage("") if request.message is None else request.message
+    return MessageReceived(
+        id_,
+        message.text,
+        message.parts,
+        message.id,
+        request.context,
+        grants,
+        instructions=request.instructions,
+        silent=request.message is None,
+        async_delivery=request.async_delivery,
+        terms=request.terms,
+    )

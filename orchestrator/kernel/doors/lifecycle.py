@@ -43,32 +43,36 @@ def open_new_session(
     owner: str = "",
     attended: bool = False,
     deps: object = None,
+    first: events.MessageReceived | None = None,
 ) -> SessionRecord:
     """Register an agent, and open a session with it. Connect a door or start a turn at once.
 
     `history` took place elsewhere. The owner "" is the operator. `attended`: a person answers
-    approval questions, whatever the door can deliver. Raise `ClosedError` if the orchestrator is
-    stopping, and `SharedBudgetError` if a budget around this is kept in another journal.
+    approval questions, whatever the door can deliver. `first` is posted in the same step.
+    Raise `ClosedError` if the orchestrator is stopping, and `SharedBudgetError` if a budget around
+    this is kept in another journal.
     """
     sessions.facts.require_running()
     id_ = sessions.new_session_id() if id_ is None else id_
     # Before the first fact: an agent whose model is not available leaves no trace.
     sessions.registry.register_session(id_, agent, deps)
     try:
-        sessions.facts.post(
-            events.SessionOpened(
-                id_,
-                agent.name,
-                agent.budget,
-                current_grants(sessions.facts),
-                attended=attended,
-                history=history,
-                owner=owner,
-                kind=kind,
-                metadata=metadata,
-                states=store_states(states),
-            )
+        opened = events.SessionOpened(
+            id_,
+            agent.name,
+            agent.budget,
+            current_grants(sessions.facts),
+            attended=attended,
+            history=history,
+            owner=owner,
+            kind=kind,
+            metadata=metadata,
+            states=store_states(states),
         )
+        if first is None:
+            sessions.facts.post(opened)
+        else:
+            sessions.facts.post(opened, first)
     except BaseException:
         sessions.registry.unregister_session(id_)
         raise

@@ -142,24 +142,23 @@ class LocalExecutor:
         made = task.made_instructions
         if made is None and not self._place.has_effects:
             made = ""  # no model reads them, as in a replay
+        # By position: this is every turn, and fifteen keywords would be sorted into their places.
         return take_turn(
             agent,
             task.transcript,
-            model=self._models.model_for(task, agent, host.budgeted_model),
-            tools=tools if place is HERE else placed_tools(tools, task, place),
-            host=host,
-            requested_schema=order.terms.output_schema
-            if task.request is None
-            else task.request.output_schema,
-            extra_instructions=extra,
-            settings=_settings(order.terms) if order.terms is not NO_TERMS else NO_SETTINGS,
-            task=task.call_prefix if task.restarts else task.id,
-            path=task.node.path,
-            start=order.start,
-            deps=order.deps,
-            made_instructions=made,
-            past_checks=place.past_checks(task) if agent.plan.has_checks else None,
-            calls_hooks=place.has_effects,
+            self._models.model_for(task, agent, host.budgeted_model),
+            tools if place is HERE else placed_tools(tools, task, place),
+            host,
+            order.terms.output_schema if task.request is None else task.request.output_schema,
+            extra,
+            _settings(order.terms) if order.terms is not NO_TERMS else NO_SETTINGS,
+            task.call_prefix if task.restarts else task.id,
+            task.node.path,
+            order.start,
+            order.deps,
+            made,
+            place.past_checks(task) if agent.plan.has_checks else None,
+            place.has_effects,
         )
 
     def workspace_of(self, task: TaskRecord) -> Path:

@@ -115,7 +115,7 @@ class Bookkeeper:
         """Make a fact true for all later decisions, and return its stored form.
 
         It is not durable yet. Several facts, such as the requests of one call, have one time and
-        wake the waiting tasks once; they are of one kind and one session, and the last is returned.
+        wake the waiting tasks once; they are of one session, and the last is returned.
         """
         if self.closed:
             raise ClosedError("the orchestrator is closed")

@@ -38,8 +38,8 @@ class Facts(Protocol):
         """Returns the time of day, as facts have it."""
         ...
 
-    def post(self, event: EventT, /) -> EventT:
-        """Make a fact true for all later decisions, and return its stored form."""
+    def post(self, event: EventT, /, *more: EventT) -> EventT:
+        """Make facts of one session true for all later decisions, and return the last as stored."""
         ...
 
     async def wait_durable(self) -> None:
