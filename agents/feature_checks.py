@@ -41,26 +41,34 @@ def require_features(agent: Agent[Any]) -> None:
     if agent.place:
         _require_leaf_at_place(agent)
     if agent.asks_parent:
-        _require_askable(agent)
+        _require_free_name(agent, ASK_PARENT, "asks_parent")
+        _require_no_place(agent, "asks its parent, which workers cannot reach")
     if agent.scripts:
-        _require_script_names(agent)
+        _require_free_name(agent, RUN_SCRIPT, "scripts=True")
+        _require(
+            agent,
+            all(it.name != SCRIPT for it in agent.delegates),
+            f"it has a delegate called {SCRIPT!r}, the name of the tasks that run its scripts: give"
+            " it another name",
+        )
     if agent.schedules:
-        _require_scheduling(agent)
+        _require_free_name(agent, JOB, "schedules")
+        _require_no_place(agent, "schedules, which workers cannot do")
 
 
-def _require_script_names(agent: Agent[Any]) -> None:
+def _require_free_name(agent: Agent[Any], name: str, feature: str) -> None:
+    """Refuse a tool that has the name of the tool that a feature brings."""
     _require(
         agent,
-        all(tool.name != RUN_SCRIPT for tool in agent.tools),
-        f"it has a tool of its own called {RUN_SCRIPT!r}, and scripts=True brings one of that"
-        " name: give it another one with @tool(name=...)",
+        all(tool.name != name for tool in agent.tools),
+        f"it has a tool of its own called {name!r}, and {feature} brings one of that name: give"
+        " it another one with @tool(name=...)",
     )
-    _require(
-        agent,
-        all(it.name != SCRIPT for it in agent.delegates),
-        f"it has a delegate called {SCRIPT!r}, the name of the tasks that run its scripts: give it"
-        " another name",
-    )
+
+
+def _require_no_place(agent: Agent[Any], feature: str) -> None:
+    """Refuse a feature that needs the process of the run."""
+    _require(agent, not agent.place, f"it has the place {agent.place!r} and {feature}")
 
 
 def _require_settings(agent: Agent[Any]) -> None:
@@ -166,34 +174,6 @@ def _require_leaf_at_place(agent: Agent[Any]) -> None:
         agent,
         agent.deps is None,
         f"it has the place {agent.place!r}, and deps, which are values of this process",
-    )
-
-
-def _require_askable(agent: Agent[Any]) -> None:
-    _require(
-        agent,
-        all(tool.name != ASK_PARENT for tool in agent.tools),
-        f"it has a tool of its own called {ASK_PARENT!r}, and asks_parent brings one of that"
-        " name: give it another one with @tool(name=...)",
-    )
-    _require(
-        agent,
-        not agent.place,
-        f"it has the place {agent.place!r} and asks its parent, which workers cannot reach",
-    )
-
-
-def _require_scheduling(agent: Agent[Any]) -> None:
-    _require(
-        agent,
-        all(tool.name != JOB for tool in agent.tools),
-        f"it has a tool of its own called {JOB!r}, and schedules brings one of that name: give"
-        " it another one with @tool(name=...)",
-    )
-    _require(
-        agent,
-        not agent.place,
-        f"it has the place {agent.place!r} and schedules, which workers cannot do",
     )
 
 

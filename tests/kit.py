@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from orchestrator import Run, open_orchestrator
+from orchestrator import MemoryJournal, Run, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -22,6 +22,7 @@ from orchestrator.agents import (
     Usage,
 )
 from orchestrator.delegation import Tree
+from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened
 from orchestrator.testing import facts, hand_on
 
 __all__ = [
@@ -59,6 +60,27 @@ async def run(agent: Agent[Any], goal: str = "go", **options: Any) -> Run[Any]:
     """Run an agent in an orchestrator of its own, which gets the options."""
     async with open_orchestrator(":memory:", **options) as orchestrator:
         return await orchestrator.run(agent, goal)
+
+
+async def continue_session(
+    agent: Agent[Any], entries: Sequence[Entry], *, takes_replies: bool = False, **options: Any
+) -> list[Entry]:
+    """Open a session on a journal, send a message unless it has one, and return all its entries.
+
+    A test crashes a session after each of its entries, and continues it with these.
+    """
+    journal = MemoryJournal(entries)
+    opened = facts(entries, SessionOpened)
+    known = opened[0].session if opened else None
+    async with open_orchestrator(journal, **options) as orchestrator:
+        async with orchestrator.open_session(agent, session=known) as session:
+            if not facts(entries, MessageReceived):
+                await session.ask("go")
+            await session.wait_idle()
+            with suppress(trio.WouldBlock):
+                while takes_replies:
+                    session.replies.receive_nowait()
+    return journal.entries
 
 
 def last_text(transcript: Transcript) -> str:

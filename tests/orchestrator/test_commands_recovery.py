@@ -5,7 +5,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,16 @@ from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Tra
 from orchestrator.delegation import Ending, SessionId
 from orchestrator.delegation.events import (
     Entry,
-    MessageReceived,
     ProcessEnded,
     ProcessStarted,
     ReplyDelivered,
     SessionClosed,
-    SessionOpened,
     TurnEnded,
 )
 from orchestrator.kernel.execution.workspace.background_commands import LOST
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
-from tests.kit import facts
+from tests.kit import continue_session, facts
 from tests.orchestrator.commands_kit import (
     background,
     command_mail,
@@ -137,19 +134,8 @@ def builder() -> Agent:
 
 
 async def finish(entries: Sequence[Entry], workspace: Path) -> list[Entry]:
-    """Open a journal, say the message unless it was said, and wait until all is quiet."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    id_ = opened[0].session if opened else None
-    async with open_orchestrator(journal, machine=Machine(workspace=workspace)) as orchestrator:
-        async with orchestrator.open_session(builder(), session=id_) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-            with suppress(trio.WouldBlock):
-                while True:
-                    session.replies.receive_nowait()
-    return journal.entries
+    machine = Machine(workspace=workspace)
+    return await continue_session(builder(), entries, takes_replies=True, machine=machine)
 
 
 def check(entries: Sequence[Entry], length: int) -> None:

@@ -22,9 +22,9 @@ from orchestrator import (
 from orchestrator.agents import Agent, Limits, ModelError, OutputError, ScriptedModel, ToolCall
 from orchestrator.cli import app as command_line
 from orchestrator.delegation import Ending, Outcome
-from orchestrator.delegation.events import Entry, MessageReceived, SessionOpened, TaskSettled
+from orchestrator.delegation.events import TaskSettled
 from orchestrator.tools import FILES, ToolResult, edit_file, ran, read_file, terminal, wrote
-from tests.kit import facts, last_text
+from tests.kit import continue_session, facts, last_text
 
 pytestmark = pytest.mark.realtime
 
@@ -327,21 +327,10 @@ async def test_crash_after_any_fact_keeps_the_evidence(tmp_path: Path) -> None:
     )
     parent = Agent("parent", model=steps, delegates=[worker])
 
-    async def finish(entries: Sequence[Entry]) -> list[Entry]:
-        journal = MemoryJournal(entries)
-        opened = facts(entries, SessionOpened)
-        known = opened[0].session if opened else None
-        async with open_orchestrator(journal) as orchestrator:
-            async with orchestrator.open_session(parent, session=known) as session:
-                if not facts(entries, MessageReceived):
-                    await session.ask("go")
-                await session.wait_idle()
-        return journal.entries
-
-    whole = await finish([])
+    whole = await continue_session(parent, [])
     expected = facts(whole, TaskSettled)[-1].outcome.evidence
     assert expected is not None
     assert expected.calls == {"count": 1, "publish": 1}
     for length in range(1, len(whole)):
-        settled = facts(await finish(whole[:length]), TaskSettled)
+        settled = facts(await continue_session(parent, whole[:length]), TaskSettled)
         assert settled[-1].outcome.evidence is not None, length

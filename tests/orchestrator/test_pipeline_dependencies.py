@@ -10,7 +10,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from orchestrator import (
     Child,
-    MemoryJournal,
     TaskFailedError,
     agent,
     budget,
@@ -21,16 +20,10 @@ from orchestrator import (
 )
 from orchestrator.agents import Agent, DefinitionError, Pipeline, ScriptedModel
 from orchestrator.delegation import Cause, Ending, Rules
-from orchestrator.delegation.events import (
-    Entry,
-    MessageReceived,
-    SessionOpened,
-    TaskRequested,
-    TurnEnded,
-)
+from orchestrator.delegation.events import Entry, TaskRequested, TurnEnded
 from orchestrator.simulation import SimulationSettings, simulate_once
 from orchestrator.testing import assert_laws
-from tests.kit import facts, run, statuses
+from tests.kit import continue_session, facts, run, statuses
 
 
 @attrs.frozen
@@ -252,20 +245,6 @@ async def test_wrong_dependencies_are_refused() -> None:
     assert (await run(brief)).output == "done"
 
 
-async def finish(agent_: Pipeline[str, str], entries: Sequence[Entry]) -> list[Entry]:
-    """Open a journal, send a message unless it has one, and wait for the end of the turn."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    session_id = opened[0].session if opened else None
-    async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(agent_, session=session_id) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-    assert_laws(journal.entries)
-    return journal.entries
-
-
 def outcome_of(entries: Sequence[Entry]) -> list[str]:
     return [it.outcome.output for it in facts(entries, TurnEnded)]
 
@@ -283,10 +262,11 @@ async def equal_goals(topic: str) -> str:
 
 @pytest.mark.parametrize("pipeline", [diamond, equal_goals])
 async def test_crash_after_any_fact_requests_no_task_twice(pipeline: Pipeline[str, str]) -> None:
-    whole = await finish(pipeline, [])
+    whole = await continue_session(pipeline, [])
 
     for length in range(1, len(whole)):
-        entries = await finish(pipeline, whole[:length])
+        entries = await continue_session(pipeline, whole[:length])
+        assert_laws(entries)
         assert outcome_of(entries) == outcome_of(whole), length
         assert calls_of(entries) == calls_of(whole), length
     assert len(set(calls_of(whole))) == len(calls_of(whole))

@@ -2,22 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import trio
 
-from orchestrator import (
-    MemoryJournal,
-    TaskFailedError,
-    budget,
-    delegate,
-    detach,
-    map_each,
-    open_orchestrator,
-    race,
-    retry,
-)
+from orchestrator import TaskFailedError, budget, delegate, detach, map_each, race, retry
 from orchestrator.agents import (
     Agent,
     Pipeline,
@@ -30,14 +19,12 @@ from orchestrator.agents import (
 from orchestrator.delegation import Ending
 from orchestrator.delegation.events import (
     Entry,
-    MessageReceived,
     ModelAnswered,
-    SessionOpened,
     TaskRequested,
     TaskSettled,
     TurnEnded,
 )
-from tests.kit import facts, hand_on, worker
+from tests.kit import continue_session, facts, hand_on, worker
 
 
 def echo(name: str, seconds: float = 1) -> Agent:
@@ -98,22 +85,6 @@ def team() -> Agent:
     )
 
 
-async def finish(agent_: Agent[Any], entries: Sequence[Entry]) -> list[Entry]:
-    """Open a journal, say the message unless it was said, and wait until all is quiet."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    session_id = opened[0].session if opened else None
-    async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(agent_, session=session_id) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-            with suppress(trio.WouldBlock):
-                while True:
-                    session.replies.receive_nowait()
-    return journal.entries
-
-
 def asked_for(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
     requests = (fact.request for fact in facts(entries, TaskRequested))
     return Counter((request.agent, request.goal) for request in requests)
@@ -126,14 +97,14 @@ def how_it_ended(entries: Sequence[Entry]) -> Counter[tuple[str, Ending]]:
 
 async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
     """The program finds its earlier children by their requests."""
-    whole = await finish(team(), [])
+    whole = await continue_session(team(), [], takes_replies=True)
     answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
 
     assert len(whole) > 60
     assert len(answers) == 2
     assert "gave up: True" in answers[1]
     for length in range(1, len(whole)):
-        entries = await finish(team(), whole[:length])
+        entries = await continue_session(team(), whole[:length], takes_replies=True)
 
         assert asked_for(entries) == asked_for(whole), length
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
@@ -145,10 +116,10 @@ async def test_a_crash_after_any_entry_repeats_no_delegation() -> None:
 
 
 async def test_a_session_that_is_a_pipeline_goes_on_after_any_crash() -> None:
-    whole = await finish(whole_pipeline(), [])
+    whole = await continue_session(whole_pipeline(), [], takes_replies=True)
 
     for length in range(1, len(whole)):
-        entries = await finish(whole_pipeline(), whole[:length])
+        entries = await continue_session(whole_pipeline(), whole[:length], takes_replies=True)
 
         assert asked_for(entries) == asked_for(whole), length
         ended = [fact.outcome for fact in facts(entries, TurnEnded)]
@@ -157,9 +128,9 @@ async def test_a_session_that_is_a_pipeline_goes_on_after_any_crash() -> None:
 
 async def test_a_model_answer_recorded_before_a_crash_is_not_asked_again() -> None:
     """A model whose answer is in the journal is not asked once more."""
-    whole = await finish(team(), [])
+    whole = await continue_session(team(), [], takes_replies=True)
     answered = len(facts(whole, ModelAnswered))
     for length in range(1, len(whole), 7):
-        entries = await finish(team(), whole[:length])
+        entries = await continue_session(team(), whole[:length], takes_replies=True)
 
         assert len(facts(entries, ModelAnswered)) == answered, length

@@ -7,8 +7,8 @@ from orchestrator import Settled, delegate, map_each
 from orchestrator.agents import Agent, Pipeline, ScriptedModel, agent
 from orchestrator.delegation.events import TurnEnded
 from orchestrator.products.history.replay.run import replay_sync
-from tests.kit import facts
-from tests.orchestrator.test_pipeline_recovery import asked_for, finish
+from tests.kit import continue_session, facts
+from tests.orchestrator.test_pipeline_recovery import asked_for
 from tests.orchestrator.test_replay import run_of
 
 
@@ -53,13 +53,13 @@ def report() -> Pipeline[object, str]:
 
 
 async def test_values_of_pydantic_go_on_after_any_crash() -> None:
-    whole = await finish(report(), [])
+    whole = await continue_session(report(), [], takes_replies=True)
     answers = [fact.outcome.output for fact in facts(whole, TurnEnded)]
 
     assert len(answers) == 1
     assert answers[0].startswith("4 ['x', 'y', 'z'] RuntimeError: there is nothing")
     for length in range(1, len(whole)):
-        entries = await finish(report(), whole[:length])
+        entries = await continue_session(report(), whole[:length], takes_replies=True)
 
         assert asked_for(entries) == asked_for(whole), length
         ended = [fact.outcome.output for fact in facts(entries, TurnEnded)]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import pytest
@@ -34,7 +33,7 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
-from tests.kit import facts, hand_on, worker
+from tests.kit import continue_session, facts, hand_on, worker
 from tests.orchestrator import every_kind_kit, every_kind_laws
 
 
@@ -72,31 +71,15 @@ def team() -> Agent:
     )
 
 
-async def finish(entries: Sequence[Entry]) -> list[Entry]:
-    """Open a journal, say the message unless it was said, and wait until all is quiet."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    session_id = opened[0].session if opened else None
-    async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(team(), session=session_id) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-            with suppress(trio.WouldBlock):
-                while True:
-                    session.replies.receive_nowait()
-    return journal.entries
-
-
 async def test_a_crash_after_any_entry_loses_no_task_and_repeats_no_notice() -> None:
-    whole = await finish([])
+    whole = await continue_session(team(), [], takes_replies=True)
     expected = Counter(
         (task.request.agent, task.request.goal) for task in facts(whole, TaskRequested)
     )
 
     assert len(whole) > 30
     for length in range(1, len(whole)):
-        entries = await finish(whole[:length])
+        entries = await continue_session(team(), whole[:length], takes_replies=True)
 
         requested = facts(entries, TaskRequested)
         asked_for = Counter((task.request.agent, task.request.goal) for task in requested)
@@ -133,10 +116,10 @@ def final_answer(entries: Sequence[Entry]) -> str:
 
 async def test_crash_upon_crash_ends_well() -> None:
     """A journal that is cut again after every few entries still comes to its end."""
-    entries = await finish([])
+    entries = await continue_session(team(), [], takes_replies=True)
     for length in range(3, len(entries), 7):
-        cut = await finish(entries[:length])
-        entries = await finish(cut[: length + 5])
+        cut = await continue_session(team(), entries[:length], takes_replies=True)
+        entries = await continue_session(team(), cut[: length + 5], takes_replies=True)
 
         assert final_answer(entries) == "heard 2"
 

@@ -39,9 +39,9 @@ from orchestrator.products.history.replay.compare import Difference, ReplayResul
 from orchestrator.products.history.replay.record import ReplayError
 from orchestrator.products.history.replay.run import replay, replay_sync
 from tests.growth import grows_at_most
-from tests.kit import FunctionModel, facts, hand_on, worker
+from tests.kit import FunctionModel, continue_session, facts, hand_on, worker
 from tests.orchestrator.test_cli import Shell
-from tests.orchestrator.test_recovery import finish, team
+from tests.orchestrator.test_recovery import team
 
 T = TypeVar("T")
 
@@ -143,15 +143,17 @@ def test_a_joined_and_nested_run_is_the_same_ten_times() -> None:
 
 
 def test_a_session_with_detached_tasks_is_the_same_ten_times() -> None:
-    entries = on_a_jumping_clock(partial(finish, []))
+    entries = on_a_jumping_clock(partial(continue_session, team(), [], takes_replies=True))
 
     assert [same(entries, team()) for _ in range(10)] == [7] * 10
 
 
 def test_a_run_replays_identically_after_any_crash() -> None:
-    whole = on_a_jumping_clock(partial(finish, []))
+    whole = on_a_jumping_clock(partial(continue_session, team(), [], takes_replies=True))
     for length in range(1, len(whole)):
-        entries = on_a_jumping_clock(partial(finish, whole[:length]))
+        entries = on_a_jumping_clock(
+            partial(continue_session, team(), whole[:length], takes_replies=True)
+        )
 
         assert same(entries, team()) == 7, length
 

@@ -23,17 +23,14 @@ from orchestrator.agents import (
 )
 from orchestrator.delegation import Ending, Receipt, Rules, TaskId
 from orchestrator.delegation.events import (
-    Entry,
-    MessageReceived,
     ModelAnswered,
-    SessionOpened,
     Steered,
     SteeringSeen,
     TaskSettled,
     TurnEnded,
 )
 from orchestrator.testing import SpyModel
-from tests.kit import dispatched, facts, hand_on, tool_answers, worker
+from tests.kit import continue_session, dispatched, facts, hand_on, tool_answers, worker
 from tests.orchestrator.task_control_kit import Lead, background
 
 
@@ -663,25 +660,12 @@ def steered_team(child: StepwiseModel) -> Agent:
     return Agent("lead", model=ScriptedModel.always(lead, 0.5), delegates=[working(child)])
 
 
-async def finish(entries: Sequence[Entry], agent: Agent) -> list[Entry]:
-    """Open a journal, say the message unless it was said, and wait until all is quiet."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    session_id = opened[0].session if opened else None
-    async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(agent, session=session_id) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-    return journal.entries
-
-
 async def test_a_crash_after_any_entry_loses_and_repeats_no_steering() -> None:
-    whole = await finish([], steered_team(StepwiseModel(4)))
+    whole = await continue_session(steered_team(StepwiseModel(4)), [])
     assert len(facts(whole, Steered)) == 3
     for length in range(1, len(whole)):
         child = StepwiseModel(4)
-        entries = await finish(whole[:length], steered_team(child))
+        entries = await continue_session(steered_team(child), whole[:length])
 
         said = Counter(fact.id for fact in facts(entries, Steered))
         seen = Counter(id_ for fact in facts(entries, SteeringSeen) for id_ in fact.ids)
@@ -705,7 +689,7 @@ async def test_a_crash_after_any_entry_keeps_steering_from_outside() -> None:
         cut = whole.entries[:length]
         child = StepwiseModel(3)
         agent = Agent("lead", model=delegating(), delegates=[working(child)])
-        entries = await finish(cut, agent)
+        entries = await continue_session(agent, cut)
 
         said = Counter(fact.id for fact in facts(cut, Steered))
         seen = Counter(id_ for fact in facts(entries, SteeringSeen) for id_ in fact.ids)
@@ -729,7 +713,7 @@ async def test_a_crash_after_any_entry_keeps_the_one_repair_of_a_steered_task() 
             await session.wait_idle()
     assert len(facts(whole.entries, SteeringSeen)) == 1
     for length in range(1, len(whole.entries)):
-        entries = await finish(whole.entries[:length], agent())
+        entries = await continue_session(agent(), whole.entries[:length])
 
         (settled,) = facts(entries, TaskSettled)
         assert settled.outcome.ending is Ending.SUCCEEDED, length
@@ -747,7 +731,7 @@ async def test_a_task_that_starts_afresh_sees_its_steering_again() -> None:
             break
         again = StepwiseModel(3)
         helper = working(again, on_restart="restart")
-        await finish(cut, Agent("lead", model=delegating(), delegates=[helper]))
+        await continue_session(Agent("lead", model=delegating(), delegates=[helper]), cut)
 
         said = [from_outside(fact.text) for fact in facts(cut, Steered)]
         assert again.steering[-1] == said, length
@@ -782,7 +766,7 @@ async def test_the_orchestrator_can_close_during_a_wait_for_a_receipt() -> None:
                 await session.ask("go")
                 nursery.start_soon(talk, orchestrator, only_child(session))
                 await trio.sleep(10)
-    entries = await finish(journal.entries, agent)
+    entries = await continue_session(agent, journal.entries)
 
     assert len(facts(entries, SteeringSeen)) == 1
     assert child.steering[-1] == [from_outside("use the sea")]

@@ -1,8 +1,7 @@
 """The end of a task reaches the model exactly once, also over crashes."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -19,16 +18,13 @@ from orchestrator.agents import (
 )
 from orchestrator.delegation import Ending
 from orchestrator.delegation.events import (
-    Entry,
-    MessageReceived,
-    SessionOpened,
     TaskRequested,
     TaskSettled,
     ToolAnswered,
     TurnEnded,
     TurnStarted,
 )
-from tests.kit import dispatched, facts, tool_answers
+from tests.kit import continue_session, dispatched, facts, tool_answers
 from tests.orchestrator.task_control_kit import (
     Lead,
     background,
@@ -164,28 +160,12 @@ def careful_team() -> Agent:
     return Agent("lead", model=ScriptedModel.always(lead, 0.5), delegates=[middle])
 
 
-async def finish(entries: Sequence[Entry], lead: Agent) -> list[Entry]:
-    """Open a journal, say the message unless it was said, and wait until all is quiet."""
-    journal = MemoryJournal(entries)
-    opened = facts(entries, SessionOpened)
-    session_id = opened[0].session if opened else None
-    async with open_orchestrator(journal) as orchestrator:
-        async with orchestrator.open_session(lead, session=session_id) as session:
-            if not facts(entries, MessageReceived):
-                await session.ask("go")
-            await session.wait_idle()
-            with suppress(trio.WouldBlock):
-                while True:
-                    session.replies.receive_nowait()
-    return journal.entries
-
-
 async def test_a_crash_after_any_entry_reports_each_ending_exactly_once() -> None:
-    whole = await finish([], careful_team())
+    whole = await continue_session(careful_team(), [], takes_replies=True)
     assert len(whole) > 30
     assert sum(len(fact.mail) for fact in facts(whole, ToolAnswered)) == 3
     for length in range(1, len(whole)):
-        entries = await finish(whole[:length], careful_team())
+        entries = await continue_session(careful_team(), whole[:length], takes_replies=True)
 
         assert mail_read(entries) == mail_in(entries), length
         settled = Counter(fact.task for fact in facts(entries, TaskSettled))
@@ -199,10 +179,10 @@ async def test_a_crash_after_any_entry_reports_each_ending_exactly_once() -> Non
 
 
 async def test_repeated_crashes_report_each_ending_exactly_once() -> None:
-    entries = await finish([], careful_team())
+    entries = await continue_session(careful_team(), [], takes_replies=True)
     for length in range(3, len(entries), 5):
-        cut = await finish(entries[:length], careful_team())
-        entries = await finish(cut[: length + 4], careful_team())
+        cut = await continue_session(careful_team(), entries[:length], takes_replies=True)
+        entries = await continue_session(careful_team(), cut[: length + 4], takes_replies=True)
 
         assert mail_read(entries) == mail_in(entries), length
 
@@ -226,7 +206,7 @@ async def test_a_turn_that_starts_afresh_reads_its_results_again() -> None:
             on_restart="restart",
         )
 
-    whole = await finish([], lead([]))
+    whole = await continue_session(lead([]), [], takes_replies=True)
     (told,) = (
         index
         for index, entry in enumerate(whole)
@@ -234,7 +214,7 @@ async def test_a_turn_that_starts_afresh_reads_its_results_again() -> None:
     )
     (first,) = facts(whole, TaskSettled)
     shown: list[str] = []
-    entries = await finish(whole[: told + 1], lead(shown))
+    entries = await continue_session(lead(shown), whole[: told + 1], takes_replies=True)
 
     assert all(turn.outcome.succeeded for turn in facts(entries, TurnEnded))
     assert any(first.task in text for text in shown)
