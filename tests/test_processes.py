@@ -63,8 +63,9 @@ LISTED: Final = {
         "orchestrator/kernel/pipelines/scripts/interpreter.py",
         "Interpreter._start",
         "pydantic_monty.Monty",
-    ): "interprets a script of a model: a program without files, network, processes and our Python;"
-    " it is a fence of its authors, and has no sandbox of ours",
+    ): "interprets a script of a model, in a language without files, network and processes; the"
+    " worker is started by a closed thread: Landlock leaves it its program and the libraries of the"
+    " system, and seccomp no socket",
     # Our own code and arguments, which no workspace has a part in.
     (
         "agents/sandbox/detection.py",

@@ -24,7 +24,8 @@ from orchestrator import (
     tool,
 )
 from orchestrator.agents import ToolMessage, Transcript, UserMessage
-from orchestrator.agents.script import Script, ScriptLimits, script_agent
+from orchestrator.agents.sandbox.closed_thread import can_close
+from orchestrator.agents.script import Script, ScriptLimits, ScriptTeam, script_agent
 from orchestrator.delegation import Ending, SessionId
 from orchestrator.delegation.events import (
     Entry,
@@ -572,3 +573,16 @@ def test_a_wrong_pipeline_of_a_team_file_is_refused(
     file.write_text(f"agents: {{lead: {{instructions: Lead.}}}}\npipelines:\n  {pipelines}\n")
     with pytest.raises(DefinitionError, match=problem):
         load_agents(file, model=ScriptedModel([]))
+
+
+def status_of(process: int | None) -> str:
+    return Path(f"/proc/{process}/status").read_text()
+
+
+async def test_the_worker_of_a_script_has_neither_files_nor_sockets() -> None:
+    with Interpreter("1 + 1", ScriptTeam({}, {}).stubs, ScriptLimits()) as interpreter:
+        assert (await interpreter.start()).value == 2
+        status = status_of(interpreter._pid)
+
+    assert ("Seccomp:\t2" in status) is can_close()
+    assert ("NoNewPrivs:\t1" in status) is can_close()

@@ -7,7 +7,9 @@ a script may compute for seconds. A cancelled wait kills the worker, so the thre
 import datetime as dt
 import os
 import re
+import shutil
 import signal
+import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
@@ -18,6 +20,7 @@ import pydantic_monty as monty
 import trio
 
 from orchestrator.agents import AgentError, raising_one_error
+from orchestrator.agents.sandbox.closed_thread import run_closed
 from orchestrator.agents.script import ScriptLimits
 from orchestrator.kernel.event_loop import has_virtual_time
 
@@ -108,7 +111,9 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         return await self._in_thread(lambda: self._resume(answers))
 
     def _start(self) -> Stop:
-        pool = self._stack.enter_context(monty.Monty(max_processes=1))
+        pool = monty.Monty(binary_path=(program := _program()), max_processes=1)
+        # The worker starts now, and inherits the restrictions of the thread.
+        run_closed(lambda: self._stack.enter_context(pool), program)
         session = self._stack.enter_context(
             pool.checkout(
                 limits={
@@ -234,6 +239,18 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
+
+
+def _program() -> str:
+    """Return the program of the worker, which the library installs beside our interpreter."""
+    own = shutil.which("monty", path=sysconfig.get_path("scripts"))
+    found = own or shutil.which("monty")
+    if found is None:
+        raise ScriptError(
+            "the interpreter of scripts has no program 'monty': install"
+            " delegation-orchestrator[scripts] again"
+        )
+    return found
 
 
 HOST_FUNCTIONS: Final = frozenset({"agent", "tool", "race", "log", "budget_left"})
