@@ -87,7 +87,13 @@ async def open_engine(
     feeds = FactFeeds(book)
     sessions = Sessions(
         facts=book,
-        read=ReadApi(book, runner.model_subscribers, feeds, lambda: runner.workload),
+        read=ReadApi(
+            book,
+            runner.model_subscribers,
+            feeds,
+            lambda: runner.workload,
+            lambda: runner.reservations.common,
+        ),
         registry=registry,
         turns=turns,
         delegator=delegator,

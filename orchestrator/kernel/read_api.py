@@ -20,7 +20,8 @@ import trio
 
 from orchestrator.agents import Message, ToolCall, unanswered_calls
 from orchestrator.agents.redaction.redactor import Redactor
-from orchestrator.delegation import SessionId, SessionRecord, TaskId, TaskRecord, Tree
+from orchestrator.delegation import Account, SessionId, SessionRecord, TaskId, TaskRecord, Tree
+from orchestrator.delegation.amounts import Amounts
 from orchestrator.delegation.events import Entry, Event, TaskRequested
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.events.incidents import Incident
@@ -38,6 +39,7 @@ from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.subscriptions import FactQueue, ReceiveFact
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.engine.common_accounts import CommonAccounts
     from orchestrator.kernel.engine.workload import Workload
 
 ID_PATTERN: Final = re.compile(r"[a-z]+_[0-9a-z_-]{1,64}")
@@ -75,8 +77,10 @@ class ReadApi:
         model_events: ModelEventSubscribers,
         feeds: FactFeeds,
         workload: "Callable[[], Workload | None]",
+        common: "Callable[[], CommonAccounts | None]",
     ) -> None:
         self._book = book
+        self._common = common
         self._workload = workload
         self._model_events = model_events
         self.feeds = feeds
@@ -184,6 +188,11 @@ class ReadApi:
         """Return the same of all tasks that wait."""
         workload = self._workload()
         return {} if workload is None else workload.wait_texts()
+
+    def used_amounts(self, account: Account) -> Amounts:
+        """Return the usage of an account, in all journals that share it as far as known."""
+        common = self._common() if account.is_common else None
+        return account.used if common is None else common.total_used(account)
 
     def waiting_calls(self) -> Counter[str]:
         """Return how many calls wait for a worker, by place."""

@@ -20,6 +20,7 @@ from tests.fake_provider import serving
 OTHER_PROOFS: Final = (
     "tests.orchestrator.budget_trees",
     "tests.orchestrator.script_budgets",
+    "tests.orchestrator.budget_processes",
     "tests.journal.power_cuts",
     "tests.journal.corruption",
     "tests.workers.long_proofs",

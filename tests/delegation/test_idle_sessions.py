@@ -12,16 +12,20 @@ from orchestrator.delegation import (
     Grant,
     Ledger,
     Outcome,
+    OverBudgetError,
+    Reserved,
     SessionId,
     TaskId,
     UnreadableFactError,
     decode_used_amounts,
     encode_shared_use,
     evict_session,
+    fits_budget,
     register_idle_session,
     restore_session,
     root_of,
 )
+from orchestrator.delegation.amounts import Amounts
 from orchestrator.delegation.events import (
     DoorClosed,
     DoorOpened,
@@ -64,6 +68,28 @@ def told(events: Sequence[Event]) -> Ledger:
     for seq, event in enumerate(events, start=1):
         ledger.fold(Entry(seq, float(seq), ledger.session_of(event), event))
     return ledger
+
+
+def test_the_newest_limits_of_a_common_account_count() -> None:
+    old, new = (Grant.common("team", Budget(calls=calls)) for calls in (1, 2))
+
+    ledger = told([*life_of(A, old), *life_of(B, new, first=6)])
+
+    (account,) = ledger.accounts.values()
+    assert account.is_common
+    assert account.budget.calls == 2
+    assert account.used.calls == 2
+    assert told([*life_of(A, old), *life_of(B, old, first=6)]).accounts[old.id].budget.calls == 1
+
+
+def test_the_use_of_other_journals_counts_on_a_common_account() -> None:
+    grant = Grant.common("team", Budget(calls=3))
+    (account,) = told(life_of(A, grant)).accounts.values()
+
+    assert fits_budget(account, Reserved(), Usage(), Amounts(calls=1))
+    with pytest.raises(OverBudgetError, match="3 model calls made"):
+        fits_budget(account, Reserved(), Usage(), Amounts(calls=2))
+    assert not fits_budget(account, Reserved(Amounts(calls=1)), Usage(), Amounts(calls=1))
 
 
 def test_a_session_without_a_shared_budget_reports_no_shared_use() -> None:

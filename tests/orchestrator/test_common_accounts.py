@@ -40,6 +40,8 @@ async def test_two_journals_of_a_folder_share_an_account(tmp_path: Path) -> None
     async with open_orchestrator(folder) as one, open_orchestrator(folder) as two:
         with budget(calls=3, shared="team"):
             outcomes = [await ask(it) for it in (one, two, one, two, one)]
+        account = two.read.records.accounts[TEAM]
+        assert (account.used.calls, two.read.used_amounts(account).calls) == (1, 3)
 
     assert [it.ending for it in outcomes] == [Ending.SUCCEEDED] * 3 + [Ending.OVER_BUDGET] * 2
     assert (outcomes[3].kind, outcomes[4].kind) == ("calls", "calls")

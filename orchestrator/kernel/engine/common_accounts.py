@@ -60,6 +60,10 @@ class CommonAccounts:
             return held, NOTHING
         return Reserved(held.amounts + total_held(others)), total_used(others)
 
+    def total_used(self, account: Account) -> Amounts:
+        """Return the usage of an account in all journals, as far as known."""
+        return account.used + total_used(self._others.get(account.id, ()))
+
     async def confirm(self, reservation: "Reservation") -> bool:
         """Reserve a call in all journals; if it does not fit there, release it and return False."""
         if self._store is None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from orchestrator.agents import Compacted, ModelEvent, Queued, Retrying, Switched
 from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, events, root_of
-from orchestrator.ports.reads import FoundSession
+from orchestrator.ports.reads import FoundSession, ReadApi
 from orchestrator.products.server.api.approvals import approval_bodies
 from orchestrator.products.server.api.bodies import RunSummary, summary_of
 from orchestrator.products.server.console.rows import changing_part, fixed_part, state_of
@@ -161,7 +161,7 @@ class RunTopic(Topic):
             "turns": tree.turns,
             "awaited": tree.awaited,
             "to_come": tree.to_come,
-            "budgets": _budgets(session),
+            "budgets": _budgets(self.journal.read, session),
             "state": state_of(session),
         }
 
@@ -203,13 +203,13 @@ def _is_working(session: SessionRecord) -> bool:
     return is_in_turn or bool(session.unsettled_detached)
 
 
-def _budgets(session: SessionRecord) -> list[Message]:
+def _budgets(read: ReadApi, session: SessionRecord) -> list[Message]:
     """Return the limits and the use of each budget around the run."""
     accounts = {it.id: it for it in (*session.accounts, *session.root.accounts)}
     return [
         {
             "limits": attrs.asdict(account.budget),
-            "used": msgspec.to_builtins(account.used),
+            "used": msgspec.to_builtins(read.used_amounts(account)),
             "started": account.started_at,
         }
         for account in accounts.values()
