@@ -164,6 +164,9 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     """Whether it may give a task that it delegates a summary of its conversation."""
     scripts: bool = attrs.field(default=False, kw_only=True)
     """Whether it may write scripts over its delegates and tools, and run them with `run_script`."""
+    board: bool = attrs.field(default=False, kw_only=True)
+    """Whether it shares items of work with the other tasks of its parent, with `board`. The root of
+    a run sees the board of its own tasks."""
     asks_parent: bool = attrs.field(default=False, kw_only=True)
     """Whether it may ask the agent that has delegated to it, with `ask_parent`. The root of a run
     has no parent, and no such tool."""
@@ -358,6 +361,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             or self.servers
             or self.place
             or self.asks_parent
+            or self.board
             or self.schedules
             or self.models
             or self.efforts

@@ -22,6 +22,8 @@ ASK_PARENT: Final = "ask_parent"
 """The tool that an agent with `asks_parent` has as a child."""
 RUN_SCRIPT: Final = "run_script"
 """The tool that an agent with `scripts` has."""
+BOARD: Final = "board"
+"""The tool that an agent with `board` has."""
 JOB: Final = "job"
 """The tool that an agent with `schedules` has as the root of a session."""
 DELEGATION_TOKENS: Final = 900
@@ -43,6 +45,9 @@ def require_features(agent: Agent[Any]) -> None:
     if agent.asks_parent:
         _require_free_name(agent, ASK_PARENT, "asks_parent")
         _require_no_place(agent, "asks its parent, which workers cannot reach")
+    if agent.board:
+        _require_free_name(agent, BOARD, "board=True")
+        _require_no_place(agent, "has a board, which workers cannot reach")
     if agent.scripts:
         _require_free_name(agent, RUN_SCRIPT, "scripts=True")
         _require(

@@ -67,7 +67,11 @@ class TurnPlan:
 
             self.tool_agents[SCRIPT] = script_agent_of(agent)
         self.brings_tools: Final = bool(
-            agent.may_delegate or agent.asks_parent or agent.schedules or self.tool_agents
+            agent.may_delegate
+            or agent.asks_parent
+            or agent.board
+            or agent.schedules
+            or self.tool_agents
         )
         """It has tools besides its own and the tools of its servers."""
         self.needs_machine: Final = bool(agent.workspace or agent.servers) or any(

@@ -23,7 +23,7 @@ SHOWN_CHARACTERS: Final = 160
 LARGE: Final = 1_000_000
 """Files of more bytes are not compared with their earlier content."""
 UNKNOWN: Final = "unknown"
-DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task", "ask_parent"})
+DELEGATION_TOOLS: Final = frozenset({"delegate_task", "task", "ask_parent", "board"})
 TEST_COMMAND: Final = re.compile(
     r"\b(pytest|unittest|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest)\b"
     r"|\b(make|npm|pnpm|yarn|cargo|go|mvn|gradle|dotnet|bun|deno|just)\s+(run\s+)?test"

@@ -394,3 +394,40 @@ foreman = Agent(
     ),
     delegates=[builder],
 )
+
+
+def share(transcript: Transcript) -> Any:
+    """Claim the first item, finish it, claim another one and wait."""
+    steps = [
+        ToolCall("board", {"action": "claim"}),
+        ToolCall("board", {"action": "finish", "item": 1, "result": "<b>swept</b>"}),
+        ToolCall("board", {"action": "claim"}),
+        ToolCall("shell", {"command": "mop"}),
+    ]
+    answered = sum(isinstance(it, ToolMessage) for it in transcript)
+    return steps[answered] if answered < len(steps) else "Enough for today."
+
+
+sharer = Agent(
+    "sharer",
+    model=ScriptedModel.always(share, price=PRICE),
+    tools=[shell],
+    approve=[confirm("shell"), allow("*")],
+    board=True,
+)
+
+
+def post_items(transcript: Transcript) -> Any:
+    """Post three items, and have them done."""
+    items = ["sweep the hall", "mop the stairs", "water the plants"]
+    steps = [
+        ToolCall("board", {"action": "post", "items": items}),
+        ToolCall("delegate_task", {"goal": "help", "background": False}),
+    ]
+    answered = sum(isinstance(it, ToolMessage) for it in transcript)
+    return steps[answered] if answered < len(steps) else "The house is clean."
+
+
+caretaker = Agent(
+    "caretaker", model=ScriptedModel.always(post_items, price=PRICE), delegates=[sharer], board=True
+)

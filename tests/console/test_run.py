@@ -86,6 +86,26 @@ def test_details_show_the_evidence_of_a_task_beside_its_claim(
     says(page, "Tool calls: write_file 1, terminal 2, read_file 1")
 
 
+def test_board_follows_the_claims_of_tasks_and_frees_them_at_their_end(
+    page: Page, server: ConsoleServer
+) -> None:
+    run = server.begin("caretaker")
+    opened(page, run)
+    wait(page, "document.querySelector('.board li:nth-child(2).claimed')")
+    shown = "[...document.querySelectorAll('.board li')].map(it => it.innerText)"
+    first, second, third = page.run(shown)
+    assert "sweep the hall finished by /caretaker/sharer[1]" in first
+    assert "<b>swept</b>" in first
+    assert "mop the stairs claimed by /caretaker/sharer[1]" in second
+    assert "water the plants free" in third
+    says(page, "1 of 3 finished")
+
+    [approval] = server.approvals(run)
+    server.answer(approval, "once")
+
+    wait(page, "document.querySelector('.board li:nth-child(2).free')")
+
+
 def test_a_message_to_a_task_has_a_receipt_and_stays_text(
     page: Page, server: ConsoleServer
 ) -> None:

@@ -147,6 +147,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
                 self._services.dry_run,
             )
             below = (*below, scripts.tool())
+        if agent.board:
+            below = (*below, self._board_tool())
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         request = self._record.request
@@ -170,6 +172,17 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             one_call=self._side_calls(),
         )
         return (*below, ask_parent_tool(agent, questions.ask))
+
+    def _board_tool(self) -> Tool:
+        # Imported late: most agents have no board.
+        from orchestrator.delegation.board import Board
+        from orchestrator.delegation.tools.board import board_tool
+
+        book, record = self._book, self._record
+        board = Board(book.ledger.sessions[record.session], record, book.ledger.tasks)
+        return board_tool(
+            board, prefix=record.call_prefix, post=book.post, wait_durable=book.wait_durable
+        )
 
     def _job_tool(self, agent: Agent[Any]) -> Tool:
         # Imported late: most agents set no jobs.

@@ -432,6 +432,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "summaries": lambda it: it.as_bool("summaries"),
     "scripts": lambda it: it.as_bool("scripts"),
     "asks_parent": lambda it: it.as_bool("asks_parent"),
+    "board": lambda it: it.as_bool("board"),
     "schedules": lambda it: it.as_bool("schedules"),
     "handoff": lambda it: it.as_bool("handoff"),
     "on_restart": _on_restart,

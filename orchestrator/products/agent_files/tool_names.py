@@ -25,8 +25,8 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """The names of Claude Code's tools, and our tools that do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """The names of the delegation tool, which the delegates of an agent bring."""
-BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent", "job")
-"""The tools that other keys bring: delegates, copies, asks_parent and schedules."""
+BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent", "board", "job")
+"""The tools that other keys bring: delegates, copies, asks_parent, board and schedules."""
 PATTERN_SIGNS: Final = frozenset("*?[")
 WITHOUT_COUNTERPART: Final = frozenset(
     {

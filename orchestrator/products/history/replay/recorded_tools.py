@@ -19,6 +19,7 @@ from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
 from orchestrator.delegation.events import ModelAnswered
 from orchestrator.delegation.job_tool import JOB_TOOL
+from orchestrator.delegation.tools.board import BOARD
 from orchestrator.ports.execution import AgentRegistry
 from orchestrator.products.history.replay.compare import equivalence_for
 from orchestrator.products.history.replay.position import ReplayPosition
@@ -82,7 +83,7 @@ class RecordedTools:
     ) -> str | ToolResult:
         is_own = tool.server or tool in self._registry.agent_of(task).tools
         is_dry_run = tool.name == RUN_SCRIPT and call.arguments.get("dry_run") is True
-        if is_own or is_dry_run or tool.name in {ASK_PARENT, JOB_TOOL}:
+        if is_own or is_dry_run or tool.name in {ASK_PARENT, BOARD, JOB_TOOL}:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
 

@@ -33,6 +33,7 @@ from orchestrator.agents.models.wrappers.attempts import Attempts, SecondCall
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import ASK_PARENT, TaskRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
+from orchestrator.delegation.tools.board import BOARD
 from orchestrator.products.history.simulation.past_answers import PastAnswer
 from orchestrator.products.history.simulation.schema_sample import sample_value
 from orchestrator.products.history.simulation.settings import SimulationSettings
@@ -271,7 +272,7 @@ class RandomModel:
         position = len(self._task.record.transcript)
         # A question to the parent would be a model call, which is not drawn here; and a simulation
         # begins no jobs.
-        not_own = {*DELEGATION_TOOLS, ASK_PARENT, JOB_TOOL}
+        not_own = {*DELEGATION_TOOLS, ASK_PARENT, BOARD, JOB_TOOL}
         own = [it for it in request.tools if it.name not in not_own]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
             return tuple(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from orchestrator.agents.turn_plan import SCRIPT, SCRIPT_CHARACTERS
 from orchestrator.delegation import SessionRecord, TaskId, Tree
+from orchestrator.delegation.board import ShownItem, shown_boards
 from orchestrator.ports.journals import Records
 
 GOAL_CHARACTERS: Final = 300
@@ -59,13 +60,20 @@ def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
     ]
 
 
-def state_of(session: SessionRecord) -> dict[str, Any]:
-    """Return the state of a run that decides which actions people can take."""
+def state_of(session: SessionRecord, records: Records) -> dict[str, Any]:
+    """Return the state of a run: the actions that people can take, and its boards."""
+    boards = shown_boards(session, records.tasks) if session.states else {}
     return {
         "paused": list(session.slots.paused),
         "interrupted": session.awaits_resume and not session.closed,
         "forked_from": session.forked_from,
+        "boards": {owner: [_item(it) for it in items] for owner, items in boards.items()},
     }
+
+
+def _item(it: ShownItem) -> list[Any]:
+    text, result = _cut(it.text, SHORT_CHARACTERS), _cut(it.result, SHORT_CHARACTERS)
+    return [it.item, it.state, text, it.by, result]
 
 
 def all_rows(session: SessionRecord, records: Records) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def all_rows(session: SessionRecord, records: Records) -> dict[str, Any]:
         "awaited": tree.awaited,
         "to_come": tree.to_come,
         "budgets": [],
-        "state": state_of(session),
+        "state": state_of(session, records),
     }
 
 

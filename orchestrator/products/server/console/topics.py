@@ -162,7 +162,7 @@ class RunTopic(Topic):
             "awaited": tree.awaited,
             "to_come": tree.to_come,
             "budgets": _budgets(self.journal.read, session),
-            "state": state_of(session),
+            "state": state_of(session, records),
         }
 
 

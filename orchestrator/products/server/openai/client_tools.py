@@ -20,6 +20,7 @@ from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
 from orchestrator.delegation import SessionRecord
 from orchestrator.delegation.job_tool import JOB_TOOL
 from orchestrator.delegation.session_state import SessionState
+from orchestrator.delegation.tools.board import BOARD
 from orchestrator.products.history.ports import DELEGATION_TOOLS
 from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
@@ -106,6 +107,8 @@ def reserved_tool_names(agent: Agent[Any]) -> set[str]:
     own = {tool.name for tool in agent.tools}
     if agent.schedules:
         own.add(JOB_TOOL)
+    if agent.board:
+        own.add(BOARD)
     return own | DELEGATION_TOOLS if agent.may_delegate else own
 
 

@@ -1,4 +1,4 @@
-/*! sources sha256 9a6f3a6be1a568632584824e719cf24886d5170e30a323b71038f3f293da2337 */
+/*! sources sha256 425e95fff211da9cce7c560ecf99187472e8c771390f89ccaf632751cac73dd1 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

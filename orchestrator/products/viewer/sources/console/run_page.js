@@ -6,6 +6,7 @@ import { COST } from '../run/model.js';
 import { progressOf } from '../run/progress.js';
 import { Viewer } from '../run/viewer.js';
 import { answer, approvalBox, cancelDialog, messageDialog } from './actions.js';
+import { boardSection } from './board.js';
 import { Conversation } from './conversation.js';
 import { EvidenceReader } from './evidence.js';
 import { applyRows, lastMoment } from './run_rows.js';
@@ -95,8 +96,11 @@ export class RunPage {
     this.viewer.draw();
   }
 
-  evidence(number) {
-    return this.receipts.section(this.model.ids[number], this.model.ended[number]);
+  // Its evidence, and the board of its tasks, or the board that it shares with its siblings.
+  sections(number) {
+    const { ids, parent, ended } = this.model;
+    const board = this.state.boards[ids[number]] ?? this.state.boards[ids[parent[number]]];
+    return [this.receipts.section(ids[number], ended[number]), board ? boardSection(board) : null];
   }
 
   setTime(now) {

@@ -73,7 +73,7 @@ export class Details {
       this.numbers(number),
       this.actions(number),
       this.about(number),
-      viewer.live?.evidence(number) ?? null,
+      ...(viewer.live?.sections(number) ?? []),
     ];
   }
 
