@@ -39,7 +39,7 @@ class BoardItem(msgspec.Struct, frozen=True, omit_defaults=True):
     result: str = ""
 
 
-class BoardState(SessionState):
+class BoardState(SessionState, frozen=True):
     """The boards of a session."""
 
     NAME: ClassVar[str] = "board"

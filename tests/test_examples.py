@@ -34,6 +34,7 @@ LEADERS = {
     "stateless_service": "librarian",
     "steered_session": "manager",
     "summarized_conversation": "assistant",
+    "task_board": "librarian",
     "typed_pipeline": "article",
     "typed_tools": "concierge",
 }

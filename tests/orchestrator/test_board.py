@@ -269,6 +269,14 @@ def test_replay_repeats_a_board() -> None:
     assert replay_sync(run_of(team()), team()).is_same
 
 
+async def test_fork_of_a_run_has_the_board_of_that_moment() -> None:
+    async with open_orchestrator(MemoryJournal()) as orchestrator:
+        first = await orchestrator.run(team(), "go")
+        forked = await orchestrator.fork(team(), first.id, task="/lead/worker[1]")
+
+    assert states_of(forked.output) == ALL_DONE
+
+
 def test_simulation_uses_no_board() -> None:
     simulate(team(), settings=SimulationSettings(seeds=3))
 

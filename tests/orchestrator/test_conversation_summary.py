@@ -293,6 +293,17 @@ def test_replay_repeats_a_summary_without_a_call() -> None:
     assert not team.asked
 
 
+async def test_fork_of_a_run_writes_no_second_summary() -> None:
+    team = summarizing_team()
+    async with open_orchestrator(MemoryJournal()) as orchestrator:
+        first = await orchestrator.run(summarizing_team().lead, "go")
+        forked = await orchestrator.fork(team.lead, first.id, task="/lead/worker[2]")
+
+    assert forked.output == first.output
+    assert team.asked["summary"] == 0
+    assert all(SUMMARY in it for it in team.briefs)
+
+
 def test_simulation_calls_no_model_for_a_summary() -> None:
     team = summarizing_team()
 

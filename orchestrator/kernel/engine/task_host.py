@@ -176,7 +176,7 @@ class LocalTaskHost(msgspec.Struct, eq=False):
     def _board_tool(self) -> Tool:
         # Imported late: most agents have no board.
         from orchestrator.delegation.board import Board
-        from orchestrator.delegation.tools.board import board_tool
+        from orchestrator.delegation.board_tool import board_tool
 
         book, record = self._book, self._record
         board = Board(book.ledger.sessions[record.session], record, book.ledger.tasks)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord, events
+from orchestrator.delegation.board import BoardState
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.sessions import ended_with_caller
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
@@ -18,7 +19,8 @@ CopiedFact: TypeAlias = (
     events.WorkFact | events.ReplyDelivered | events.SteeringFact | events.ProcessFact
 )
 """Facts that hold for the new run too. All other facts hold for the old run alone: the copy pays
-for no model call. The text of a failed call is copied if later turns read it.
+for no model call. The text of a failed call is copied if later turns read it; so are boards, and
+summaries for delegated tasks.
 """
 KeptFacts: TypeAlias = Callable[[RecordedRun, TaskId], Sequence[events.Entry]]
 """Selects the facts of a run that a new run begins with, given one of the run's tasks."""
@@ -53,6 +55,15 @@ def _copied_facts(record: RecordedRun) -> Iterator[events.Entry]:
     for entry in record.entries:
         if isinstance(entry.event, CopiedFact) or entry.seq in record.broken_off_answers:
             yield entry
+        else:
+            match entry.event:
+                case (
+                    events.StateChanged(state=BoardState.NAME)
+                    | events.ModelFailed(reason=events.ModelFailure.CONVERSATION)
+                ):
+                    yield entry
+                case _:
+                    pass
 
 
 def _requested_at(record: RecordedRun, task: TaskId) -> int:
@@ -157,6 +168,8 @@ class _Retry:
                 return request.id not in self._absent
             case events.MessageReceived():
                 return root not in self._stopped
+            case events.StateChanged():
+                return True
             case events.TurnStarted(mail=mail):
                 if not self._kept.issuperset(mail):
                     self._stopped.add(root)

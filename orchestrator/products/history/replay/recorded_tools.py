@@ -17,9 +17,9 @@ from orchestrator.agents.feature_checks import RUN_SCRIPT
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
+from orchestrator.delegation.board_tool import BOARD
 from orchestrator.delegation.events import ModelAnswered
 from orchestrator.delegation.job_tool import JOB_TOOL
-from orchestrator.delegation.tools.board import BOARD
 from orchestrator.ports.execution import AgentRegistry
 from orchestrator.products.history.replay.compare import equivalence_for
 from orchestrator.products.history.replay.position import ReplayPosition

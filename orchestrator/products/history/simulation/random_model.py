@@ -32,8 +32,8 @@ from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimate
 from orchestrator.agents.models.wrappers.attempts import Attempts, SecondCall
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
 from orchestrator.delegation import ASK_PARENT, TaskRecord
+from orchestrator.delegation.board_tool import BOARD
 from orchestrator.delegation.job_tool import JOB_TOOL
-from orchestrator.delegation.tools.board import BOARD
 from orchestrator.products.history.simulation.past_answers import PastAnswer
 from orchestrator.products.history.simulation.schema_sample import sample_value
 from orchestrator.products.history.simulation.settings import SimulationSettings

@@ -18,9 +18,9 @@ from orchestrator.agents.models.registry import has_custom_tools
 from orchestrator.agents.tools.model_names import model_name
 from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
 from orchestrator.delegation import SessionRecord
+from orchestrator.delegation.board_tool import BOARD
 from orchestrator.delegation.job_tool import JOB_TOOL
 from orchestrator.delegation.session_state import SessionState
-from orchestrator.delegation.tools.board import BOARD
 from orchestrator.products.history.ports import DELEGATION_TOOLS
 from orchestrator.products.server.openai.conversation import Dialect
 from orchestrator.products.server.transport.errors import bad_request
