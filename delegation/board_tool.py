@@ -5,7 +5,7 @@ Imported late: most agents have no board.
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, assert_never
 
 import msgspec
 
@@ -89,6 +89,8 @@ def _change(board: Board, arguments: UseBoard, key: str) -> StateChanged | None:
             return board.finish(arguments.item, arguments.result, key)
         case "read":
             return None
+        case _:
+            assert_never(arguments.action)
 
 
 def _answer(board: Board, arguments: UseBoard, key: str) -> Mapping[str, Any]:
@@ -110,6 +112,8 @@ def _answer(board: Board, arguments: UseBoard, key: str) -> Mapping[str, Any]:
                     raise ToolError(f"the board has no item {arguments.item}")
                 return {"items": [msgspec.to_builtins(shown[arguments.item])]}
             return {"items": [_short(msgspec.to_builtins(it)) for it in shown.values()]}
+        case _:
+            assert_never(arguments.action)
 
 
 def _short(item: dict[str, Any]) -> dict[str, Any]:
