@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import pytest
@@ -65,7 +65,7 @@ def _items_of(session: pytest.Session, journal: Path, config: pytest.Config) -> 
     if not journal.exists():
         raise pytest.UsageError(f"--orchestrator-journals: there is no {journal}")
     # pytest does not type its factory.
-    make: Any = RecordedRunItem.from_parent  # pyright: ignore[reportUnknownMemberType]
+    make = cast("Any", RecordedRunItem).from_parent
     found: list[pytest.Item] = [
         make(
             session,

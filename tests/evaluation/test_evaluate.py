@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from orchestrator import Agent, DefinitionError, ScriptedModel, Transcript
+from orchestrator import Agent, DefinitionError, Ending, ScriptedModel, Transcript
+from orchestrator.delegation.events import TurnEnded
 from orchestrator.evaluation import (
     Case,
     EvaluationReport,
@@ -20,7 +22,7 @@ from orchestrator.evaluation import (
 from orchestrator.models import Price
 from orchestrator.products.evaluation.page import page_of
 from orchestrator.products.evaluation.plots import pareto_front
-from orchestrator.testing import CountingModel, Harness, hand_on
+from orchestrator.testing import CountingModel, GatedModel, Harness, hand_on
 
 CASES = [Case(name=f"word {it}", inputs=f"w{it}", expected_output=f"W{it}") for it in range(8)]
 
@@ -141,6 +143,22 @@ async def test_a_budget_ends_an_evaluation_and_a_larger_one_continues_it() -> No
     assert len(report.versions[0].trials) == 8
     assert report.paid == pytest.approx(one * 8)
     assert model.calls - calls == 5
+
+
+async def test_a_run_that_was_cancelled_with_its_process_runs_again() -> None:
+    harness, gate = Harness(), GatedModel("W0")
+    async with harness.open() as orchestrator:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(evaluate, orchestrator, team(gate), CASES[:1])
+            await gate.wait_called(1)
+            nursery.cancel_scope.cancel(reason="the user stops it")
+    gate.release()
+    report = await run(harness, team(gate), CASES[:1])
+    assert report.versions[0].mean("score") == 1
+    assert [it.outcome.ending for it in harness.facts(TurnEnded)] == [
+        Ending.CANCELLED,
+        Ending.SUCCEEDED,
+    ]
 
 
 async def test_a_version_that_clearly_differs_runs_no_further_rounds() -> None:

@@ -97,7 +97,7 @@ def _ignore(trial: Trial) -> None:
 def choose_scorers(
     dataset: Dataset, scorers: Sequence[Any], judge_model: str | Model | None
 ) -> list[Scorer]:
-    """Return the scorers of an evaluation: those given, those of the dataset, or the default."""
+    """Return the given scorers and the evaluators of the dataset, or the default scorer."""
     found = [as_scorer(it, judge_model=judge_model) for it in (*scorers, *dataset.evaluators)]
     if found or any(it.evaluators for it in dataset.cases):
         return found

@@ -5,7 +5,7 @@ second file.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -17,6 +17,9 @@ from orchestrator.ports.journals import Journals, fold_entries
 from orchestrator.products.evaluation.cases import Case
 from orchestrator.products.evaluation.scorers import Score
 from orchestrator.products.evaluation.task_result import TaskResult, result_of_run
+
+NO_RESULTS: Final = (Ending.CANCELLED, Ending.LOST)
+"""The endings of runs that ended with their process, which says nothing about a version."""
 
 
 class EvaluationState(SessionState, frozen=True):
@@ -58,12 +61,6 @@ class Trial:
         return self.result.session.id
 
     @property
-    def is_over_budget(self) -> bool:
-        """Whether the budget ended it: it says nothing about the version."""
-        outcome = self.result.outcome
-        return outcome is not None and outcome.ending is Ending.OVER_BUDGET
-
-    @property
     def error(self) -> str:
         """Why it has no scores; empty if it has."""
         if self.broken or self.result.succeeded:
@@ -91,7 +88,7 @@ def read_trials(journals: Journals, agent: Agent[Any] | None = None) -> list[Tri
             scores={name: it for name, it in state.scores.items() if it is not None},
             broken=state.broken,
         )
-        if not trial.is_over_budget:
+        if result.outcome.ending not in (*NO_RESULTS, Ending.OVER_BUDGET):
             teams[state.version] = state.team
             found.append((state.team, trial))
     return [trial for team, trial in found if teams[trial.version] == team]

@@ -20,7 +20,7 @@ class Setting:
     """One setting of a version."""
 
     name: str
-    """The setting as it was given, such as `researcher.model`."""
+    """The name of the setting, such as `researcher.model`."""
     value: Any
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ def make_versions(
 
 
 def with_setting(agent: Agent[Any], setting: Setting) -> Agent[Any]:
-    """Return a team in which one agent has another value in a field."""
+    """Return a team whose agent has another value in a field."""
     name, _, field = setting.name.partition(".")
     if not field:
         name, field = agent.name, setting.name

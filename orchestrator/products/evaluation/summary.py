@@ -123,7 +123,7 @@ class CaseChange:
     case: CaseSummary
     before: CaseSummary | None
     change: float | None
-    """The score of the second minus that of the first; None if one has none."""
+    """The second score minus the first; None if one is missing."""
 
 
 @attrs.frozen(kw_only=True)

@@ -30,7 +30,7 @@ from orchestrator.ports.sessions import (
     use_grants,
 )
 from orchestrator.products.evaluation.cases import Case
-from orchestrator.products.evaluation.recorded import EvaluationState, Trial
+from orchestrator.products.evaluation.recorded import NO_RESULTS, EvaluationState, Trial
 from orchestrator.products.evaluation.scorers import Ask, Score, Scorer
 from orchestrator.products.evaluation.task_result import TaskResult, result_of_run
 
@@ -237,7 +237,8 @@ class Evaluation:
     ) -> Run[Any]:
         """Return the run with this key: the ended one, the interrupted one continued, or a new one.
 
-        A run that an earlier, smaller budget ended does not count, and gets a successor.
+        A run that an earlier, smaller budget ended does not count, nor one that ended with its
+        process: it gets a successor.
         """
         sessions, read = self.orchestrator.sessions, self.orchestrator.read
         attempt = 0
@@ -253,10 +254,9 @@ class Evaluation:
                 session = open_one_turn(sessions, request, id_)
                 end = await take_only_turn(sessions, session)
                 run = ended_run(sessions, agent, session, end.outcome, end.error)
-            else:
-                run = await self._earlier_run(agent, id_)
-            is_new_budget = run.outcome.ending is Ending.OVER_BUDGET and self._was_smaller(run)
-            if not is_new_budget:
+                break
+            run = await self._earlier_run(agent, id_)
+            if run.outcome.ending not in NO_RESULTS and not self._was_smaller(run):
                 break
             attempt += 1
         if state.judged and not run.outcome.succeeded:
@@ -280,6 +280,8 @@ class Evaluation:
         return run.outcome.account.startswith(ACCOUNT)
 
     def _was_smaller(self, run: Run[Any]) -> bool:
+        if run.outcome.ending is not Ending.OVER_BUDGET:
+            return False
         account = run.outcome.account
         current = "" if self.usd is None else f"{ACCOUNT}{self.usd:.6f}"
         return account.startswith(ACCOUNT) and account != current
