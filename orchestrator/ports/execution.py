@@ -26,11 +26,10 @@ from orchestrator.kernel.execution.workspace.background_commands import (
     NO_COMMANDS,
     REMEMBERED_COMMANDS,
     TASK_ENDED,
-    Command,
     OwnCommands,
-    ended_note,
 )
 from orchestrator.kernel.execution.workspace.call_subject import subject_of
+from orchestrator.kernel.execution.workspace.command import Command, ended_note
 from orchestrator.kernel.execution.workspace.host import host_of
 from orchestrator.kernel.execution.workspace.settings import (
     NO_WORKSPACE,

@@ -37,7 +37,7 @@ from orchestrator.delegation.events import (
     ToolAnswered,
     TurnStarted,
 )
-from orchestrator.kernel.execution.workspace.background_commands import Command
+from orchestrator.kernel.execution.workspace.command import Command
 
 PATIENCE: Final = 30
 

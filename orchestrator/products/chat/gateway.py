@@ -7,7 +7,7 @@ message. After a restart, the gateway continues the work of earlier processes.
 import datetime as dt
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -56,6 +56,7 @@ from orchestrator.products.chat.platform import (
     Platform,
     Webhook,
 )
+from orchestrator.products.chat.recent_messages import RecentMessages
 from orchestrator.products.chat.replies import Replies
 from orchestrator.products.chat.settings import NO_SETTINGS, GatewaySettings, Profile
 from orchestrator.products.schedule.ports import (
@@ -67,8 +68,6 @@ from orchestrator.products.schedule.ports import (
     UnpaidError,
 )
 
-MOST_RECENT: Final = 10_000
-"""The number of taken messages that a gateway remembers."""
 TYPING_SECONDS: Final = 4.0
 """The seconds between two typing signals to a platform."""
 _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
@@ -77,36 +76,6 @@ _BEGINS_TURN: Final = (TurnStarted, TurnResumed)
 def ignore(line: str) -> None:
     """Ignore a line."""
     del line
-
-
-class _RecentMessages:
-    """The messages that are being taken, and the last taken ones, so that each is taken once.
-
-    A platform may send one message twice: Slack sends a mention as two events, and repeats an event
-    that is not acknowledged in time. The journal has the older messages.
-    """
-
-    def __init__(self) -> None:
-        self._under_way: dict[MessageId, trio.Event] = {}
-        self._taken: dict[MessageId, None] = {}
-        """Oldest first."""
-
-    async def take(self, id_: MessageId, take: Callable[[], Awaitable[None]]) -> None:
-        """Take a message, unless it was taken before; if it is being taken, wait for that."""
-        await trio.lowlevel.checkpoint()
-        while (other := self._under_way.get(id_)) is not None:
-            await other.wait()
-        if id_ in self._taken:
-            return
-        done = self._under_way[id_] = trio.Event()
-        try:
-            await take()
-            self._taken[id_] = None
-            if len(self._taken) > MOST_RECENT:
-                del self._taken[next(iter(self._taken))]
-        finally:
-            del self._under_way[id_]
-            done.set()
 
 
 class Gateway:
@@ -158,7 +127,7 @@ class Gateway:
         self.pairing: Final = PairingCodes(self._facts, self._read, self._door, clock)
         self._access = Access(settings, self.pairing)
         self._rates = Rates(clock)
-        self._recent = _RecentMessages()
+        self._recent = RecentMessages()
         self._approvals = ApprovalButtons(sessions, self._replies, nursery, report)
         self._commands = Commands(
             orchestrator,

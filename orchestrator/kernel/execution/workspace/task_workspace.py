@@ -33,6 +33,7 @@ from orchestrator.kernel.execution.agent_registry import AgentRegistry
 from orchestrator.kernel.execution.executor import TaskHost, WorkOrder
 from orchestrator.kernel.execution.program_sandbox import ProgramSandbox
 from orchestrator.kernel.execution.workspace import background_commands
+from orchestrator.kernel.execution.workspace.command import ended_note
 from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings, elsewhere
 from orchestrator.kernel.execution.workspace.worktrees import Worktree, Worktrees
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
@@ -143,7 +144,7 @@ class TaskWorkspaces:
                     record.id, background_commands.TASK_ENDED
                 )
                 if left and has_ended:
-                    self._note(record, background_commands.ended_note(left))
+                    self._note(record, ended_note(left))
             await self._close_worktree(record, is_over=is_over)
 
     def _note(self, record: TaskRecord, note: str) -> None:

@@ -16,10 +16,8 @@ from orchestrator.kernel.execution.workspace.settings import WorkspaceSettings
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.execution.workspace.background_commands import (
-        BackgroundRunner,
-        Command,
-    )
+    from orchestrator.kernel.execution.workspace.background_commands import BackgroundRunner
+    from orchestrator.kernel.execution.workspace.command import Command
     from orchestrator.kernel.execution.workspace.task_workspace import TaskWorkspaces
 
 
