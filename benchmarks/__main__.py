@@ -20,6 +20,7 @@ from benchmarks.footprint import (
 from benchmarks.http_server import measure_http_server
 from benchmarks.journal import measure_journal
 from benchmarks.measure import Cost, Report, cost_of, in_turn
+from benchmarks.planted_faults import measure_planted_faults
 from benchmarks.postgres import measure_postgres
 from benchmarks.sandbox import measure_sandbox
 from benchmarks.shared_prefix import measure_shared_prefix
@@ -212,6 +213,7 @@ def main() -> None:
     measure_shared_prefix(report)
     measure_asyncio(report)
     measure_stalls(report)
+    measure_planted_faults()
     RESULTS.write_text(report.to_json())
 
 

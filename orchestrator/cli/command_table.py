@@ -18,7 +18,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "script": "Run a script: async Python over the agents of a file.",
         "chat": "Talk to an agent. Results of its background tasks arrive while you talk.",
         "resume": "Continue a run that was interrupted.",
-        "retry": "Run an unsuccessful task again, in a new run that keeps all other work.",
+        "retry": "Run a task again, in a new run that keeps all other work.",
         "fork": "Run again from the point where a task was delegated, in a new run.",
         "simulate": "Run an agent many times in virtual time: no model is asked, and no tool runs.",
     },
@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
     "Evaluate": {
         "eval": "Run a team on cases, score the runs, and compare them with a baseline.",
         "dataset": "Turn a run into a case of a dataset.",
+        "blame": "Find the task that is to blame for the score of a run.",
     },
     "Act on runs": {
         "cancel": "Cancel a task and all tasks below it, or a whole run.",

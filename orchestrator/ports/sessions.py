@@ -45,7 +45,7 @@ from orchestrator.kernel.doors.run_events import (
 from orchestrator.kernel.doors.session import Session, open_session
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.scheduler_slot import JobAction, JobEdit
-from orchestrator.kernel.execution.agent_registry import ChangeAgent, reachable_agents
+from orchestrator.kernel.execution.agent_registry import ChangeAgent
 from orchestrator.kernel.history import ForkTerms
 from orchestrator.kernel.journal.session_summary import is_over
 from orchestrator.kernel.opened_engine import open_engine, random_task_id

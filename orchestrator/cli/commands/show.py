@@ -29,6 +29,7 @@ from orchestrator.delegation.events import Entry, TaskSettled
 from orchestrator.delegation.tree.exports.node_link import plain
 from orchestrator.delegation.tree.glyphs import shown_mode
 from orchestrator.delegation.tree.safe_text import json_text
+from orchestrator.products.evaluation.metrics import coordination
 
 SHOWN_CHILDREN: Final = 20
 
@@ -47,10 +48,13 @@ def show(
     now = time.time() if tree.is_at_work else None
     own = [entry for entry in of_run.entries if is_about(entry, found)]
     if json:
-        print(json_text(_task_json(session, found, own)))
+        shown = _task_json(session, found, own)
+        if found == tree.root:
+            shown["coordination"] = msgspec.to_builtins(coordination(of_run.entries))
+        print(json_text(shown))
         return
     console = Terminal()
-    lines: Iterable[Text] = _task_lines(session, found, own, now)
+    lines: Iterable[Text] = _task_lines(session, found, own, of_run.entries, now)
     if console.is_terminal:
         lines = wrapped(lines, console.width)
     for line in lines:
@@ -88,7 +92,11 @@ def _task_json(session: SessionRecord, task: TaskId, entries: Sequence[Entry]) -
 
 
 def _task_lines(
-    session: SessionRecord, task: TaskId, entries: Sequence[Entry], now: float | None
+    session: SessionRecord,
+    task: TaskId,
+    entries: Sequence[Entry],
+    entries_of_run: Sequence[Entry],
+    now: float | None,
 ) -> Iterator[Text]:
     tree = session.tree
     node = tree[task]
@@ -118,6 +126,8 @@ def _task_lines(
         yield _line("error", printable(node.error), "red")
     for sentence in _evidence(entries):
         yield _line("evidence", printable(sentence))
+    for sentence in _coordination(tree, task, entries_of_run):
+        yield _line("team", sentence)
     for need in tree.needs(task):
         yield _line("needs", f"{tree[need].path} ({tree[need].status})")
     children = tree.children(task)
@@ -127,6 +137,11 @@ def _task_lines(
         yield _line("", f"… {len(children) - SHOWN_CHILDREN:,} more")
     yield Text("")
     yield from transcript_lines(entries)
+
+
+def _coordination(tree: Tree, task: TaskId, entries: Sequence[Entry]) -> list[str]:
+    """Return the coordination metrics of a whole run with several tasks."""
+    return coordination(entries).lines() if task == tree.root and len(tree) > 1 else []
 
 
 def _evidence(entries: Sequence[Entry]) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline, is_agent
 from orchestrator.ports.execution import reachable_agents
+from orchestrator.ports.sessions import ChangeAgent
 
 
 @attrs.frozen
@@ -78,6 +79,30 @@ def with_setting(agent: Agent[Any], setting: Setting) -> Agent[Any]:
             " function that returns the team, and vary its parameter: make_team.model=a,b"
         )
     return changed
+
+
+def parse_setting(text: str) -> Setting:
+    """Return the setting of `AGENT.FIELD=VALUE`; a value is JSON, or a text."""
+    name, sign, value = text.partition("=")
+    agent, _, field = name.strip().partition(".")
+    if not (agent and field and sign):
+        raise DefinitionError(
+            f"--set {text!r} is not AGENT.FIELD=VALUE: write researcher.model=openai:gpt-5"
+        )
+    return Setting(name.strip(), _value(value))
+
+
+def change_by(settings: Sequence[Setting]) -> ChangeAgent:
+    """Return the change of agents by settings, each of a field of one agent."""
+
+    def change(agent: Agent[Any]) -> Agent[Any]:
+        for setting in settings:
+            name, _, field = setting.name.partition(".")
+            if name == agent.name:
+                agent = _evolved(agent, field.split("."), setting)
+        return agent
+
+    return change
 
 
 def _replaced(agent: Agent[Any], name: str, field: str, setting: Setting) -> Agent[Any]:

@@ -15,15 +15,8 @@ from orchestrator.agents import Agent, raising_one_error
 from orchestrator.delegation import DeliveryCapability, SessionId, SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.ports.errors import UnknownIdError
-from orchestrator.ports.sessions import (
-    ForkState,
-    ForkTerms,
-    Run,
-    Sessions,
-    open_session,
-    reachable_agents,
-    run_fork,
-)
+from orchestrator.ports.execution import reachable_agents
+from orchestrator.ports.sessions import ForkState, ForkTerms, Run, Sessions, open_session, run_fork
 from orchestrator.products.history.replay.kept_facts import KeptFacts, facts_before, facts_without
 from orchestrator.products.history.replay.record import RecordedRun, ReplayError
 from orchestrator.products.history.replay.session_copy import CopiedRun
