@@ -3,7 +3,7 @@
 import mimetypes
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 from cyclopts import Parameter, default_name_transform
@@ -75,11 +75,33 @@ BrowserOption = Annotated[
     ),
 ]
 
-BudgetOption = Annotated[
-    BudgetAmounts | None,
-    # One option for each kind: --budget-usd, --budget-tokens and so on.
-    Parameter(name="*", name_transform=lambda kind: f"budget-{default_name_transform(kind)}"),
-]
+
+@attrs.frozen(kw_only=True)
+class BlockAmounts(BudgetAmounts):
+    """The arguments of `budget(...)` that a command takes."""
+
+    shared: str | None = attrs.field(
+        default=None,
+        metadata={"help": "The name of a budget that all commands on the same journal share."},
+    )
+    every: Literal["day", "month"] | None = attrs.field(
+        default=None, metadata={"help": "How often the shared budget starts again."}
+    )
+    zone: str | None = attrs.field(
+        default=None,
+        metadata={"help": "The time zone of its days and months, such as Europe/Vienna."},
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        return attrs.asdict(self, filter=lambda _, value: value is not None)
+
+
+# One option for each kind: --budget-usd, --budget-tokens and so on.
+_EACH_KIND: Final = Parameter(
+    name="*", name_transform=lambda kind: f"budget-{default_name_transform(kind)}"
+)
+BudgetOption = Annotated[BudgetAmounts | None, _EACH_KIND]
+BlockBudgetOption = Annotated[BlockAmounts | None, _EACH_KIND]
 
 OutputOption = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 

@@ -8,6 +8,7 @@ import trio
 from orchestrator import MemoryJournal, Orchestrator, SharedBudgetError, budget, open_orchestrator
 from orchestrator.agents import Agent, Queued, ScriptedModel, ToolCall, allow, tool
 from orchestrator.backends import journals_at
+from orchestrator.cli.app import run_command
 from orchestrator.delegation import Ending, Outcome
 from orchestrator.delegation.amounts import NOTHING
 from orchestrator.kernel.journal.accounts import Part
@@ -195,3 +196,15 @@ async def test_a_damaged_account_pays_for_nothing(tmp_path: Path) -> None:
 
     assert failed.ending is Ending.FAILED
     assert "the account 'b_common:team' is damaged" in failed.error
+
+
+def test_commands_on_a_folder_share_a_budget(tmp_path: Path) -> None:
+    team = tmp_path / "team.py"
+    team.write_text(
+        "from orchestrator import Agent, ScriptedModel\n"
+        "lead = Agent('lead', model=ScriptedModel.always('yes'))\n"
+    )
+    limits = ["--budget-calls", "2", "--budget-shared", "team", "--budget-every", "month"]
+    command = ["run", f"{team}:lead", "go", "--journal", f"{tmp_path}/runs/", *limits]
+
+    assert [run_command([*command, "--trust"]) for _ in range(3)] == [0, 0, 3]

@@ -63,7 +63,7 @@ def run(
     attach: options.AttachOption = (),
     instructions: str | None = None,
     model: options.ModelOption = None,
-    limits: options.BudgetOption = None,
+    limits: options.BlockBudgetOption = None,
     resume_on_crash: bool = False,
     accept_changes: options.AcceptChangesOption = False,
     shown: ShownRun = SHOWN,
@@ -102,7 +102,7 @@ def run(
             return await orchestrator.resume(agent, interrupted)
         if limits is None:
             return await orchestrator.run(agent, goal, *parts, attended=is_attended())
-        with budget(**attrs.asdict(limits)):
+        with budget(**limits.arguments()):
             return await orchestrator.run(agent, goal, *parts, attended=is_attended())
 
     return run_stoppable(

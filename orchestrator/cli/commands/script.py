@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import attrs
 import msgspec
 import trio
 from cyclopts import Parameter
@@ -29,7 +28,7 @@ def script(
     *,
     team: options.AnyAgentFile,
     goal: str = "",
-    limits: options.BudgetOption = None,
+    limits: options.BlockBudgetOption = None,
     dry_run: bool = False,
     shown: ShownRun = SHOWN,
 ) -> int:
@@ -51,8 +50,7 @@ def script(
     agent: Agent[Any] = script_agent_of(load_agent(team, trust=shown.trust))
 
     async def begin(orchestrator: Orchestrator) -> Run[Any]:
-        amounts = {} if limits is None else attrs.asdict(limits)
-        with budget(**amounts):
+        with budget(**({} if limits is None else limits.arguments())):
             return await orchestrator.run(
                 agent, Script(goal=goal, code=code), attended=is_attended()
             )
