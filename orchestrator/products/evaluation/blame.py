@@ -116,7 +116,7 @@ async def blame(
     before = await _score(scoring, agent, run)
     effects: list[TaskEffect] = []
     with budget(usd=usd, name="blame"):
-        granted = {it.id for it in current_grants(orchestrator.facts.journal_identity)}
+        granted = {it.id for it in current_grants(orchestrator.facts)}
         for at, task in enumerate(dict.fromkeys(chosen)):
             path = tree[task].path
             altered = _answering(answers[path]) if path in answers else change
