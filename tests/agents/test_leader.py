@@ -23,9 +23,11 @@ from orchestrator.agents import (
     ScriptedModel,
     TextDelta,
     ToolCall,
+    Usage,
     UserMessage,
 )
 from orchestrator.agents.models.call_order import Call, RunWork
+from orchestrator.agents.models.wrappers.hedge import with_hedge
 from orchestrator.agents.models.wrappers.leader import LIFETIME, LONGEST_WAIT, with_leader
 from orchestrator.agents.models.wrappers.pace import Pace, with_pace
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
@@ -176,6 +178,34 @@ async def test_leaders_that_fail_do_not_prolong_the_wait() -> None:
             nursery.start_soon(ask, goal)
 
     assert max(provider.asked_at) == LONGEST_WAIT
+
+
+class SlowFirst:
+    """A model whose first call takes an hour, and the others a second."""
+
+    name = OPENAI.model
+
+    def __init__(self) -> None:
+        self.asked_at: list[float] = []
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.asked_at.append(trio.current_time())
+        await trio.sleep(1 if len(self.asked_at) > 1 else 3_600)
+        request.tell(TextDelta("so"))
+        return AssistantMessage("so", usage=Usage(calls=1))
+
+
+async def test_a_leader_that_is_repeated_does_not_wait_for_itself() -> None:
+    provider = SlowFirst()
+    model = with_hedge(with_leader(provider), first_seconds=2)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(model.answer, request("a"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(model.answer, request("b"))
+
+    # The second call of the leader begins to answer after a second, and its follower is sent.
+    assert [it - began for it in provider.asked_at] == [0, 2, 3]
 
 
 async def test_a_call_that_waits_for_its_leader_says_so() -> None:

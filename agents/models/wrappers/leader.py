@@ -22,6 +22,7 @@ from orchestrator.agents.models.prompt_prefix import (
     shared_context,
 )
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
+from orchestrator.agents.transcript import Transcript
 
 LONGEST_WAIT: Final = 10.0
 """The seconds after which calls no longer wait for a response to begin: a model that thinks first
@@ -42,24 +43,26 @@ def with_leader(model: Model, *, needs_marks: bool = False) -> Model:
 class _Prefix:
     """A prefix, from its first call until the provider forgets it."""
 
-    __slots__ = ("cached_until", "followers", "is_led", "sent_at")
+    __slots__ = ("cached_until", "followers", "leader", "leading", "sent_at")
 
     def __init__(self) -> None:
         self.cached_until = -math.inf
-        self.is_led = False
-        """A leader is under way, and its response has not begun."""
+        self.leader: Transcript | None = None
+        """The transcript of a leader that is under way, until its response begins."""
+        self.leading = 0
+        """How many calls lead: two if the leader is slow, and is repeated."""
         self.sent_at = -math.inf
         """The time of sending the leader; infinite while the leader itself waits."""
         self.followers = trio.lowlevel.ParkingLot()
 
     @property
     def held_until(self) -> float:
-        return self.sent_at + LONGEST_WAIT if self.is_led else -math.inf
+        return -math.inf if self.leader is None else self.sent_at + LONGEST_WAIT
 
-    def use(self) -> bool:
+    def use(self, transcript: Transcript) -> bool:
         """Begin a call, and return whether it leads."""
         now = trio.current_time()
-        if self.is_led:
+        if self.leader is not None:
             return False
         if self.cached_until > now:
             self.cached_until = now + LIFETIME
@@ -67,16 +70,16 @@ class _Prefix:
         # A leader that takes over does not prolong the wait.
         if not self.followers or self.sent_at == math.inf:
             self.sent_at = now
-        self.is_led = True
+        self.leader = transcript
         return True
 
     def begin_response(self) -> None:
-        self.is_led = False
+        self.leader = None
         self.cached_until = trio.current_time() + LIFETIME
         self.followers.unpark_all()
 
     def lose_leader(self) -> None:
-        self.is_led = False
+        self.leader = None
         self.followers.unpark()
 
     def hold_leader(self, waiting: bool) -> None:
@@ -99,11 +102,13 @@ class _LedModel(ModelWrapper):
         if len(request.transcript) != 1 or (key := self._key(request)) is None:
             return await self._model.answer(request)
         prefix = self._prefixes.get(key) or self._new_prefix(key)
-        if prefix.held_until > trio.current_time():
-            await self._follow(prefix, request)
-        if prefix.use():
-            return await self._lead(prefix, request)
-        return await self._model.answer(request)
+        # The same request again is the leader itself, which is slow: it does not wait for itself.
+        if prefix.leader is not request.transcript:
+            if prefix.held_until > trio.current_time():
+                await self._follow(prefix, request)
+            if not prefix.use(request.transcript):
+                return await self._model.answer(request)
+        return await self._lead(prefix, request)
 
     async def _follow(self, prefix: _Prefix, request: ModelRequest) -> None:  # noqa: ASYNC910 (it parks)
         """Wait until the response of the leader begins, or until there is no leader."""
@@ -122,17 +127,19 @@ class _LedModel(ModelWrapper):
                 if isinstance(event, Delta):
                     leads = False
                     prefix.begin_response()
-                elif isinstance(event, Queued):
+                elif isinstance(event, Queued) and prefix.leading == 1:
                     prefix.hold_leader(event.waiting)
             request.tell(event)
 
+        prefix.leading += 1
         try:
             answer = await self._model.answer(replace(request, tell=tell))
             if leads:
                 leads = False
                 prefix.begin_response()
         finally:
-            if leads:
+            prefix.leading -= 1
+            if leads and not prefix.leading:
                 prefix.lose_leader()
         return answer
 
@@ -156,7 +163,7 @@ class _LedModel(ModelWrapper):
         # Each new prefix looks at two old ones, so forgotten ones do not pile up.
         for oldest in tuple(islice(prefixes, 2)):
             old = prefixes.pop(oldest)
-            if old.is_led or old.cached_until > trio.current_time():
+            if old.leading or old.cached_until > trio.current_time():
                 prefixes[oldest] = old
         made = prefixes[key] = _Prefix()
         return made

@@ -1,4 +1,4 @@
-"""One background command: from its request to its end, and what it printed."""
+"""One background command: its state, its output and its end."""
 
 import math
 import signal
