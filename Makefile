@@ -92,8 +92,8 @@ HOUSE_TESTS = $(filter-out $(OF_FILES:%=tests/orchestrator/test_%.py), \
 # Branch coverage doubles the time of a test. Here it is measured for the package with the rules alone,
 # by these tests; `make coverage` measures all packages, by all tests.
 RULES_TESTS := tests/delegation $(wildcard $(addprefix tests/orchestrator/test_, \
-    agent_tools.py ask_parent.py board.py conversation_summary.py delegate_task_*.py forks.py handoff.py job_tool.py task_choices.py \
-    task_control_*.py))
+    agent_tools.py ask_parent.py board.py conversation_summary.py delegate_task_*.py forks.py handoff.py \
+    job_tool.py task_choices.py task_control_*.py))
 
 .PHONY: unit
 unit: $(VENV)/.dev chromium bubblewrap postgres ## all tests, with the branch coverage of delegation/

@@ -90,7 +90,7 @@ class Board:
     def claim(self, number: int | None, key: str) -> StateChanged | None:
         """Return the fact that claims an item, or else the first free one.
 
-        None if the call of this key has claimed one, or none is free.
+        None if the call of this key has claimed one, or no item is free.
         """
         items = self.items
         if any(it.claimed == key for it in items):

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -72,14 +72,14 @@ class Team:
             if is_summary(request):
                 self.asked["summary"] += 1
                 self.summarized.append(request)
-                said = summary() if callable(summary) else summary
+                said: Any = summary() if callable(summary) else summary
             else:
                 self.asked["lead"] += 1
                 said = steps[sum(isinstance(it, AssistantMessage) for it in request.transcript)]
                 said = said(request.transcript) if callable(said) else said
             if isinstance(said, str):
                 return AssistantMessage(said, usage=usage)
-            calls = said if isinstance(said, tuple) else (said,)
+            calls = cast("tuple[ToolCall, ...]", said) if isinstance(said, tuple) else (said,)
             return AssistantMessage("", calls, usage)
 
         self.lead = Agent(
@@ -252,13 +252,17 @@ async def test_cancel_ends_the_writing_of_a_summary() -> None:
     assert broken.charged is not None
 
 
+def outputs(transcript: Transcript) -> str:
+    """Return the outputs of all tasks in the last two answers of tools."""
+    answers = [json.loads(it.text)["results"] for it in transcript[-2:]]
+    return " ".join(result["output"] for answer in answers for result in answer)
+
+
 def summarizing_team() -> Team:
     return Team(
         ToolCall("look", {"name": "Oslo"}),
         (ask("a", "b"), ask("c")),
-        lambda transcript: " ".join(
-            it["output"] for text in transcript[-2:] for it in json.loads(text.text)["results"]
-        ),
+        outputs,
         budget=Budget(tokens=500_000),
     )
 
