@@ -56,6 +56,7 @@ from orchestrator.kernel.state_files import (
 )
 
 if TYPE_CHECKING:
+    from orchestrator.agents.models.wrappers.shared_hold import SharedHold
     from orchestrator.kernel.engine.cost_rules import TaskCost
     from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
     from orchestrator.products.cluster.worker_place import OpenExchange
@@ -124,7 +125,10 @@ async def open_orchestrator(
             f"{journal!r} is not a journal: give the path of a file or a folder, ':memory:', the"
             " address of a database, or a Journal"
         )
-    async with _opened(journal, journals, session) as opened:
+    async with (
+        _opened(journal, journals, session) as opened,
+        _open_holds(opened, journals) as hold_of,
+    ):
         name = _name(opened)
         rules = Rules() if rules is None else rules
         contents = await opened.read(rules)
@@ -163,7 +167,7 @@ async def open_orchestrator(
 
         servers = await _open_servers(connect, workspace_settings.state)
         registry = AgentRegistry(
-            ModelResolver(environ, models, limits=_limits_folder(journals)),
+            ModelResolver(environ, models, hold_of=hold_of),
             require_deps=True,
             require_servers=servers.require,
             require_places=partial(require_here, places) if opened.tenure is None else None,
@@ -227,11 +231,25 @@ def _do_nothing() -> None:
     pass
 
 
-def _limits_folder(journals: Journals | None) -> Path | None:
-    """Return the folder of limits, where several processes have journals in one folder."""
-    if journals is None or journals.folder is None or isinstance(journals, OneJournal):
-        return None
-    return journals.folder / LIMITS
+@asynccontextmanager
+async def _open_holds(
+    journal: Journal, journals: Journals | None
+) -> AsyncGenerator["Callable[[str], SharedHold] | None"]:
+    """Open the holds of models that the processes with journals at one address share."""
+    folder = None if isinstance(journals, OneJournal | None) else journals.folder
+    if journal.database is not None:
+        from orchestrator.products.cluster.database.shared_holds import open_shared_holds
+
+        async with open_shared_holds(journal.database) as holds:
+            yield holds.of
+    else:
+        yield None if folder is None else partial(_file_hold, folder / LIMITS)
+
+
+def _file_hold(folder: Path, model: str) -> "SharedHold":
+    from orchestrator.agents.models.wrappers.shared_hold import FileHold
+
+    return FileHold(folder, model)
 
 
 async def _open_servers(connect: Callable[[], ToolServers], state: Path) -> ToolServers:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.agents.models.registry import CloseableModel
     from orchestrator.agents.models.wrappers.pace import Pace
     from orchestrator.agents.models.wrappers.prices import PriceTable
+    from orchestrator.agents.models.wrappers.shared_hold import SharedHold
 
 MODELS_CLOSE_SECONDS: Final = 5
 """How long connections to models may take to close."""
@@ -64,7 +65,7 @@ class ModelResolver:
         models: Models | None = None,
         *,
         connect: Callable[[str], Model] | None = None,
-        limits: Path | None = None,
+        hold_of: "Callable[[str], SharedHold] | None" = None,
     ) -> None:
         """Resolve models in an environment.
 
@@ -72,9 +73,9 @@ class ModelResolver:
             environ: has the keys and addresses of providers.
             models: the limits, prices and providers of the program.
             connect: makes the bare model of a name, where no provider is to be called.
-            limits: the folder in which processes tell each other which providers refuse calls.
+            hold_of: returns the hold of a model that several processes share.
         """
-        self._limits = limits
+        self._hold_of = hold_of
         self._environ = environ
         self._settings = Models() if models is None else models
         self._connect = connect or self._connect_provider
@@ -143,14 +144,13 @@ class ModelResolver:
         from orchestrator.agents.models.wrappers.prices import with_prices
         from orchestrator.agents.models.wrappers.rate_limit import with_rate_limit
         from orchestrator.agents.models.wrappers.retry import with_retries
-        from orchestrator.agents.models.wrappers.shared_hold import SharedHold
 
         provider, _, _ = name.partition(":")
         model = self._connect(name)
         # By model: providers count by model, and a fallback may have the same provider. Innermost:
         # a call that the limiter holds back was not sent, and says nothing about the pace.
         if (pace := self._paces.get(name)) is None:
-            shared = None if self._limits is None else SharedHold(self._limits, name)
+            shared = None if self._hold_of is None else self._hold_of(name)
             pace = self._paces[name] = Pace(policy=self._settings.policy, shared=shared)
         model = with_pace(model, pace)
         service = self._providers.get(provider)

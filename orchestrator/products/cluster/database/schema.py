@@ -26,6 +26,7 @@ _TABLES: Final = (
     "pruned",
     "pruned_sessions",
     "audit",
+    "holds",
     "accounts",
 )
 
@@ -121,6 +122,10 @@ CREATE TABLE orchestrator.pruned_sessions (
     journal integer NOT NULL,
     session text NOT NULL,
     PRIMARY KEY (journal, session)
+);
+CREATE TABLE orchestrator.holds (
+    model text PRIMARY KEY,
+    until timestamptz NOT NULL
 );
 CREATE TABLE orchestrator.audit (
     journal integer NOT NULL,
