@@ -124,7 +124,8 @@ async def run_programs(
 
     async def run_one(number: int, program: Program) -> None:
         await trio.sleep_until(begun + program.at)
-        await orchestrator.run(program.agent(limiter), "go")
+        run = await orchestrator.run(program.agent(limiter), "go")
+        assert run.outcome.succeeded, run.outcome
         seconds[number] = trio.current_time() - begun - program.at
 
     async with trio.open_nursery() as nursery:

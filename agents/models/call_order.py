@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 CALL_SECONDS: Final = 2.5
 """The seconds of a call whose kind is unknown. Only ratios of predictions matter."""
-STRETCH: Final = 2.0
-"""How many times as long as first come, first served a run may take."""
+STRETCH: Final = 8.0
+"""How many times as long as first come, first served a run may take, and"""
+WIDE_STRETCH: Final = 1.6
+"""the same of a wide run: its work is known, and need not be guessed."""
+WIDE: Final = 4
+"""The calls of a wide run that wait, or have waited, at once."""
 STEPS: Final = 4
 """Paths count as equally long within a fourth of a doubling: predictions are not more exact."""
 
@@ -26,7 +30,7 @@ class RunWork:
 
     __slots__ = (
         "background", "begun", "call_seconds", "calls", "consumed", "fifo", "id", "in_flight",
-        "open", "owner", "to_come", "unseen",
+        "key", "open", "owner", "share", "to_come", "unseen",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +43,10 @@ class RunWork:
     ) -> None:
         self.id = id
         self.owner = owner
+        self.key = ""
+        """The key of its caller: the keys of an owner divide the owner's part."""
+        self.share = 1.0
+        """The weight of its calls: a call with a share of 3 counts a third."""
         self.begun = begun
         """The time of its first call."""
         self.background = background
@@ -203,7 +211,7 @@ class Policy(Protocol):
 
     @property
     def shares_owners(self) -> bool:
-        """Owners get equal shares of the provider, and callers who wait precede the background."""
+        """Owners and keys get shares of the provider, and callers precede the background."""
         ...
 
     @property
@@ -211,11 +219,11 @@ class Policy(Protocol):
         """Within a run the call with the longest path is first; otherwise the oldest."""
         ...
 
-    @property
-    def stretch(self) -> float:
-        """How many times as long as first come, first served a run may take.
+    def stretch(self, widest: int) -> float:
+        """Return how many times as long as first come, first served a run may take.
 
-        A run that needs every second call of its owner for that gets them. Infinite: no promise.
+        A run that must be first to keep to it is first. `widest` is the most calls of the run that
+        waited at once. Infinite, for one call: no promise for any run.
         """
         ...
 
@@ -232,7 +240,10 @@ class _Fifo:
     behind: Final = "earlier calls"
     shares_owners: Final = False
     prefers_path: Final = False
-    stretch: Final = math.inf
+
+    def stretch(self, widest: int) -> float:
+        del widest
+        return math.inf
 
     def order(self, run: RunWork, oldest: int) -> float:
         del run
@@ -246,7 +257,10 @@ class _Fair:
     behind: Final = "runs with fewer calls"
     shares_owners: Final = True
     prefers_path: Final = False
-    stretch: Final = math.inf
+
+    def stretch(self, widest: int) -> float:
+        del widest
+        return math.inf
 
     def order(self, run: RunWork, oldest: int) -> float:
         del oldest
@@ -260,7 +274,9 @@ class _Shortest:
     behind: Final = "shorter runs"
     shares_owners: Final = True
     prefers_path: Final = True
-    stretch: Final = STRETCH
+
+    def stretch(self, widest: int) -> float:
+        return STRETCH if widest < WIDE else WIDE_STRETCH
 
     def order(self, run: RunWork, oldest: int) -> float:
         del oldest

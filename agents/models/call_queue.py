@@ -1,6 +1,7 @@
 """The queue of model calls for one provider, in the order of a policy.
 
-Owners share the provider; a run of an owner is chosen by the policy, and then one of its calls.
+Owners share the provider, and the keys of an owner share its part. A run of a key is chosen by the
+policy, and then one of its calls.
 Each step takes the logarithm of the waiting calls. A cancelled wait leaves nothing behind.
 """
 
@@ -11,13 +12,16 @@ from typing import Final, TypeVar
 import trio
 
 from orchestrator.agents.models.call_order import Call, Policy, RunWork, path_step
+from orchestrator.agents.models.call_shares import Member, Shares
 from orchestrator.agents.models.fifo_times import FifoTimes
-from orchestrator.agents.models.keyed_heap import FEW, KeyedHeap
+from orchestrator.agents.models.keyed_heap import KeyedHeap
 
 PLACED_SECONDS: Final = 1.0
 """How long the places in displays may be old."""
-OVERDUE_EVERY: Final = 2
-"""Every call of this number that an owner sends is of an overdue run, if there is one."""
+SHORT_SHARE: Final = 0.1
+"""A run with less than this share of the work of an overdue run passes it."""
+OVERDUE_EVERY: Final = 4
+"""Of these calls of a key at least one is of an overdue run, if there is one."""
 T = TypeVar("T")
 
 
@@ -35,29 +39,38 @@ class _Waiter:
         """When it looks again whether it may begin."""
 
 
-class _Owner:
-    """The waiting runs of one owner."""
+class _Owner(Member):
+    """The keys of one owner with waiting runs."""
 
-    __slots__ = ("name", "overdue", "runs", "sent", "service")
+    __slots__ = ("keys",)
 
-    def __init__(self, name: str, service: float) -> None:
-        self.name = name
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.keys: Shares[_Key] = Shares(lambda key: _Key(key, self))
+
+
+class _Key(Member):
+    """The waiting runs of one key."""
+
+    __slots__ = ("overdue", "owner", "runs", "sent")
+
+    def __init__(self, name: str, owner: _Owner) -> None:
+        super().__init__(name)
+        self.owner = owner
         self.runs: KeyedHeap[_WaitingRun] = KeyedHeap()
         self.overdue: KeyedHeap[_WaitingRun] = KeyedHeap()
         """The same runs, by the time at which each becomes overdue."""
         self.sent = 0
-        self.service = service
-        """The predicted seconds of its calls that were sent, from where it began."""
 
 
 class _WaitingRun:
     """A run with calls that wait."""
 
-    __slots__ = ("calls", "oldest", "owner", "run")
+    __slots__ = ("calls", "key", "oldest", "run")
 
-    def __init__(self, run: RunWork, owner: _Owner) -> None:
+    def __init__(self, run: RunWork, key: _Key) -> None:
         self.run = run
-        self.owner = owner
+        self.key = key
         self.calls: KeyedHeap[_Waiter] = KeyedHeap()
         self.oldest: KeyedHeap[_Waiter] = KeyedHeap()
 
@@ -69,15 +82,11 @@ class CallQueue:
         """Order calls by a policy; `ready_at` returns the time at which a call may begin."""
         self.policy = policy
         self._ready_at = ready_at
-        self._owners: dict[str, _Owner] = {}
-        self._by_service: KeyedHeap[_Owner] = KeyedHeap()
-        """The owners with calls that wait."""
-        self._service = 0.0
-        """The service of the owner whose call was sent last: other owners begin there."""
+        self._owners: Shares[_Owner] = Shares(_Owner)
         self._runs: dict[RunWork, _WaitingRun] = {}
         self.waiters: Final[dict[Call, _Waiter]] = {}
         self._number = 0
-        self._fifo = FifoTimes() if policy.stretch < math.inf else None
+        self._fifo = FifoTimes() if policy.stretch(1) < math.inf else None
         self._last_sent = math.inf
         self._places: dict[Call, int] = {}
         self._placed_at = -math.inf
@@ -159,7 +168,7 @@ class CallQueue:
         self._number += 1
         run = call.run
         if (waiting := self._runs.get(run)) is None:
-            waiting = self._runs[run] = _WaitingRun(run, self._owner_of(run))
+            waiting = self._runs[run] = _WaitingRun(run, self._key_of(run))
         waiter = self.waiters[call] = _Waiter(call, self._number, waiting)
         call.waits_in = self
         waiting.calls.put(waiter, self._call_key(waiter))
@@ -170,19 +179,15 @@ class CallQueue:
         self._place(waiting)
         return waiter
 
-    def _owner_of(self, run: RunWork) -> _Owner:
-        name = run.owner if self.policy.shares_owners else ""
-        owner = self._owners.get(name)
-        if owner is None:
-            owner = self._owners[name] = _Owner(name, self._service)
-        if not len(owner.runs):
-            owner.service = max(owner.service, self._service)
-            self._by_service.put(owner, owner.service)
-        return owner
+    def _key_of(self, run: RunWork) -> _Key:
+        """Return the key of a run, which shares the provider from now on."""
+        shares = self.policy.shares_owners
+        owner = self._owners.enter(run.owner if shares else "")
+        return owner.keys.enter(run.key if shares else "")
 
     def _remove(self, waiter: _Waiter) -> None:
         waiting = waiter.run
-        owner = waiting.owner
+        key = waiting.key
         del self.waiters[waiter.call]
         self._places.pop(waiter.call, None)
         waiter.call.waits_in = None
@@ -192,33 +197,28 @@ class CallQueue:
             self._place(waiting)
             return
         del self._runs[waiting.run]
-        owner.runs.remove(waiting)
-        owner.overdue.remove(waiting)
-        if not len(owner.runs):
-            self._by_service.remove(owner)
-            self._forget_owners(owner)
-
-    def _forget_owners(self, left: _Owner) -> None:
-        """Forget owners without calls, unless they have had more than the others by now."""
-        if left.service <= self._service:
-            del self._owners[left.name]
-        elif len(self._owners) > FEW + 2 * len(self._by_service):
-            for name, owner in [*self._owners.items()]:
-                if not len(owner.runs) and owner.service <= self._service:
-                    del self._owners[name]
+        key.runs.remove(waiting)
+        key.overdue.remove(waiting)
+        if not len(key.runs):
+            owner = key.owner
+            owner.keys.leave(key)
+            if not len(owner.keys.waiting):
+                self._owners.leave(owner)
 
     def _place(self, waiting: _WaitingRun) -> None:
-        waiting.owner.runs.put(waiting, self._run_key(waiting))
+        waiting.key.runs.put(waiting, self._run_key(waiting))
         if self._fifo is not None:
-            waiting.owner.overdue.put(waiting, self._overdue_at(waiting, self._fifo))
+            waiting.key.overdue.put(waiting, self._overdue_at(waiting, self._fifo))
 
     def _overdue_at(self, waiting: _WaitingRun, fifo: FifoTimes) -> float:
-        """Return the time at which every second call has to be of this run, to end in time."""
+        """Return the time from which on a run has to be the first one, to end in time."""
         run, first = waiting.run, waiting.calls.first()
         assert first is not None, "a waiting run has a call"
         assert run.fifo is not None, "the times know it"
-        ends_by = run.begun + self.policy.stretch * (run.fifo.ends_at - run.begun)
-        return ends_by - first[2].call.path - OVERDUE_EVERY * len(waiting.calls) * fifo.gap
+        waits = len(waiting.calls)
+        run.fifo.widest = widest = max(run.fifo.widest, waits)
+        ends_by = run.begun + self.policy.stretch(widest) * (run.fifo.ends_at - run.begun)
+        return ends_by - first[2].call.path - waits * fifo.gap
 
     def _pass_time(self, fifo: FifoTimes) -> None:
         for run in fifo.pass_time():
@@ -238,30 +238,39 @@ class CallQueue:
 
     def _first(self) -> _Waiter | None:
         """Return the call that is sent next."""
-        if (found := self._by_service.first()) is None:
+        if (owner := self._owners.first()) is None:
             return None
-        owner = found[2]
-        run = owner.runs.first()
-        if owner.sent % OVERDUE_EVERY == OVERDUE_EVERY - 1:
-            overdue = owner.overdue.first()
-            if overdue is not None and overdue[0] <= trio.current_time():
-                run = overdue
-        assert run is not None, "an owner with waiting calls has a run"
-        call = run[2].calls.first()
+        key = owner.keys.first()
+        assert key is not None, "an owner who waits has a key"
+        first, overdue = key.runs.first(), key.overdue.first()
+        assert first is not None, "a key that waits has a run"
+        run = first[2]
+        if overdue is not None and overdue[0] <= trio.current_time():
+            is_due = key.sent % OVERDUE_EVERY == OVERDUE_EVERY - 1
+            if is_due or not _may_pass(run.run, overdue[2].run):
+                run = overdue[2]
+        call = run.calls.first()
         assert call is not None, "a waiting run has a call"
         return call[2]
 
     def _count_sent(self, waiter: _Waiter) -> None:
-        owner, now = waiter.run.owner, trio.current_time()
-        owner.sent += 1
+        key, run, now = waiter.run.key, waiter.run.run, trio.current_time()
+        key.sent += 1
         if self._fifo is not None:
             if now >= self._last_sent:
                 self._fifo.note_gap(now - self._last_sent)
             self._pass_time(self._fifo)
         self._last_sent = now if len(self.waiters) > 1 else math.inf
-        self._service = owner.service
-        owner.service += waiter.run.run.call_seconds
-        self._by_service.put(owner, owner.service)
+        seconds = run.call_seconds / run.share
+        key.owner.keys.serve(key, seconds)
+        self._owners.serve(key.owner, seconds)
+
+
+def _may_pass(run: RunWork, overdue: RunWork) -> bool:
+    """Return whether a run is sent before one that is overdue: it is short, or has a caller."""
+    if run.background != overdue.background:
+        return overdue.background
+    return run.remaining <= SHORT_SHARE * overdue.remaining
 
 
 def _oldest(waiting: _WaitingRun) -> _Waiter:

@@ -20,7 +20,7 @@ GAP_WEIGHT: Final = 0.05
 class FifoRun:
     """A run, as it would pass first come, first served."""
 
-    __slots__ = ("coming", "ended", "ends_at", "held", "sent", "sent_end_at")
+    __slots__ = ("coming", "ended", "ends_at", "held", "sent", "sent_end_at", "widest")
 
     def __init__(self, now: float) -> None:
         self.ended = 0
@@ -35,6 +35,8 @@ class FifoRun:
         """Its calls that would come after the end of others."""
         self.ends_at = now
         """An estimate of the time at which the run would end."""
+        self.widest = 0
+        """The most calls of the run that waited at once."""
 
 
 class FifoCall:

@@ -44,3 +44,6 @@ class KeyedHeap(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._current)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._current

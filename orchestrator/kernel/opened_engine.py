@@ -100,6 +100,7 @@ async def open_engine(
         deliveries=deliveries,
         machine=machine,
         scheduler=runner.scheduler,
+        call_share=runner.reservations.call_share,
         history=history,
         answer_question=partial(answer_question, book, on_answered=runner.watchdog.touch),
         new_session_id=_new_session_id,

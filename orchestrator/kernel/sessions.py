@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from orchestrator.delegation import SessionId
+from orchestrator.kernel.engine.call_share import CallShareSlot
 from orchestrator.kernel.engine.delegator import OrchestratorDelegator
 from orchestrator.kernel.engine.deliveries import Deliveries
 from orchestrator.kernel.engine.scheduler_slot import SchedulerSlot
@@ -43,6 +44,8 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True):
     """Has the workspaces and the background commands."""
     scheduler: SchedulerSlot
     """Has the scheduler of the journal, if a process schedules its jobs."""
+    call_share: CallShareSlot
+    """Has the shares of sessions at providers, if a server divides them."""
     history: History | None
     """Shows runs; None in a simulation and a replay."""
     answer_question: AnswerQuestion

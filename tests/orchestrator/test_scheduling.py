@@ -1,21 +1,28 @@
 """Runs end earlier under the default policy than first come, first served; a small benchmark."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from benchmarks.scheduling import compare, compare_tree
 from orchestrator import (
     Agent,
     AssistantMessage,
     MemoryJournal,
+    Pipeline,
     Rules,
     Usage,
+    UserMessage,
     agent,
     delegate,
     map_each,
     open_orchestrator,
 )
+from orchestrator.delegation.events import SessionOpened, TaskRequested
 from orchestrator.models import Limiter, ModelRequest, with_rate_limit
+from tests.kit import facts
 
 SEEDS = (200, 201)
 """The promise was chosen on the seeds 100 to 124, but results on these were seen before."""
@@ -92,3 +99,53 @@ async def test_a_task_says_which_provider_it_waits_for() -> None:
         assert orchestrator.read.awaited_provider(task) == text
         await trio.sleep(1)
         assert not orchestrator.read.awaited_providers()
+
+
+@pytest.mark.parametrize("order", [("long", "short"), ("short", "long")])
+async def test_runs_that_are_resumed_keep_their_work_and_their_order(order: Sequence[str]) -> None:
+    """A new process has no predictions: the journal says that the long run has used much."""
+    slow = SlowModel()
+    limited = with_rate_limit(slow, Limiter(in_flight=1))
+    worker = Agent("worker", model=limited)
+
+    def steps(name: str, count: int) -> Pipeline[str, str]:
+        @agent(name=name)
+        async def program(goal: str) -> str:
+            """Ask one worker after the other."""
+            for number in range(count):
+                await delegate(worker, f"{goal} {number}")
+            return "done"
+
+        return program
+
+    programs = {"long": steps("long", 9), "short": steps("short", 3)}
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator, trio.open_nursery() as nursery:
+        nursery.start_soon(orchestrator.run, programs["long"], "long")
+        await trio.sleep(5.5)
+        nursery.start_soon(orchestrator.run, programs["short"], "short")
+        await trio.sleep(1)
+        before = [*slow.asked]
+        nursery.cancel_scope.cancel()
+    crashed = next(
+        number
+        for number, entry in enumerate(journal.entries)
+        if isinstance(entry.event, TaskRequested) and entry.event.request.goal == "short 0"
+    )
+    opened = {it.agent: it.session for it in facts(journal.entries, SessionOpened)}
+    slow.asked.clear()
+    resumed = MemoryJournal(journal.entries[: crashed + 1])
+    async with open_orchestrator(resumed) as orchestrator, trio.open_nursery() as nursery:
+        blocker = ModelRequest(instructions="", transcript=[UserMessage("blocker")], tools=())
+        nursery.start_soon(limited.answer, blocker)
+        await wait_all_tasks_blocked()
+        for name in order:
+            nursery.start_soon(orchestrator.resume, programs[name], opened[name])
+            await wait_all_tasks_blocked()
+
+    assert before[:6] == [f"long {number}" for number in range(6)]
+    assert slow.asked[:3] == ["blocker", "short 0", "long 5"]
+    # No answered call is made again.
+    assert {it for it in slow.asked if it.startswith("long")} == {
+        f"long {it}" for it in range(5, 9)
+    }

@@ -52,6 +52,7 @@ def add(
     runs_at_once: int | None = None,
     tokens_per_day: int | None = None,
     dollars_per_day: float | None = None,
+    share: float | None = None,
     json: JsonOption = False,
     journal: JournalOption = None,
 ) -> None:
@@ -67,12 +68,14 @@ def add(
         runs_at_once: The most runs at once.
         tokens_per_day: The most tokens that its runs may use per day.
         dollars_per_day: The most dollars that its runs may cost per day.
+        share: The weight of its model calls that wait for a provider; by default 1.
     """
     limits = KeyLimits(
         requests_per_second=requests_per_second,
         runs_at_once=runs_at_once,
         tokens_per_day=tokens_per_day,
         dollars_per_day=dollars_per_day,
+        share=share,
     )
     for field, value in attrs.asdict(limits).items():
         if value is not None and not 0 < value < math.inf:

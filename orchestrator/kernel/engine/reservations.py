@@ -30,6 +30,7 @@ from orchestrator.delegation.events import (
     ModelFailure,
     WaitSpan,
 )
+from orchestrator.kernel.engine.call_share import CallShareSlot
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Reservations:
         """The calls that wait at an account, the first first."""
         self.open: Final[dict[TaskId, Reservation]] = {}
         """The reservations of running calls, by task."""
+        self.call_share: Final = CallShareSlot()
         self.workload: Workload | None = None
         """The work of runs; None as long as no call may have to wait for a provider."""
         self.settings: Final[dict[TaskId, GivenSettings]] = {}
@@ -81,7 +83,7 @@ class Reservations:
             # Imported late: most programs in tests and on one machine have no provider that limits.
             from orchestrator.kernel.engine.workload import Workload
 
-            self.workload = Workload(self.book)
+            self.workload = Workload(self.book, self.call_share)
         return self.workload
 
     def known_common(self) -> "CommonAccounts":

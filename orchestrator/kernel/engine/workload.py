@@ -11,10 +11,12 @@ from typing import Final, TypeAlias
 
 import trio
 
+from orchestrator.agents import AssistantMessage
 from orchestrator.agents.models.call_order import CALL_SECONDS, Call, RunWork
 from orchestrator.agents.models.samples import step_of
-from orchestrator.delegation import Outcome, SessionId, TaskId, TaskRecord
+from orchestrator.delegation import Outcome, SessionId, SessionRecord, TaskId, TaskRecord
 from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.kernel.engine.call_share import CallShareSlot
 from orchestrator.kernel.engine.stored_predictions import StoredPredictions, Table
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 
@@ -110,11 +112,12 @@ class _TaskWork:
 class _Run:
     """A run with calls that may wait."""
 
-    __slots__ = ("agent", "marks", "tasks", "work")
+    __slots__ = ("_calls_of_root", "agent", "marks", "tasks", "work")
 
-    def __init__(self, agent: str, work: RunWork) -> None:
-        self.agent = agent
+    def __init__(self, session: SessionRecord, work: RunWork) -> None:
+        self.agent = session.root.agent
         self.work = work
+        self._calls_of_root = _calls_of_turn(session)
         self.tasks: dict[TaskId, _TaskWork] = {}
         self.marks: dict[RunKey, float] = {}
         """The seconds used and open at the latest call of each kind."""
@@ -123,14 +126,16 @@ class _Run:
         if (found := self.tasks.get(record.id)) is None:
             parent = None if record.parent is None else self.task(record.parent)
             found = self.tasks[record.id] = _TaskWork(record.agent, parent)
+            found.calls = self._calls_of_root if parent is None else record.node.usage.calls
         return found
 
 
 class Workload:
     """The work of the runs that have made calls which may wait."""
 
-    def __init__(self, book: Bookkeeper) -> None:
+    def __init__(self, book: Bookkeeper, call_share: CallShareSlot) -> None:
         self._book = book
+        self._call_share = call_share
         self.predictions: Final = Predictions()
         self._stored = StoredPredictions(book.journal_file, self.predictions.tables)
         self.runs: Final[dict[SessionId, _Run]] = {}
@@ -196,7 +201,19 @@ class Workload:
         # Its caller does not wait: the clock began it, or only detached tasks go on.
         background = session.kind is SessionKind.JOB_RUN or session.turn is None
         work = RunWork(id_, session.owner, trio.current_time(), background=background)
-        return _Run(session.root.agent, work)
+        work.key, work.share = self._call_share.share_of(session)
+        # Its calls so far did not wait, or were made by a process that is gone.
+        turns = session.tree.turns
+        for node in reversed([*session.tree.nodes().values()]):
+            if node.parent is None or not turns or node.requested < turns[-1][0]:
+                break
+            self._count_calls(work, node.agent, node.usage.calls)
+        self._count_calls(work, session.root.agent, _calls_of_turn(session))
+        return _Run(session, work)
+
+    def _count_calls(self, work: RunWork, agent: str, calls: int) -> None:
+        work.calls += calls
+        work.consumed += calls * self.predictions.call_seconds(agent)
 
     def _behind(self, record: TaskRecord, task: _TaskWork) -> float:
         """Return the predicted seconds after a task: of those that need it, and of its parents."""
@@ -214,6 +231,14 @@ class Workload:
             + self._needing(it, deepest - 1)
             for it in record.dependents
         )
+
+
+def _calls_of_turn(session: SessionRecord) -> int:
+    """Return the number of answers of a session in its turn."""
+    if (turn := session.turn) is None:
+        return 0
+    answers = session.root.transcript[turn.transcript_start :]
+    return sum(isinstance(it, AssistantMessage) for it in answers)
 
 
 def _pairs(task: _TaskWork) -> Iterator[tuple[_TaskWork, _TaskWork]]:

@@ -201,6 +201,13 @@ def _present_key(session: SessionRecord) -> str:
     return session.state(RequestState).key_name or DEFAULT
 
 
+def share_of(keys: "KeyStore", session: SessionRecord) -> tuple[str, float]:
+    """Return the key whose part of a provider a session uses, and the weight of its calls."""
+    name = _present_key(session)
+    key = keys.named(name)
+    return name, 1.0 if key is None else key.limits.share or 1.0
+
+
 def inherited_key(session: SessionRecord) -> tuple[RequestState, ...]:
     """Return the state of a run that begins for a job: it is of the key that set the job."""
     return (RequestState(key_name=session.state(RequestState).key_name),)

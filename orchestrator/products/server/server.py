@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -23,7 +24,7 @@ from orchestrator.products.server.live.live_text import LiveText
 from orchestrator.products.server.metrics import Metrics
 from orchestrator.products.server.openai.responses.routes import agent_of_response
 from orchestrator.products.server.past_runs import PastRuns
-from orchestrator.products.server.quotas import JobCharges, Quotas, inherited_key
+from orchestrator.products.server.quotas import JobCharges, Quotas, inherited_key, share_of
 from orchestrator.products.server.run_summaries import RunSummaries
 from orchestrator.products.server.served_journal import ONLY, HeldJournals, ServedJournal
 from orchestrator.products.server.state import ServerState, Settings
@@ -199,6 +200,7 @@ async def serve_journal(
         charge=JobCharges(state.keys, state.quotas, read).charge,
         inherit=inherited_key,
     )
+    orchestrator.sessions.call_share.share_of = partial(share_of, state.keys)
     summaries = RunSummaries(read)
     with (
         state.metrics.count_facts_of(orchestrator),

@@ -43,8 +43,8 @@ class Placement:
 
 def counts_in_a_journal(key: Key) -> bool:
     """Return whether a journal counts the limits of a key."""
-    # Each server counts the requests per second for itself.
-    return attrs.evolve(key.limits, requests_per_second=None) != _NONE
+    # Each server counts the requests per second for itself, and divides its own calls.
+    return attrs.evolve(key.limits, requests_per_second=None, share=None) != _NONE
 
 
 _NONE: KeyLimits = UNLIMITED

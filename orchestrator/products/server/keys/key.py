@@ -38,6 +38,8 @@ class KeyLimits:
     runs_at_once: int | None = None
     tokens_per_day: int | None = None
     dollars_per_day: float | None = None
+    share: float | None = None
+    """The weight of its model calls that wait for a provider; None is 1."""
 
 
 UNLIMITED: Final = KeyLimits()
