@@ -40,6 +40,7 @@ from tests.orchestrator.budget_trees import ProviderModel, Scope, ignoring_crash
 
 RULES: Final = Rules()
 DEPTH: Final = 3
+SLOW: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 AGENTS: Final = ("worker", "helper")
 AMOUNTS: Final[Mapping[str, Sequence[Any]]] = {
     "calls": [1, 3, 9],
@@ -272,7 +273,7 @@ def main() -> int:
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=[*HealthCheck],
+        suppress_health_check=SLOW,
     )
     @given(rounds())
     def check(round_: Round) -> None:

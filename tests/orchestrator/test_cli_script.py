@@ -118,6 +118,9 @@ def test_a_script_is_listed_and_saved_as_a_pipeline(shell: Shell) -> None:
     assert "no script begins" in shell.error(
         "scripts", "save", "ffff", "other", "--team", str(file), *journal
     )
+    assert "'a b'" in shell.error(
+        "scripts", "save", found["hash"], "a b", "--team", str(file), *journal
+    )
     assert "no team.yaml" in shell.error("scripts", "save", "f", "b", "--team", team, *journal)
 
 

@@ -582,7 +582,7 @@ def status_of(process: int | None) -> str:
 async def test_the_worker_of_a_script_has_neither_files_nor_sockets() -> None:
     with Interpreter("1 + 1", ScriptTeam({}, {}).stubs, ScriptLimits()) as interpreter:
         assert (await interpreter.start()).value == 2
-        status = status_of(interpreter._pid)
+        status = status_of(interpreter.pid)
 
     assert ("Seccomp:\t2" in status) is can_close()
     assert ("NoNewPrivs:\t1" in status) is can_close()

@@ -1,10 +1,12 @@
 """Adds a pipeline to the text of a team file: all else in the file stays as it is."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from orchestrator.agents import DefinitionError
+from orchestrator.agents import Agent, DefinitionError
+from orchestrator.agents.turn_plan import SCRIPT
 from orchestrator.products.agent_files.source_text import read_text
 from orchestrator.products.agent_files.team_file import read_team
 from orchestrator.products.agent_files.yaml_text import read_yaml
@@ -17,10 +19,14 @@ def with_pipeline(file: Path, name: str, code: str, *, agent: str = "") -> str:
 
     The pipeline has the key `agent` if the file itself defines that agent.
     """
+    # A name that an agent cannot have is refused.
+    Agent(name, model="none")
     text = read_text(file)
     team = read_team(file)
-    known = {} if team.pipelines is None else team.pipelines.as_mapping("pipelines", "")
-    if name in known or any(it.name.value == name for it in team.entries):
+    known: Mapping[str, object] = (
+        {} if team.pipelines is None else team.pipelines.as_mapping("pipelines", "")
+    )
+    if name == SCRIPT or name in known or any(it.name.value == name for it in team.entries):
         raise DefinitionError(f"{file} has an agent or a pipeline {name!r} already")
     lines = [f"  {name}:"]
     if any(it.name.value == agent for it in team.entries):

@@ -80,7 +80,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         self._limits = limits
         self._stack = ExitStack()
         self._snapshot: monty.SyncSnapshot | None = None
-        self._pid: int | None = None
+        self.pid: int | None = None
+        """The worker, as soon as it has started."""
         self._is_killed = False
         self._calls = 0
         self.output: list[str] = []
@@ -131,7 +132,7 @@ class Interpreter(AbstractContextManager["Interpreter"]):
                 },
             )
         )
-        self._pid = session.worker_pid
+        self.pid = session.worker_pid
         if self._is_killed:
             raise ScriptError("the script was cancelled before it began")
         session.feed_run(PRELUDE if self._goal is None else f"{PRELUDE}\ngoal = {self._goal!r}")
@@ -236,9 +237,9 @@ class Interpreter(AbstractContextManager["Interpreter"]):
     def _kill(self) -> None:
         # First: a thread that is starting the worker looks at this when the worker has a pid.
         self._is_killed = True
-        if self._pid is not None:
+        if self.pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def _program() -> str:
