@@ -25,6 +25,8 @@ class RoleTotals:
     tally: Tally = attrs.field(factory=Tally)
     seconds: float = 0.0
     """The seconds of all of them, one after the other."""
+    kept: int = 0
+    """The number of tasks that a fork has copied from an earlier run."""
 
 
 @attrs.frozen
@@ -83,7 +85,7 @@ class Change:
         return (
             f"{mark} {self.role}: {self.tasks:+,} tasks, {self.failed:+,} failed,"
             f" {self.tokens:+,} tok, {about}{sign}{dollars(abs(self.micro_usd))},"
-            f" {self.seconds:+,.1f} s"
+            f" {self.seconds:+,.1f} s{f', {self.after.kept:,} kept' if self.after.kept else ''}"
         )
 
 
@@ -113,5 +115,5 @@ def role_totals(tree: "Tree") -> dict[str, RoleTotals]:
         known = found.get(role, RoleTotals())
         known.tally.absorb(own)
         seconds = known.seconds + (node.seconds() or 0.0)
-        found[role] = attrs.evolve(known, seconds=seconds)
+        found[role] = attrs.evolve(known, seconds=seconds, kept=known.kept + node.kept)
     return found

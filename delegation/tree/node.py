@@ -42,6 +42,11 @@ class TaskNode(msgspec.Struct, gc=False):
     kept: bool = False
     """A fork or a retry has copied it from an earlier run: it ran there, and cost nothing here."""
 
+    @property
+    def shown_label(self) -> str:
+        """Its label for a page, which marks a kept task."""
+        return f"kept · {self.label or self.goal}" if self.kept else self.label
+
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it ran, or has run until now; nothing without a start or an end."""
         ended = now if self.ended is None else self.ended

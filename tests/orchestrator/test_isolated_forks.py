@@ -87,6 +87,7 @@ async def test_siblings_make_no_model_or_tool_call() -> None:
     assert kept(again.tree) == {"/lead/worker[1]", "/lead/worker[3]"}
     assert again.usage.calls == 3
     assert "kept · a" in again.tree.to_text()
+    assert [str(it).endswith(", 2 kept") for it in run.tree.diff(again.tree)] == [False, True]
     assert_laws(journal.entries)
 
 

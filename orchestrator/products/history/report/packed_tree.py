@@ -58,7 +58,7 @@ def columns_of(history: RunHistory, *, sources: bool = True) -> dict[str, Any]:
                 node.goal,
                 SCRIPT_CHARACTERS if sources and node.agent == SCRIPT else GOAL_CHARACTERS,
             ),
-            strings(node.label),
+            strings(node.shown_label),
             strings(node.mode),
             strings(node.reason),
             strings(node.status),

@@ -33,7 +33,7 @@ async def fork_task(call: ApiCall) -> Response:
 
 @_COPY.at("/v1/tasks/{task}/retry")
 async def retry_task(call: ApiCall) -> Response:
-    """Repeat a task that did not succeed, in a new run that keeps the rest of its run."""
+    """Repeat a task in a new run that keeps the rest of its run."""
     return await _begin(call, facts_without)
 
 

@@ -50,7 +50,7 @@ def fixed_part(tree: Tree, records: Records, task: TaskId) -> list[Any]:
         node.parent,
         node.agent,
         _cut(node.goal, SCRIPT_CHARACTERS if node.agent == SCRIPT else GOAL_CHARACTERS),
-        _cut(node.label, SHORT_CHARACTERS),
+        _cut(node.shown_label, SHORT_CHARACTERS),
         node.path,
         node.mode,
         node.reason,

@@ -1,4 +1,4 @@
-/*! sources sha256 425e95fff211da9cce7c560ecf99187472e8c771390f89ccaf632751cac73dd1 */
+/*! sources sha256 3b915d5fbc06908e321be3ee9d019f06fe4f409e1ab0cb8e59ed4e7638d4e0c7 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

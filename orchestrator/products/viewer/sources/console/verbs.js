@@ -7,7 +7,7 @@ import { counted, money, oneLine } from '../run/format.js';
 import { groupOf } from '../run/status.js';
 import { dialog } from './actions.js';
 
-const RETRIED = ['failed', 'cancelled'];
+const RETRIED = ['failed', 'cancelled', 'done'];
 
 // Ask before something begins. `begin` returns the run to show.
 function confirmDialog(console_, title, sentences, word, begin) {
@@ -38,7 +38,7 @@ export function retryDialog(console_, { id, name, tasks, cost, unknown, isRun })
   const again = `The ${isRun ? 'whole of it' : 'task'} begins anew${below}: that had cost ${money(cost, unknown)}.`;
   const kept = isRun
     ? 'To keep what has succeeded, retry a task below instead.'
-    : 'Those above it go on from there, and so do tasks that were refused or cancelled because of it. All else is kept, and is not paid again.';
+    : 'Those above it go on from there, and so do tasks that depended on it or were cancelled because of it. All else is kept, and is not paid again.';
   confirmDialog(console_, `Retry ${oneLine(name, 60)}?`,
     ['A new run begins; this one stays as it is.', again, kept], 'Retry',
     () => console_.api.post(`v1/tasks/${id}/retry`));

@@ -217,6 +217,7 @@ const FOLD = {
     const isCancelled = outcome.ending === 'cancelled';
     if (session.outstanding.has(task) && !isCancelled) session.notices.set(seq, { task, at });
     session.mark(task, { abandoned: isCancelled && WITH_CALLER.has(outcome.cause) });
+    if (outcome.kept) session.mark(task, { label: `kept · ${session.of(task, 'label') || session.of(task, 'goal')}` });
     session.active.delete(task);
     session.unsettled.delete(task);
     session.unsettled.get(session.model.ids[session.of(task, 'parent')]).delete(task);
