@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import trio
 
+from orchestrator import Agent, MemoryJournal, ScriptedModel, open_orchestrator
 from orchestrator.agents import Usage, UserMessage
 from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
@@ -198,6 +200,21 @@ def test_a_report_without_transcripts_has_no_source_of_a_script(sources: bool) -
 
     assert (script in strings) is sources
     assert f"{script[:299]}…" in strings
+
+
+@pytest.mark.parametrize(
+    ("goal", "title"),
+    [('{"goal":"Count","code":"1"}', "script: Count"), ("hello", "script: hello")],
+)
+def test_the_title_of_a_script_is_its_purpose(goal: str, title: str) -> None:
+    async def entries() -> list[Entry]:
+        journal = MemoryJournal([])
+        agent = Agent("script", model=ScriptedModel.always("done"))
+        async with open_orchestrator(journal) as orchestrator:
+            await orchestrator.run(agent, goal)
+        return journal.entries
+
+    assert f"<title>{title} · run " in html_of(trio.run(entries))
 
 
 def test_a_full_report_counts_the_omitted_transcripts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,15 @@ allows only our script and style, by their hashes, and the run is base64.
 
 import base64
 import hashlib
+from contextlib import suppress
 from html import escape
 from typing import Final
 
 import attrs
 import msgspec
 
+from orchestrator.agents.script import Script
+from orchestrator.agents.turn_plan import SCRIPT
 from orchestrator.delegation import one_line
 from orchestrator.ports.journals import RunHistory
 from orchestrator.products.history.report.packed_tree import columns_of, pack
@@ -88,7 +91,12 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
 
 def _title(history: RunHistory) -> str:
     node = history.tree[history.tree.root]
-    return f"{node.agent}: {one_line(node.goal)}" if node.goal else node.agent
+    goal = node.goal
+    if node.agent == SCRIPT:
+        # A script that runs by itself has its purpose and its source as its goal.
+        with suppress(msgspec.DecodeError):
+            goal = msgspec.json.decode(goal, type=Script).goal
+    return f"{node.agent}: {one_line(goal)}" if goal else node.agent
 
 
 def _about(history: RunHistory, title: str, transcripts: PackedTranscripts) -> dict[str, object]:
