@@ -1,13 +1,25 @@
 """Evaluations of scripted teams: scores, budgets, crashes, sweeps and comparisons."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
-from orchestrator import Agent, DefinitionError, Ending, ScriptedModel, Transcript
+from orchestrator import (
+    Agent,
+    DefinitionError,
+    Ending,
+    ScriptedModel,
+    Transcript,
+    agent,
+    delegate,
+    open_orchestrator,
+)
+from orchestrator.backends import journals_at
 from orchestrator.delegation.events import TurnEnded
 from orchestrator.evaluation import (
     Case,
@@ -22,6 +34,7 @@ from orchestrator.evaluation import (
 from orchestrator.models import Price
 from orchestrator.products.evaluation.page import page_of
 from orchestrator.products.evaluation.plots import pareto_front
+from orchestrator.products.evaluation.recorded import read_trials
 from orchestrator.testing import CountingModel, GatedModel, Harness, hand_on
 
 CASES = [Case(name=f"word {it}", inputs=f"w{it}", expected_output=f"W{it}") for it in range(8)]
@@ -255,6 +268,35 @@ evaluators:
     }
     assert two.scores["Contains"].is_pass
     assert (report.name, judging.calls) == ("words", 2)
+
+
+class City(msgspec.Struct):
+    name: str
+
+
+@pytest.mark.realtime
+async def test_a_baseline_of_typed_answers_is_scored_by_its_types(tmp_path: Path) -> None:
+    def guide(city: str) -> Agent[City]:
+        @agent
+        async def look_up(country: City) -> City:
+            del country
+            return await delegate(asked, "go")
+
+        asked = Agent("asked", model=ScriptedModel.always(f'{{"name": "{city}"}}'), output=City)
+        return look_up
+
+    file = tmp_path / "cases.yaml"
+    rows = [{"inputs": {"name": f"a{it}"}, "expected_output": {"name": "Rome"}} for it in range(6)]
+    file.write_text(json.dumps({"cases": rows, "evaluators": ["EqualsExpected"]}))
+    dataset = read_cases(file)
+    async with open_orchestrator(tmp_path / "a.db") as orchestrator:
+        await evaluate(orchestrator, {"a": guide("Rome")}, dataset)
+    earlier = read_trials(journals_at(str(tmp_path / "a.db")))
+    async with open_orchestrator(tmp_path / "b.db") as orchestrator:
+        report = await evaluate(orchestrator, {"b": guide("Oslo")}, dataset, baseline=earlier)
+    assert report.baseline is not None
+    assert (report.baseline.name, report.baseline.mean("score")) == ("a", 1)
+    assert [it.verdict for it in report.comparisons] == ["worse"]
 
 
 def test_wrong_cases_are_refused_with_their_place(tmp_path: Path) -> None:

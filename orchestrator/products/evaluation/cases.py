@@ -24,10 +24,14 @@ class Case:
     metadata: Any = None
     evaluators: tuple[Any, ...] = ()
     """The evaluators of pydantic-evals for this case alone."""
+    recorded_key: str = attrs.field(default="", repr=False)
+    """The key of a case that was read from a journal, which has its inputs as text."""
 
     @property
     def key(self) -> str:
         """A digest that equal inputs have in common: a new name keeps the runs of a case."""
+        if self.recorded_key:
+            return self.recorded_key
         encoded = msgspec.json.encode(_plain(self.inputs), order="deterministic")
         return blake2b(encoded, digest_size=6).hexdigest()
 

@@ -84,8 +84,7 @@ async def evaluate(
     )
     if not trials:
         raise DefinitionError(f"no trial has ended: {evaluation.spent}")
-    keys = {it.key for it in dataset.cases}
-    earlier = await evaluation.rescore(it for it in baseline if it.case.key in keys)
+    earlier = await evaluation.rescore(baseline, dataset.cases)
     report = make_report(dataset.name, trials, earlier, bounds, score)
     return report_with_costs(report, evaluation, len(dataset.cases) * len(versions))
 

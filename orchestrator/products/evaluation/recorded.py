@@ -79,7 +79,12 @@ def read_trials(journals: Journals, agent: Agent[Any] | None = None) -> list[Tri
         state = result.session.state(EvaluationState)
         if not state.case or result.outcome is None:
             continue
-        case = Case(name=state.name, inputs=result.goal, expected_output=state.expected)
+        case = Case(
+            name=state.name,
+            inputs=result.goal,
+            expected_output=state.expected,
+            recorded_key=state.case,
+        )
         trial = Trial(
             case=case,
             version=state.version,

@@ -176,7 +176,7 @@ class EvaluatorScorer:
             name=None if case is None else case.name,
             inputs=result.goal if case is None else case.inputs,
             metadata=None if case is None else case.metadata,
-            expected_output=result.expected,
+            expected_output=_as_type(result.expected, type(result.output)),
             output=result.output,
             duration=result.seconds,
             _span_tree=SpanTreeRecordingError(
@@ -273,6 +273,17 @@ def _judge_of(evaluator: Any, model: str | Model | None) -> Judge:
 def _autoevals(evaluator: Any, result: TaskResult) -> ScoredValue:
     found = evaluator.eval(output=result.answer, expected=result.expected, input=result.goal)
     return None if found.score is None else float(found.score)
+
+
+def _as_type(expected: Any, kind: type[Any]) -> Any:
+    """Return an expected output of a file as the type of the output, if it can be one."""
+    if expected is None or isinstance(expected, kind):
+        return expected
+    validate = getattr(kind, "model_validate", None)
+    try:
+        return msgspec.convert(expected, kind) if validate is None else validate(expected)
+    except (TypeError, ValueError):
+        return expected
 
 
 def _builtins(value: Any) -> Any:

@@ -104,12 +104,22 @@ class Evaluation:
                     nursery.start_soon(work)
         return [found[at] for at in sorted(found)]
 
-    async def rescore(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return trials of an earlier set with the scores of these scorers; no model is asked."""
+    async def rescore(self, trials: Iterable[Trial], cases: Iterable[Case]) -> list[Trial]:
+        """Return the trials of an earlier set on these cases, scored again; no model is asked."""
+        current = {it.key: it for it in cases}
+        agents = {it.name: it for it in self.versions.values()}
         found: list[Trial] = []
         for it in trials:
-            scores, broken = await self._score(it.case, it.result, _refuse, without_model=True)
-            found.append(attrs.evolve(it, scores={**it.scores, **scores}, broken=broken))
+            case = current.get(it.case.key)
+            if case is None:
+                continue
+            agent = agents.get(it.result.agent)
+            result = attrs.evolve(it.result, case=case, root_agent=agent)
+            scores, broken = dict(it.scores), it.broken
+            if result.succeeded:
+                again, broken = await self._score(case, result, _refuse, without_model=True)
+                scores |= again
+            found.append(attrs.evolve(it, case=case, result=result, scores=scores, broken=broken))
         return found  # noqa: ASYNC910 (each scorer waits where it has to)
 
     async def score_recorded(
