@@ -5,7 +5,7 @@ a zone names it, so a day of 23 or 25 hours is one day.
 """
 
 from datetime import date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -54,8 +54,9 @@ def common_grant(block: BlockBudget, at: float | None) -> Grant:
         day = datetime.fromtimestamp(at, zone_of(block.zone)).date().isoformat()
         label = day if block.every == "day" else day[: len("2026-11")]
         name, account = f"{name} {label}", f"{account}{_MARK}{block.zone}{_MARK}{label}"
-    amounts = {it.name: getattr(block, it.name) for it in attrs.fields(Budget)}
-    return Grant.common(account, Budget(**{**amounts, "name": name}))
+    amounts: dict[str, Any] = {it.name: getattr(block, it.name) for it in attrs.fields(Budget)}
+    amounts["name"] = name
+    return Grant.common(account, Budget(**amounts))
 
 
 def resets_at(account: str) -> datetime | None:

@@ -66,11 +66,12 @@ class RunMetrics:
         data = self._reader.get_metrics_data()
         if data is None:
             return True
-        return self._exporter.export(data) is MetricExportResult.SUCCESS
+        taken = self._exporter.export(data)  # pyright: ignore[reportUnknownMemberType]
+        return taken is MetricExportResult.SUCCESS
 
     def close(self) -> None:
         """Stop sending, also in another thread."""
-        self._exporter.shutdown()
+        self._exporter.shutdown()  # pyright: ignore[reportUnknownMemberType]
         self._provider.shutdown()
 
     def _count_call(self, span: Span) -> None:

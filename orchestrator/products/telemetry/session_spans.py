@@ -76,8 +76,8 @@ class _OpenSpan:
     name: str
     start: float
     attributes: Attributes
-    events: list[SpanEvent] = attrs.field(factory=list)
-    links: list[SpanIds] = attrs.field(factory=list)
+    events: list[SpanEvent] = attrs.field(factory=list[SpanEvent])
+    links: list[SpanIds] = attrs.field(factory=list[SpanIds])
 
     def note(self, at: float, name: str, **attributes: Value) -> None:
         ours = {f"orchestrator.{key}": value for key, value in attributes.items()}
@@ -100,7 +100,7 @@ class _OpenTask(_OpenSpan):
     """The number of its model calls that have ended."""
     attempts: int = 0
     """The failed attempts at the current answer."""
-    calls: dict[CallId, _OpenSpan] = attrs.field(factory=dict)
+    calls: dict[CallId, _OpenSpan] = attrs.field(factory=dict[CallId, _OpenSpan])
     """The calls of tools that are not answered."""
 
 

@@ -5,8 +5,6 @@ from typing import Final
 
 import attrs
 
-from orchestrator.agents import DefinitionError
-
 SERVICE: Final = "orchestrator"
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The standard variable that asks for content: `true`."""
@@ -30,12 +28,6 @@ class Telemetry:
     """The name of the program in the backend, unless `OTEL_SERVICE_NAME` names it."""
 
 
-def telemetry_of(given: "Telemetry | str") -> Telemetry:
+def telemetry_of(given: Telemetry | str) -> Telemetry:
     """Return settings; a text is an address."""
-    if isinstance(given, str):
-        return Telemetry(given)
-    if not isinstance(given, Telemetry):
-        raise DefinitionError(
-            f"telemetry is {given!r}; give the address of a collector, or a Telemetry"
-        )
-    return given
+    return Telemetry(given) if isinstance(given, str) else given
