@@ -198,7 +198,7 @@ async def _score(scoring: Evaluation, agent: Agent[Any], run: Any) -> float:
     """Return the first score of a run; 0 if the run did not succeed."""
     found = await scoring.orchestrator.read.session(run)
     result = result_of_run(found.session, found.records.tasks, agent=agent)
-    trials = await scoring.score_recorded([result], "blame", tell=lambda _: None)
+    trials = await scoring.score_recorded([result], "blame", tell=lambda trial: None)
     if trials and trials[0].broken:
         raise DefinitionError(f"the score of {run} is unknown: {trials[0].broken}")
     values = [it.value for trial in trials for it in trial.scores.values()]
