@@ -28,7 +28,8 @@ def step(transcript: Transcript) -> str | ToolCall:
     if said.startswith("{"):
         return " | ".join(sorted(result["output"] for result in json.loads(said)["results"]))
     if said.startswith("Anna"):
-        return ToolCall("delegate_task", {"tasks": TASKS, "conversation": "summary"})
+        given = {"tasks": TASKS, "conversation": "summary", "background": False}
+        return ToolCall("delegate_task", given)
     return ToolCall("read_mails", {})
 
 

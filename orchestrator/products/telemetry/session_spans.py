@@ -63,6 +63,7 @@ MAX_TEXT: Final = 32_000
 _PURPOSES: Final = {
     ModelFailure.SUMMARY: "summary",
     ModelFailure.QUESTION: "question to the parent",
+    ModelFailure.CONVERSATION: "summary for tasks",
 }
 """Calls that answer no turn, and have not failed."""
 
