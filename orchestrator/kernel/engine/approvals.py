@@ -339,7 +339,7 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_source(call: ToolCall, argument: str) -> bool:
-    """Return whether an argument is the source of a script, which a person reads as it is."""
+    """Return whether an argument is the source of a script, which a person reads unescaped."""
     if argument != "code" or call.name != RUN_SCRIPT:
         return False
     return isinstance(call.arguments.get(argument), str)

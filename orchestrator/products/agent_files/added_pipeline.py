@@ -1,4 +1,4 @@
-"""Adds a pipeline to the text of a team file: all else in the file stays as it is."""
+"""Adds a pipeline to the text of a team file: the rest of the file stays unchanged."""
 
 import re
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def with_pipeline(file: Path, name: str, code: str, *, agent: str = "") -> str:
 
 
 def _require_script(text: str, file: Path, name: str, code: str) -> None:
-    """Refuse a text in which the pipeline has another script than it should."""
+    """Refuse a text whose pipeline has another script."""
     pipelines = read_yaml(text, file).as_mapping("a team", "").get("pipelines")
     found = None if pipelines is None else pipelines.as_plain().get(name)
     if found is None or _meaning(found["script"]) != _meaning(code):
