@@ -61,6 +61,18 @@ async def run(
         return await evaluate(orchestrator, agents, cases, **options)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_compared"), [(0.05, False), (5, True)], ids=["quick", "slow"]
+)
+async def test_only_slow_runs_are_compared_by_their_time(seconds: float, is_compared: bool) -> None:
+    def answering(after: float) -> Agent:
+        return team(ScriptedModel.always("W", after), f"in {after} seconds")
+
+    report = await run(Harness(), {"a": answering(seconds), "b": answering(seconds / 2)})
+    [compared] = report.comparisons
+    assert ("50 % faster" in compared.sentence) is is_compared
+
+
 async def test_a_version_that_is_better_and_cheaper_is_called_so() -> None:
     versions = {"a": team(shouting(1), "worse."), "b": team(shouting(4, price=60), "better")}
     report = await run(Harness(), versions)

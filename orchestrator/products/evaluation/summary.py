@@ -25,6 +25,8 @@ from orchestrator.products.evaluation.statistics import (
 
 EFFECT: Final = 0.05
 """The difference of scores that the sentence about the sample size names: five points."""
+QUICK_SECONDS: Final = 0.1
+"""Versions whose runs are all quicker than this are not compared by their time."""
 Verdict: TypeAlias = Literal["better", "worse", "no difference seen"]
 MEASURES: Final = ("score", "cost", "seconds", "tokens", "calls")
 
@@ -201,11 +203,16 @@ def compare_versions(
         second=second,
         score=score_interval(first, second, level=level),
         cost=_relative(_pairs(first, second, "cost", second.cases), level),
-        seconds=_relative(_pairs(first, second, "seconds", second.cases), level),
+        seconds=_relative(_slow(_pairs(first, second, "seconds", second.cases)), level),
         changes=changes,
         passed=_passed(first, second, whole),
         needed=pairs_needed([b - a for a, b in scores], EFFECT),
     )
+
+
+def _slow(pairs: list[Pair]) -> list[Pair]:
+    """Return the times of pairs, unless all are so short that the load of the machine decides."""
+    return pairs if any(max(pair) >= QUICK_SECONDS for pair in pairs) else []
 
 
 def score_interval(
