@@ -5,10 +5,8 @@ a zone names it, so a day of 23 or 25 hours is one day.
 """
 
 from datetime import date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
-
-import attrs
 
 from orchestrator.agents import Budget, DefinitionError
 from orchestrator.agents.budget import BlockBudget
@@ -54,9 +52,8 @@ def common_grant(block: BlockBudget, at: float | None) -> Grant:
         day = datetime.fromtimestamp(at, zone_of(block.zone)).date().isoformat()
         label = day if block.every == "day" else day[: len("2026-11")]
         name, account = f"{name} {label}", f"{account}{_MARK}{block.zone}{_MARK}{label}"
-    amounts: dict[str, Any] = {it.name: getattr(block, it.name) for it in attrs.fields(Budget)}
-    amounts["name"] = name
-    return Grant.common(account, Budget(**amounts))
+    budget = Budget(usd=block.usd, tokens=block.tokens, calls=block.calls, name=name)
+    return Grant.common(account, budget)
 
 
 def resets_at(account: str) -> datetime | None:

@@ -13,8 +13,8 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from orchestrator.delegation.amounts import NOTHING, Amounts
 from orchestrator.kernel.journal.accounts import total_used
 from orchestrator.kernel.journal.journal import Journal, restore_ledger
 from orchestrator.testing import CrashingJournal
+from tests.postgres import open_postgres
 
 PROCESSES: Final = 4
 RUNS: Final = 3
@@ -252,6 +253,13 @@ def play(
         return world, trio.run(world.play)
 
 
+@contextmanager
+def new_address() -> Generator[str]:
+    """Start a Postgres, and return the address of its database with short leases."""
+    with open_postgres() as server, server.new_database() as url:
+        yield f"{url}&lease=1"
+
+
 def main() -> int:
     if len(sys.argv) == 2 and sys.argv[1].startswith("{"):
         trio.run(live, msgspec.json.decode(sys.argv[1], type=Life))
@@ -261,11 +269,13 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--postgres", action="store_true", help="journals in a database")
     asked = parser.parse_args()
     requests = deaths = 0
     broken: list[int] = []
     for seed in range(asked.seed, asked.seed + asked.rounds):
-        world, problems = play(seed, kills=0 if seed % 5 == 0 else 6)
+        with new_address() if asked.postgres else nullcontext("") as address:
+            world, problems = play(seed, address, kills=0 if seed % 5 == 0 else 6)
         requests += world.requests
         deaths += world.deaths
         if problems:

@@ -20,8 +20,7 @@ def test_four_processes_of_a_folder_keep_one_budget(
 
 
 def test_four_processes_of_a_database_keep_one_budget(postgres: str, python: list[str]) -> None:
-    mark = "&" if "?" in postgres else "?"
-    world, problems = play(1, f"{postgres}{mark}lease=1", python=python, kills=4)
+    world, problems = play(1, f"{postgres}&lease=1", python=python, kills=4)
 
     assert problems == []
     assert world.deaths
