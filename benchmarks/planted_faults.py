@@ -26,7 +26,7 @@ class PlantedTree:
     """A team of leads and workers, with one faulty worker."""
 
     seed: int
-    calls: Counter[str] = attrs.field(factory=Counter)
+    calls: Counter[str] = attrs.field(factory=Counter[str])
     strong: bool = False
     chance: random.Random = attrs.field(init=False)
     leads: int = attrs.field(init=False)

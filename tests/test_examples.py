@@ -19,6 +19,7 @@ LEADERS = {
     "ask_above": "librarian",
     "background_watcher": "assistant",
     "best_of_n": "subject",
+    "blame": "editor",
     "cancel_subtree": "survey",
     "dependencies": "editor",
     "evidence": "editor",
