@@ -110,6 +110,7 @@ class Call:
     __slots__ = (
         "_is_open",
         "_sent_at",
+        "caller",
         "fifo",
         "left",
         "note_allowance",
@@ -138,6 +139,8 @@ class Call:
         """About the tokens that it will use."""
         self.provider = ""
         """The name of the provider, for displays."""
+        self.caller: Caller | None = None
+        """Learns its seconds, if its task has described it."""
         self.waits_in: WaitingCalls | None = None
         """Its queue, while it waits."""
         self.note_allowance: Callable[[Allowance], None] | None = None

@@ -18,6 +18,9 @@ from orchestrator.agents.models.keyed_heap import KeyedHeap
 
 PLACED_SECONDS: Final = 1.0
 """How long the places in displays may be old."""
+WATCHED_CALLS: Final = 1_000
+"""After a call that had to wait, the policy learns from this number of calls, whether they wait or
+not. Before that it has nothing to order, and no call is described to it."""
 SHORT_SHARE: Final = 0.1
 """A run with less than this share of the work of an overdue run passes it."""
 OVERDUE_EVERY: Final = 4
@@ -86,6 +89,8 @@ class CallQueue:
         self._runs: dict[RunWork, _WaitingRun] = {}
         self.waiters: Final[dict[Call, _Waiter]] = {}
         self._number = 0
+        self.watched = 0
+        """How many of the next calls the policy learns from."""
         self._fifo = FifoTimes() if policy.stretch(1) < math.inf else None
         self._last_sent = math.inf
         self._places: dict[Call, int] = {}
@@ -97,6 +102,16 @@ class CallQueue:
     def must_wait(self, call: Call) -> bool:
         """Return whether a call would have to wait now."""
         return bool(self.waiters) or self._ready_at(call) > trio.current_time()
+
+    def watches(self, call: Call) -> bool:
+        """Count a new call, and return whether the policy has to know about it."""
+        if self.must_wait(call):
+            self.watched = WATCHED_CALLS
+        elif self.watched:
+            self.watched -= 1
+        else:
+            return False
+        return True
 
     async def wait_turn(
         self, call: Call, begin: Callable[[], T], check: Callable[[], None] | None = None

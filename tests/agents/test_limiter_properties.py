@@ -136,7 +136,7 @@ async def _play(steps: Sequence[Arrival | int | float], policy: str) -> None:
     # All calls were sent or cancelled, and left nothing behind.
     assert limiter.waiting == limiter.in_flight == 0
     assert all(run.open == run.in_flight == 0 for run in runs)
-    queue = limiter._queue
+    queue = limiter.queue
     assert not queue._runs
     assert not len(queue._owners.waiting)
     _require_callers_first(provider.sent, policy)

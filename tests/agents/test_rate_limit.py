@@ -26,8 +26,9 @@ from orchestrator.agents import (
     tool,
 )
 from orchestrator.agents.models.call_order import Call, RunWork
+from orchestrator.agents.models.call_queue import WATCHED_CALLS
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
-from orchestrator.agents.models.wrappers.rate_limit import WATCHED_CALLS, Limiter, with_rate_limit
+from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.testing import CountingModel, StreamingModel
 
 REQUEST = ModelRequest(instructions="", transcript=(), tools=())

@@ -93,12 +93,12 @@ class Pace:
         """The requests, and the tokens that the provider has named in its headers."""
         self._latencies: dict[str, _Latency] = {}
         """By model: a large one takes longer."""
-        self._queue = CallQueue(policy_named(policy), self._ready_at)
+        self.queue: Final = CallQueue(policy_named(policy), self._ready_at)
 
     @property
     def waiting(self) -> int:
         """How many calls are held back."""
-        return len(self._queue)
+        return len(self.queue)
 
     async def begin(
         self, model: str, tell: Callable[[ModelEvent], None], call: Call | None = None
@@ -117,14 +117,14 @@ class Pace:
         self._require_short_hold(model)
         if call is None:
             call = Call(RunWork())
-        if not self._queue.must_wait(call):
+        if not self.queue.must_wait(call):
             await trio.lowlevel.checkpoint_if_cancelled()
             begun = self._begun_call(call)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return begun
         tell(Queued(True))
         try:
-            begun = await self._queue.wait_turn(
+            begun = await self.queue.wait_turn(
                 call, lambda: self._begun_call(call), lambda: self._require_short_hold(model)
             )
         except ModelError:
@@ -157,7 +157,7 @@ class Pace:
         self._held_until = max(self._held_until, trio.current_time() + seconds)
         if self._shared is not None:
             self._shared.extend(self._held_until - trio.current_time())
-        self._queue.changed()
+        self.queue.changed()
 
     def _follow_others(self, shared: SharedHold) -> None:
         """Hold calls back as long as another process does, and let one try then."""
@@ -178,7 +178,7 @@ class Pace:
         if (amount := self._amounts.get(unit)) is None:
             amount = self._amounts[unit] = AllowedAmount()
         amount.note(allowance, call.sent.get(unit, amount.sent))
-        self._queue.changed()
+        self.queue.changed()
 
     def note_latency(self, model: str, seconds: float) -> None:
         """Send fewer calls at once when the responses of a model begin much later than before."""
@@ -190,7 +190,7 @@ class Pace:
     def answered(self) -> None:
         """Count one call less that waits for the provider."""
         self._unanswered -= 1
-        self._queue.changed()
+        self.queue.changed()
 
     def _begun_call(self, queued: Call) -> "_PacedCall":
         now = trio.current_time()
@@ -308,7 +308,7 @@ def with_pace(model: Model, pace: Pace) -> Model:
 
 class _PacedModel(QueuedModel):
     def __init__(self, model: Model, pace: Pace) -> None:
-        super().__init__(model)
+        super().__init__(model, pace.queue)
         self._pace = pace
 
     async def answer_call(self, request: ModelRequest, call: Call) -> AssistantMessage:

@@ -19,10 +19,6 @@ from orchestrator.agents.models.model import Model, ModelEvent, ModelRequest, Qu
 from orchestrator.agents.models.token_estimate import estimated_tokens
 from orchestrator.agents.models.wrappers.queued_model import QueuedModel
 
-WATCHED_CALLS: Final = 1_000
-"""After a call that waited, the policy learns from this number of calls, whether they wait or not.
-Before that it has nothing to order, and a call costs two checks."""
-
 
 class Limiter:
     """A rate limit, shared by all models of a provider."""
@@ -62,17 +58,15 @@ class Limiter:
         self._tokens = _Bucket(limits["tokens_per_minute"])
         self._most_in_flight = limits["in_flight"]
         self._in_flight = 0
-        self._queue = CallQueue(policy_named(policy), self._ready_at)
+        self.queue: Final = CallQueue(policy_named(policy), self._ready_at)
         self._run: trio.lowlevel.TrioToken | None = None
-        self._watched = 0
-        """How many of the next calls are described to the policy."""
         self.counts_tokens = limits["tokens_per_minute"] is not None
         self._counts_minutes = self.counts_tokens or limits["requests_per_minute"] is not None
 
     @property
     def waiting(self) -> int:
         """How many calls wait for the limit."""
-        return len(self._queue)
+        return len(self.queue)
 
     @property
     def in_flight(self) -> int:
@@ -81,7 +75,11 @@ class Limiter:
 
     def begin_at_once(self, tokens: int) -> bool:
         """Begin a call that need not wait, unless the policy has to learn from it."""
-        if self._watched or self._in_flight == self._most_in_flight or self._closed_by is not None:
+        if (
+            self.queue.watched
+            or self._in_flight == self._most_in_flight
+            or self._closed_by is not None
+        ):
             return False
         if self._counts_minutes:
             self._follow_clock()
@@ -113,29 +111,27 @@ class Limiter:
         if call is None:
             call = Call(RunWork())
         call.tokens = tokens
-        if not self._queue.must_wait(call):
-            self._watched = max(0, self._watched - 1)
+        if not self.queue.must_wait(call):
             await trio.lowlevel.checkpoint_if_cancelled()
             self._begin(call)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
-        self._watched = WATCHED_CALLS
         tell(Queued(True))
-        await self._queue.wait_turn(call, lambda: self._begin(call))
+        await self.queue.wait_turn(call, lambda: self._begin(call))
         tell(Queued(False))
 
     def end_call(self, call: Call | None = None) -> None:
         """Count a call as ended."""
         self._in_flight -= 1
-        if self._queue.waiters:
-            self._queue.changed(None if call is None else call.run)
+        if self.queue.waiters:
+            self.queue.changed(None if call is None else call.run)
 
     def correct_tokens(self, *, reserved: int, used: int) -> None:
         """Replace the tokens that were reserved for a call by those that it used."""
         if self.counts_tokens:
             self._tokens.take(used - self._tokens.capped(reserved), trio.current_time())
-            if self._queue.waiters:
-                self._queue.changed()
+            if self.queue.waiters:
+                self.queue.changed()
 
     def _follow_clock(self) -> None:
         if (run := trio.lowlevel.current_trio_token()) is not self._run:
@@ -207,7 +203,7 @@ def with_rate_limit(model: Model, limiter: Limiter) -> Model:
 
 class _LimitedModel(QueuedModel):
     def __init__(self, model: Model, limiter: Limiter) -> None:
-        super().__init__(model)
+        super().__init__(model, limiter.queue)
         self._limiter = limiter
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:

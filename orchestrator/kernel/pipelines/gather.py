@@ -15,6 +15,7 @@ from orchestrator.kernel.errors import TaskFailedError
 from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.kernel.pipelines.child import Child, combined_failure
 from orchestrator.kernel.pipelines.current_run import current_pipeline_run
+from orchestrator.kernel.pipelines.runner import ChildCall
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -109,10 +110,10 @@ class ChildGroup:
         """Start the next children, and return their number: many at once, or one with a place."""
         step = self._requests[at : at + START_AT_ONCE]
         if self._limit >= len(self._requests) and len(step) > 1:
-            found = await self._pipeline_run.start_all([(*it, None, None) for it in step])
-            if found is not None:
-                for number, child in enumerate(found, at):
-                    self._follow(number, child)
+            calls: list[ChildCall] = [(*it, None, None) for it in step]
+            if await self._pipeline_run.start_all(
+                calls, lambda number, child: self._follow(at + number, child), in_order=True
+            ):
                 return len(step)
         await self._free.acquire()
         started = await self._start(at, self._requests[at])

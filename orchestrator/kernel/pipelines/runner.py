@@ -8,8 +8,8 @@ before it requests a new task.
 
 import hashlib
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
@@ -94,6 +94,9 @@ class PipelineRun:
         self._budget_counts: Counter[str] = Counter()
         self._children: list[TaskId] = []
         self._nursery: trio.Nursery | None = None
+        self._to_start: deque[Child[Any]] = deque()
+        """Its admitted children that have not begun, in their order."""
+        self._is_starting = False
         self._earlier: EarlierChildren | None = None
         """Its children from before a crash, if it had any."""
         self._found: list[Child[Any]] = []
@@ -327,11 +330,19 @@ class PipelineRun:
             self._found.append(child)
         return child
 
-    async def start_all(self, calls: Sequence[ChildCall]) -> list[Child[Any]] | None:
-        """Delegate several tasks in one step; return None if each has to be requested by itself.
+    async def start_all(
+        self,
+        calls: Sequence[ChildCall],
+        follow: Callable[[int, Child[Any]], None],
+        *,
+        in_order: bool,
+    ) -> bool:
+        """Delegate several tasks in one step; return False if each has to be requested by itself.
 
         That is so if the program has run before a crash, if a simulation delays its requests, if it
         cannot delegate any more, or if the rules, a budget or an error stop one of the tasks.
+        `follow` gets each child, with its place in the calls, before it begins. They begin at once,
+        like those of `delegate_task`, or one after another `in_order`.
         """
         await trio.lowlevel.checkpoint()
         nursery, admission = self._nursery, self._book.admission
@@ -341,7 +352,7 @@ class PipelineRun:
             or admission.is_stopping
             or nursery is None
         ):
-            return None
+            return False
         requests: list[TaskRequest] = []
         counted: list[str] = []
         try:
@@ -359,11 +370,27 @@ class PipelineRun:
             is_admitted = False
         if not is_admitted:
             self._request_counts.subtract(counted)
-            return None
-        return [
-            self._run_child(call[0], request.id, nursery)
-            for call, request in zip(calls, requests, strict=True)
-        ]
+            return False
+        tasks = self._book.records.tasks
+        for number, request in enumerate(requests):
+            child = Child(calls[number][0], tasks[request.id], self._book)
+            follow(number, child)
+            if in_order:
+                self._to_start.append(child)
+            else:
+                self._start_soon(child, nursery)
+        if self._to_start and not self._is_starting:
+            self._is_starting = True
+            nursery.start_soon(self._start_in_order, nursery)
+        return True
+
+    async def _start_in_order(self, nursery: trio.Nursery) -> None:  # noqa: ASYNC910
+        """Start the waiting children one by one: trio may reverse tasks that start together."""
+        while self._to_start:
+            self._start_soon(self._to_start.popleft(), nursery)
+            # A cancelled child is started, too: that settles it.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        self._is_starting = False
 
     def _call_base(
         self,
@@ -391,8 +418,11 @@ class PipelineRun:
         self, agent: Agent[OutputT, Any], task: TaskId, nursery: trio.Nursery
     ) -> Child[OutputT]:
         child = Child(agent, self._book.records.tasks[task], self._book)
-        nursery.start_soon(child.run_until_ended, self._runner.run_joined, self._settle_not_awaited)
+        self._start_soon(child, nursery)
         return child
+
+    def _start_soon(self, child: Child[Any], nursery: trio.Nursery) -> None:
+        nursery.start_soon(child.run_until_ended, self._runner.run_joined, self._settle_not_awaited)
 
     async def _wait_earlier(
         self, earlier: EarlierChildren, base: str, request: TaskRequest, *, in_order: bool

@@ -82,15 +82,18 @@ class ScriptRun:
             return
         for at in range(0, len(wanted), START_AT_ONCE):
             step = wanted[at : at + START_AT_ONCE]
-            children = await self._run.start_all(
-                [(it.agent, it.goal, it.chosen, it.details) for _, it in step]
-            )
-            if children is None:
+            if not await self._run.start_all(
+                [(it.agent, it.goal, it.chosen, it.details) for _, it in step],
+                partial(self._follow_in, step),
+                in_order=False,
+            ):
                 for it in step:
                     await self._begin(*it)
-            else:
-                for (id_, task), child in zip(step, children, strict=True):
-                    self._follow(id_, task, child)
+
+    def _follow_in(
+        self, step: Sequence[tuple[int, WantedTask]], number: int, child: Child[Any]
+    ) -> None:
+        self._follow(*step[number], child)
 
     async def _begin(self, call: int, wanted: WantedTask) -> None:
         try:
