@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -223,7 +224,9 @@ class _Effects:
                 calls = self.denied if is_denied else self.failed
                 calls.append(FailedCall(name, _short(message.text)))
             elif isinstance(message.evidence, Mapping):
-                self._add_effect(message.call, msgspec.convert(message.evidence, Effect))
+                # A tool of the program may put anything there.
+                with suppress(msgspec.ValidationError):
+                    self._add_effect(message.call, msgspec.convert(message.evidence, Effect))
 
     def _add_effect(self, call: CallId, effect: Effect) -> None:
         if isinstance(effect, FileChange):

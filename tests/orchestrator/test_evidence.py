@@ -334,3 +334,16 @@ async def test_crash_after_any_fact_keeps_the_evidence(tmp_path: Path) -> None:
     for length in range(1, len(whole)):
         settled = facts(await continue_session(parent, whole[:length]), TaskSettled)
         assert settled[-1].outcome.evidence is not None, length
+
+
+async def test_evidence_of_an_unknown_kind_is_left_out(tmp_path: Path) -> None:
+    @tool
+    def survey() -> ToolResult:
+        """Survey the site."""
+        return ToolResult("flat", evidence={"type": "survey", "metres": 3})
+
+    _, outcome = await outcome_of(child(ToolCall("survey", {}), "done", tools=[survey]), tmp_path)
+
+    assert outcome.succeeded
+    assert outcome.evidence is not None
+    assert outcome.evidence.calls == {"survey": 1}
