@@ -188,6 +188,25 @@ def test_a_snapshot_keeps_the_states_of_ended_tasks(
         )
 
 
+def test_a_snapshot_keeps_the_mark_of_kept_tasks(
+    ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
+) -> None:
+    begin(NONE)
+    kept, live = TaskId("t1"), TaskId("t2")
+    tell(requested(kept), requested(live), TaskStarted(kept), TaskStarted(live))
+    tell(TaskSettled(kept, Outcome(Ending.SUCCEEDED, "42", kept=True)))
+    tell(TaskSettled(live, Outcome(Ending.SUCCEEDED, "42")))
+
+    for tree in (ledger.sessions[S].tree, restore_snapshot(take(ledger, S)).sessions[S].tree):
+        assert (tree[kept].kept, tree[live].kept) == (True, False)
+        assert tree[kept].attributes()["kept"] is True
+        assert "kept" not in tree[live].attributes()
+        assert tree[kept].shown_label == f"kept · {tree[kept].goal}"
+        assert tree[live].shown_label == tree[live].label
+        assert tree.to_text().count("kept · ") == 1
+        assert str(tree.diff(tree)[1]).endswith(", 1 kept")
+
+
 def test_an_evicted_session_has_the_snapshot_of_before(
     ledger: Ledger, begin: Tell, tell: Tell, requested: Callable[..., TaskRequested]
 ) -> None:
