@@ -25,7 +25,7 @@ from orchestrator.models import Limiter, ModelRequest, with_rate_limit
 from tests.kit import facts
 
 SEEDS = (200, 201)
-"""The promise was chosen on the seeds 100 to 124, but results on these were seen before."""
+"""Results on these seeds were seen while the promise was chosen."""
 
 
 def test_runs_at_a_load_of_nine_tenths_end_earlier() -> None:

@@ -244,6 +244,8 @@ class TaskTopic(Topic):
         stack.enter_context(read.subscribe_model_events(self._receive_model_event))
         self._pieces = [live_text.text_so_far(self._task)]
         self._thoughts = [live_text.reasoning_so_far(self._task)]
+        if read.awaited_provider(self._task):
+            self._notice = {"kind": "queued"}
         self._note_change()
 
     def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
