@@ -22,6 +22,8 @@ FILES: Final = frozenset(
         "agents/test_random_streams.py",
         "agents/test_stream_cuts.py",
         "chat/test_kill.py",
+        "evaluation/test_cli_eval.py",
+        "evaluation/test_recorded_runs.py",
         "journal/test_postgres.py",
         "journal/test_storage_faults.py",
         "mcp/test_server_docs.py",

@@ -176,7 +176,7 @@ class EvaluatorScorer:
             name=None if case is None else case.name,
             inputs=result.goal if case is None else case.inputs,
             metadata=None if case is None else case.metadata,
-            expected_output=_as_type(result.expected, type(result.output)),
+            expected_output=_as_type(result.expected, result.output),
             output=result.output,
             duration=result.seconds,
             _span_tree=SpanTreeRecordingError(
@@ -275,8 +275,9 @@ def _autoevals(evaluator: Any, result: TaskResult) -> ScoredValue:
     return None if found.score is None else float(found.score)
 
 
-def _as_type(expected: Any, kind: type[Any]) -> Any:
+def _as_type(expected: Any, output: Any) -> Any:
     """Return an expected output of a file as the type of the output, if it can be one."""
+    kind: Any = output.__class__
     if expected is None or isinstance(expected, kind):
         return expected
     validate = getattr(kind, "model_validate", None)
