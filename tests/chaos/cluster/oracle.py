@@ -113,18 +113,17 @@ def journal_is_sound(evidence: Evidence) -> Iterator[str]:
 
 
 def fenced_writers_change_nothing(evidence: Evidence) -> Iterator[str]:
-    """From the moment a journal is taken over, no statement of an earlier writer takes effect."""
-    until = {
-        writer: at
-        for (writer, _), (_, at) in zip(evidence.writers, evidence.writers[1:], strict=False)
-    }
+    """From the moment a journal is taken over, no statement of an earlier writer takes effect.
+
+    A process may take the journal over again, as a standby whose first opening failed does.
+    """
     for change in evidence.changes:
-        over = until.get(change.process)
         when = change.at if change.table in UNDER_LOCK else change.began
-        if over is not None and when > over:
-            yield (
-                f"{change.process} changed {change.table} {when - over:.3f} s after it was fenced"
-            )
+        writers = [(writer, at) for writer, at in evidence.writers if at <= when]
+        own = [number for number, (writer, _) in enumerate(writers) if writer == change.process]
+        if own and own[-1] + 1 < len(writers):
+            over = when - writers[own[-1] + 1][1]
+            yield f"{change.process} changed {change.table} {over:.3f} s after it was fenced"
 
 
 def tasks_are_done_once(evidence: Evidence) -> Iterator[str]:

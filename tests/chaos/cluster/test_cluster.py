@@ -9,6 +9,8 @@ from typing import Final
 import pytest
 import trio
 
+from tests.chaos.cluster.changes import Change
+from tests.chaos.cluster.oracle import Evidence, fenced_writers_change_nothing
 from tests.chaos.cluster.processes import Process, open_spawner
 from tests.chaos.cluster.rounds import FAULTS, TWICE, plan_of, play_round, prepare
 from tests.postgres import PostgresServer, open_postgres, require_postgres
@@ -41,6 +43,23 @@ async def test_outside_effects_agree_with_the_journal(
             assert not played.problems, played.line
     kinds = {kind for seed in SEEDS for kind in plan_of(seed).kinds}
     assert kinds == {*FAULTS, TWICE}
+
+
+def test_a_writer_that_takes_a_journal_over_again_is_not_fenced() -> None:
+    def changed(process: str, at: float, epoch: int | None = None) -> Change:
+        return Change(process, "journals", at, at, epoch)
+
+    changes = [
+        *(changed("a", 1, 1), changed("a", 2), changed("b", 3, 2), changed("b", 4)),
+        *(changed("a", 5, 3), changed("a", 6), changed("b", 7)),
+    ]
+    evidence = Evidence(
+        effects=(), requests=(), receipts=(), entries=(), findings=(), changes=changes, workers={}
+    )
+
+    assert [*fenced_writers_change_nothing(evidence)] == [
+        "b changed journals 2.000 s after it was fenced"
+    ]
 
 
 async def test_a_process_that_is_not_born_or_has_ended_gets_no_signal(
