@@ -249,3 +249,13 @@ def test_rows_may_show_some_tasks_with_all_their_ancestors(tree: Tree) -> None:
         ("└─ researcher[1]", ""),
         ("   └─ checker[1]", ""),
     ]
+
+
+def test_a_kept_task_is_marked_in_its_row_label_and_attributes(tree: Tree) -> None:
+    node = tree[tree.root]
+    before = node.attributes()
+    node.kept = True
+
+    assert next(iter(tree.rows())).about.startswith("kept · ")
+    assert node.shown_label.startswith("kept · ")
+    assert node.attributes() == {**before, "kept": True}
