@@ -45,7 +45,7 @@ def blame(
 
     Each suspect runs again several times, in forks that keep all work that does not follow from it.
     Its effect is the mean score of the forks minus the score of the run, with an interval of 95 %.
-    Exits with 0 if a task is to blame, with 1 if none is, and with 3 if the budget was spent first.
+    Exits with 0 if a task is to blame, with 1 if not, and with 3 if the budget was spent first.
 
     Args:
         scorer: A function of a TaskResult, a judge or an evaluator: FILE:NAME.

@@ -64,7 +64,7 @@ class BlameReport:
     """The score of the run."""
     effects: tuple[TaskEffect, ...]
     not_tried: tuple[str, ...] = ()
-    """The paths of suspects for which the budget left nothing."""
+    """The paths of suspects that were left out when the budget was spent."""
 
     @property
     def guilty(self) -> TaskEffect | None:

@@ -16,7 +16,7 @@ from orchestrator.delegation import Cause, Ending, TaskId, events, root_of
 from orchestrator.products.history.ports import DELEGATION_TOOLS
 
 COORDINATION_TOOLS: Final = DELEGATION_TOOLS | {"ask_parent", "run_script"}
-"""The tools by which agents work together."""
+"""The tools that let agents work together."""
 CUT_SHORT: Final = frozenset({Ending.OVER_BUDGET, Ending.TIMED_OUT})
 WORD: Final = re.compile(r"\w+")
 SHOWN: Final = 3
