@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,27 +158,30 @@ class World:
         await trio.serve_listeners(self._answer, [trio.SocketListener(listening)])
 
     async def _answer(self, stream: trio.SocketStream) -> None:
-        async with stream:
-            if not (line := await stream.receive_some()):
-                return  # it was killed before it asked
-            asked = msgspec.json.decode(line, type=Asked)
-            most = asked.amounts(asked.most)
-            self.requests += 1
-            self._counted += most
-            self._check()
-            chance = self._chance
-            if self._is_deadly and (self.requests == 1 or (self._kills and chance.random() < 0.1)):
-                # It could have written all of its answer.
-                self._kill(asked.pid)
-                return
-            written = min(asked.most, chance.choice([1, 50, 400]))
-            try:
-                await stream.send_all(str(written).encode())
-            except trio.BrokenResourceError:
-                return  # it was killed in another call
-            self._counted += asked.amounts(written) - most
-            if self._kills and chance.random() < 0.05:
-                self._kill(asked.pid)
+        # A process that is killed may break its connection at any moment.
+        with suppress(trio.BrokenResourceError):
+            async with stream:
+                await self._count(stream)
+
+    async def _count(self, stream: trio.SocketStream) -> None:
+        if not (line := await stream.receive_some()):
+            return  # it was killed before it asked
+        asked = msgspec.json.decode(line, type=Asked)
+        most = asked.amounts(asked.most)
+        self.requests += 1
+        self._counted += most
+        self._check()
+        chance = self._chance
+        if self._is_deadly and (self.requests == 1 or (self._kills and chance.random() < 0.1)):
+            # It could have written all of its answer.
+            self._kill(asked.pid)
+            return
+        written = min(asked.most, chance.choice([1, 50, 400]))
+        # Before it is told: the process may ask again at once.
+        self._counted += asked.amounts(written) - most
+        await stream.send_all(str(written).encode())
+        if self._kills and chance.random() < 0.05:
+            self._kill(asked.pid)
 
     def _check(self) -> None:
         counted = self._counted
@@ -190,8 +193,9 @@ class World:
         return f"calls={self._calls}, usd={self._usd}"
 
     def _kill(self, pid: int) -> None:
-        self._kills -= 1
-        os.kill(pid, signal.SIGKILL)
+        self._kills = max(0, self._kills - 1)
+        with suppress(ProcessLookupError):  # it may have killed itself meanwhile
+            os.kill(pid, signal.SIGKILL)
 
     async def _keep_alive(self, journal: str) -> None:
         """Start a process again until it ends by itself."""
