@@ -17,7 +17,7 @@ import trio
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.models.wrappers.shared_hold import LONGEST_HOLD
 from orchestrator.ports.errors import JournalError
-from orchestrator.products.cluster.database.database import open_database
+from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import Bell, channel, open_wakeups
 
 if TYPE_CHECKING:
@@ -61,19 +61,23 @@ class SharedHolds:
         await self._needed.wait()
         name = "orchestrator holds"
         try:
-            async with (
-                open_database(url, application=name) as database,
-                open_wakeups(url, application=name) as wakeups,
-            ):
+            async with open_wakeups(url, application=name) as wakeups:
                 with wakeups.bell(CHANNEL) as bell:
                     self._bell = bell
                     while True:
-                        now, exchange = trio.current_time(), partial(_exchange, self._take_untold())
-                        self._hear(now, await database.run(exchange))
+                        await self._exchange(Database(url, name))
                         # It rings also when the connection is back after an outage.
                         await bell.wait(math.inf)
         except JournalError as exc:
             logging.getLogger(__name__).warning("refusals of providers are not shared: %s", exc)
+
+    async def _exchange(self, database: Database) -> None:
+        """Tell and hear holds, over a connection for this moment: refusals are seldom."""
+        now, exchange = trio.current_time(), partial(_exchange, self._take_untold())
+        try:
+            self._hear(now, await database.run(exchange))
+        finally:
+            await database.aclose()
 
     def _take_untold(self) -> Mapping[str, float]:
         now, untold = trio.current_time(), self._untold
