@@ -757,7 +757,7 @@ DOORS = sorted(
     if path.stem
     not in {
         *("__init__", "approvals", "door", "inbound", "lifecycle", "door_state"),
-        *("durable_run", "run_events", "streamed_run"),  # they run by `one_shot`
+        *("durable_run", "fork_state", "run_events", "streamed_run"),  # they run by `one_shot`
         "request",  # by `one_shot` and `kept`
     }
 )

@@ -115,7 +115,7 @@ async def test_a_value_that_is_not_a_journal_is_refused_with_a_sentence() -> Non
 
 
 def test_open_orchestrator_takes_few_parameters() -> None:
-    assert len(inspect.signature(open_orchestrator).parameters) <= 9
+    assert len(inspect.signature(open_orchestrator).parameters) <= 10
 
 
 def test_machine_refuses_a_text_where_it_takes_a_list() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from orchestrator.cli import options
 from orchestrator.cli.errors import CommandError
@@ -11,6 +11,7 @@ from orchestrator.delegation import SessionId, printable
 from orchestrator.ports.journals import Journals
 from orchestrator.products.history.export_formats import Format, export_tree, html_report
 
+ExportFormat: TypeAlias = Literal[Format, "otlp"]
 COLLAPSED_FORMATS: Final = frozenset({"mermaid", "dot", "svg"})
 """Charts: a tree of any size is collapsed into a fixed number of boxes."""
 
@@ -19,7 +20,7 @@ def export(
     run: options.RunArgument = None,
     /,
     *,
-    format: Format | Literal["otlp"],  # noqa: A002 (the option's name)
+    format: ExportFormat,  # noqa: A002 (the option's name)
     output: options.OutputOption = None,
     journal: options.JournalOption = None,
 ) -> None:
