@@ -23,7 +23,8 @@ from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.products.telemetry import conventions as names
-from orchestrator.products.telemetry.session_spans import MAX_TEXT, SessionSpans
+from orchestrator.products.telemetry.attributes import MAX_TEXT
+from orchestrator.products.telemetry.session_spans import SessionSpans
 from orchestrator.products.telemetry.span import Span, task_trace, turn_trace
 from tests.golden.version_1 import FILE
 from tests.kit import FunctionModel, editor, hand_on, worker

@@ -8,14 +8,13 @@ A span begins and ends with a fact. No fact says that a model is called without 
 span of such a call begins with the fact before it, and contains the wait for its provider.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import attrs
 import msgspec
 
-from orchestrator.agents import CallId, ToolCall, Usage
+from orchestrator.agents import CallId, ToolCall
 from orchestrator.delegation import Mode, Outcome, SessionId, TaskId
 from orchestrator.delegation.events import (
     ApprovalAnswered,
@@ -45,6 +44,13 @@ from orchestrator.delegation.events import (
     parts_of,
 )
 from orchestrator.products.telemetry import conventions as names
+from orchestrator.products.telemetry.attributes import (
+    add_model,
+    add_usage,
+    json_text,
+    message_text,
+    set_text,
+)
 from orchestrator.products.telemetry.span import (
     Attributes,
     Span,
@@ -56,9 +62,6 @@ from orchestrator.products.telemetry.span import (
     task_trace,
     turn_trace,
 )
-
-MAX_TEXT: Final = 32_000
-"""The most characters of an attribute with content."""
 
 _PURPOSES: Final = {
     ModelFailure.SUMMARY: "summary",
@@ -198,7 +201,7 @@ class SessionSpans:
         attributes[names.OUR_MODE] = Mode.ROOT.value
         attributes[names.OUR_TURN] = event.turn
         if said := [self._mail.pop(seq) for seq in event.mail if seq in self._mail]:
-            _set_text(attributes, names.INPUT_MESSAGES, _message("user", "\n\n".join(said)))
+            set_text(attributes, names.INPUT_MESSAGES, message_text("user", "\n\n".join(said)))
         if self._forked_from:
             attributes[names.OUR_FORKED_FROM] = self._forked_from
         self._tasks[TaskId(session)] = _OpenTask(
@@ -227,7 +230,7 @@ class SessionSpans:
         if request.needs:
             attributes[names.OUR_NEEDS] = request.needs
         if self._content:
-            _set_text(attributes, names.INPUT_MESSAGES, _message("user", request.goal))
+            set_text(attributes, names.INPUT_MESSAGES, message_text("user", request.goal))
         around: _OpenSpan | None = self._tasks.get(request.parent)
         if isinstance(around, _OpenTask):
             around = around.calls.get(CallId(request.call.rpartition("#")[0]), around)
@@ -280,14 +283,14 @@ class SessionSpans:
         attributes = task.attributes
         attributes[names.OUR_ENDING] = outcome.ending.value
         if self._content and outcome.output:
-            _set_text(attributes, names.OUTPUT_MESSAGES, _message("assistant", outcome.output))
+            set_text(attributes, names.OUTPUT_MESSAGES, message_text("assistant", outcome.output))
         error_type = "" if outcome.succeeded else outcome.kind or outcome.cause.value
         yield from self._close_task(task, error_type, outcome.error)
 
     def _close_task(self, task: _OpenTask, error_type: str = "", error: str = "") -> Iterator[Span]:
         yield from self._break_off_calls(task)
         if task.model:
-            _add_model(task.attributes, task.model)
+            add_model(task.attributes, task.model)
         yield self._close(task, error_type, error)
 
     def _break_off_calls(self, task: _OpenTask) -> Iterator[Span]:
@@ -321,12 +324,12 @@ class SessionSpans:
         if event.copied:
             attributes[names.OUR_COPIED] = True
         else:
-            _add_usage(attributes, message.usage)
+            add_usage(attributes, message.usage)
         if event.left_out:
             attributes[names.OUR_LEFT_OUT] = event.left_out
         if self._content:
-            said = _message("assistant", message.text, message.calls)
-            _set_text(attributes, names.OUTPUT_MESSAGES, said)
+            said = message_text("assistant", message.text, message.calls)
+            set_text(attributes, names.OUTPUT_MESSAGES, said)
         yield self._chat(task, attributes)
         task.attempts = 0
         for number, call in enumerate(message.calls):
@@ -335,14 +338,14 @@ class SessionSpans:
     def _fail(self, task: _OpenTask, event: ModelFailed) -> Span:
         # The fact does not name the model: it is the one that has answered before, if any has.
         attributes = self._chat_attributes(task, event.waited)
-        _add_usage(attributes, event.usage)
+        add_usage(attributes, event.usage)
         if event.reason in _PURPOSES:
             attributes[names.OUR_PURPOSE] = _PURPOSES[event.reason]
             return self._chat(task, attributes)
         task.attempts += 1
         attributes[names.ERROR_TYPE] = event.reason.value
         if self._content and event.text:
-            _set_text(attributes, names.OUTPUT_MESSAGES, _message("assistant", event.text))
+            set_text(attributes, names.OUTPUT_MESSAGES, message_text("assistant", event.text))
         return self._chat(task, attributes, event.error)
 
     def _chat(self, task: _OpenTask, attributes: Attributes, error: str = "") -> Span:
@@ -372,7 +375,7 @@ class SessionSpans:
             names.CONVERSATION: self._session,
         }
         if self._content:
-            _set_text(attributes, names.TOOL_ARGUMENTS, _json(call.arguments))
+            set_text(attributes, names.TOOL_ARGUMENTS, json_text(call.arguments))
         # By its place in the answers: a provider may give a later call the same id.
         span = hashed_id("call", task.key, str(task.chats), str(number))
         return _OpenSpan(
@@ -391,7 +394,7 @@ class SessionSpans:
         if call is None:
             return
         if self._content:
-            _set_text(call.attributes, names.TOOL_RESULT, message.text)
+            set_text(call.attributes, names.TOOL_RESULT, message.text)
         if message.failed:
             error_type = "failed" if message.refused_by is None else message.refused_by.value
             yield self._close(call, error_type, message.text if self._content else "")
@@ -449,60 +452,10 @@ class SessionSpans:
             names.AGENT_NAME: task.agent,
             names.CONVERSATION: self._session,
         }
-        _add_model(attributes, task.model)
+        add_model(attributes, task.model)
         if task.attempts:
             attributes[names.OUR_ATTEMPT] = task.attempts + 1
         if waited is not msgspec.UNSET:
             began, sent = waited
             attributes[names.OUR_PROVIDER_WAIT] = round(sent - began, 6)
         return attributes
-
-
-def _add_model(attributes: Attributes, model: str) -> None:
-    provider, colon, name = model.partition(":")
-    attributes[names.PROVIDER] = provider if colon else names.UNKNOWN_PROVIDER
-    if model:
-        attributes[names.REQUEST_MODEL] = name if colon else model
-
-
-def _add_usage(attributes: Attributes, usage: Usage) -> None:
-    attributes[names.INPUT_TOKENS] = usage.input_tokens
-    attributes[names.OUTPUT_TOKENS] = usage.output_tokens
-    attributes[names.OUR_COST] = usage.usd
-    if usage.cached_tokens:
-        attributes[names.CACHE_READ_TOKENS] = usage.cached_tokens
-    if usage.cache_written_tokens:
-        attributes[names.CACHE_WRITTEN_TOKENS] = usage.cache_written_tokens
-    if usage.reasoning_tokens:
-        attributes[names.REASONING_TOKENS] = usage.reasoning_tokens
-    if usage.is_lower_bound:
-        attributes[names.OUR_COST_IS_LOWER_BOUND] = True
-    if usage.estimated:
-        attributes[names.OUR_ESTIMATED] = True
-    if usage.saved_micro_usd is not msgspec.UNSET:
-        attributes[names.OUR_SAVED] = usage.saved_micro_usd / 1_000_000
-
-
-def _set_text(attributes: Attributes, name: str, text: str) -> None:
-    """Add a text, cut to `MAX_TEXT` characters, and say so if it is cut."""
-    if len(text) > MAX_TEXT:
-        cut = attributes.get(names.OUR_CUT)
-        attributes[names.OUR_CUT] = (*cut, name) if isinstance(cut, tuple) else (name,)
-        text = text[:MAX_TEXT]
-    attributes[name] = text
-
-
-def _message(role: str, text: str, calls: tuple[ToolCall, ...] = ()) -> str:
-    """Return a message in the form of the conventions."""
-    parts: list[Mapping[str, Any]] = []
-    if text:
-        parts.append({"type": "text", "content": text})
-    parts += [
-        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in calls
-    ]
-    return _json([{"role": role, "parts": parts}])
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
