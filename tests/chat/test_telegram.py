@@ -851,6 +851,8 @@ async def test_a_repeated_approve_answers_no_other_question() -> None:
             await fake.wait_sent(1)
             await gateway.receive(APPROVE)
             await fake.wait_sent(3)
+            # The gateway notes the id of the question when Telegram has answered.
+            await trio.testing.wait_all_tasks_blocked()
         async with talk.open() as gateway:
             await gateway.receive(APPROVE)
             texts = await fake.wait_sent(4)

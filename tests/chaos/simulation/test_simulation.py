@@ -10,8 +10,8 @@ from orchestrator.products.cluster.journal.lease_watch import LeaseWatch
 from orchestrator.products.server.served_journal import ServedJournal
 from tests.chaos.simulation.rounds import play_round
 
-CAUGHT = 32
-"""A seed that meets a server which does not watch its lease."""
+CAUGHT = range(100, 140)
+"""Seeds; some of them meet a server that does not watch its lease."""
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
@@ -35,4 +35,4 @@ def test_a_server_that_does_not_watch_its_lease_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr(LeaseWatch, "is_current", True)
     monkeypatch.setattr(ServedJournal, "require_current", answer_anyway)
 
-    assert play_round(CAUGHT).problems
+    assert any(play_round(seed).problems for seed in CAUGHT)
