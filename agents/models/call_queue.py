@@ -226,7 +226,7 @@ class CallQueue:
             waiting.key.overdue.put(waiting, self._overdue_at(waiting, self._fifo))
 
     def _overdue_at(self, waiting: _WaitingRun, fifo: FifoTimes) -> float:
-        """Return the time from which on a run has to be the first one, to end in time."""
+        """Return the latest time at which a run must be the first one to end in time."""
         run, first = waiting.run, waiting.calls.first()
         assert first is not None, "a waiting run has a call"
         assert run.fifo is not None, "the times know it"

@@ -1,4 +1,4 @@
-"""The forms in which a known secret value may stand in a text."""
+"""The forms of a known secret value in a text."""
 
 import base64
 import html

@@ -119,7 +119,7 @@ def message_request(
 
 
 def _mark_cached(body: dict[str, Any], request: ModelRequest, time: str) -> None:
-    """Mark the positions up to which the provider caches a request.
+    """Mark the positions where a cached part of a request ends.
 
     It takes four marks. Tools and instructions stay the same in all requests of an agent, and the
     shared context in all requests of siblings. The next request continues at the last message, and

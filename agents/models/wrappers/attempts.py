@@ -38,7 +38,7 @@ class SecondCall(Protocol):
     """A second call of a request, which is paid for beside the first."""
 
     def lose(self, error: ModelError | None, *, sent: bool = True) -> None:
-        """Book the one of the two calls that is not the answer; None if it was cancelled."""
+        """Book the call that did not give the answer; None if it was cancelled."""
         ...
 
 

@@ -37,7 +37,7 @@ class PriceTable:
         return cls(source=source(), look_up=look_up)
 
     def with_prices(self, prices: Mapping[str, Price]) -> "PriceTable":
-        """Return a table in which these prices override the others."""
+        """Return a table with these prices instead of others for the same models."""
         return attrs.evolve(self, models={**self.models, **prices})
 
     def price_of(self, name: str) -> Price | None:

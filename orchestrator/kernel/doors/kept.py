@@ -163,7 +163,7 @@ class KeptDoor:
         metadata: Mapping[str, str] = lifecycle.NO_STRINGS,
         states: tuple[SessionState, ...] = (),
     ) -> SessionRecord:
-        """Open a session in which no agent works: it keeps metadata and states."""
+        """Open a session without an agent: it keeps metadata and states."""
         sessions = self._sessions
         sessions.facts.require_running()
         id_ = self.new_session_id() if id_ is None else id_

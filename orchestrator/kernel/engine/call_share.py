@@ -10,7 +10,7 @@ CallShare: TypeAlias = tuple[str, float]
 
 
 class CallShareSlot:
-    """Holds the function with which a server divides the part of an owner between its keys."""
+    """Holds the server's function that divides the part of an owner between its keys."""
 
     __slots__ = ("share_of",)
 

@@ -35,7 +35,7 @@ MOST_NAMED: Final = 3
 
 
 class CommonAccounts:
-    """The parts of this journal in common accounts, and those of the others as last seen."""
+    """The parts of this journal in common accounts, and the last known parts of the others."""
 
     def __init__(self, reservations: "Reservations") -> None:
         self._reservations = reservations

@@ -59,7 +59,7 @@ class SecondCall:
         self._held = held
 
     def lose(self, error: ModelError | None, *, sent: bool = True) -> None:
-        """Book the one of the two calls that is not the answer; the other one stays reserved."""
+        """Book the call that did not give the answer; the other one stays reserved."""
         calls, reservations, held = self._calls, self._reservations, self._held
         calls.second = None
         if not reservations.book.closed:

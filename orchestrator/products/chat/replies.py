@@ -63,7 +63,7 @@ class Replies:
         self._gone: dict[tuple[str, str], str] = {}
         """The unreachable chats, with the reason."""
         self._reached: set[tuple[str, str]] = set()
-        """The chats in which a person has written since this process began."""
+        """The chats with a message of a person since this process began."""
 
     def platform(self, address: ChatAddress) -> Platform:
         """Return the platform of an address; raise `ChatError` if this gateway lacks it."""

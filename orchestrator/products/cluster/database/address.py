@@ -46,7 +46,7 @@ class DatabaseAddress:
 
 
 def parse_address(address: str, *, host: str = "") -> DatabaseAddress:
-    """Return what an address says.
+    """Return the parts of an address.
 
     Args:
         address: the URL.

@@ -118,7 +118,7 @@ def password_of(url: str) -> str:
 
 
 def problem_of(url: str, exc: Exception) -> str:
-    """Return what an error of psycopg says, in one line, without the password."""
+    """Return the message of an error of psycopg, in one line, without the password."""
     text = re.sub(r"\s+", " ", str(exc)).strip()
     # libpq says first where it tried, which the address says already.
     text = re.sub(
