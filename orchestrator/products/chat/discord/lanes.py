@@ -31,7 +31,7 @@ class Lanes:
     """The events of one connection."""
 
     def __init__(self, nursery: trio.Nursery, note_handled: Callable[[int], None]) -> None:
-        """Handle events; `note_handled` gets the number of the last event that is handled in order."""
+        """Handle events; `note_handled` gets the number of the last event handled in order."""
         self._nursery = nursery
         self._note_handled = note_handled
         self._room = trio.Semaphore(MOST)
