@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread  # noqa: TID251 (it reads the log of the server)
-from typing import IO, Final
+from typing import Final
 from urllib.parse import quote
 
 import pytest
@@ -140,35 +140,40 @@ class PostgresServer:
             **settings,
         }
         options = [word for it in words.items() for word in ("-c", "=".join(it))]
-        process = subprocess.Popen(
-            [str(self._postgres), "-D", str(self.data), *options],
-            user=self.user,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            # Whatever ends the tests ends the server.
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 (no thread of ours holds a lock here)
-            start_new_session=True,  # Ctrl-C ends the tests, which stop the server
-        )
-        assert process.stderr is not None
         ready = Event()
-        self._process = process
-        self._reader = Thread(target=self._read_log, args=(process.stderr, ready), daemon=True)
+        self._reader = Thread(target=self._run, args=(options, ready), daemon=True)
         self._reader.start()
         assert ready.wait(START_SECONDS), self.log
-        if process.poll() is not None or READY not in self.log:
+        if self._process is None or self._process.poll() is not None or READY not in self.log:
             self._forget()
             raise RuntimeError(f"Postgres does not start:\n{self.log}")
 
-    def _read_log(self, stderr: IO[str], ready: Event) -> None:
-        for line in stderr:
-            self._log.append(line)
-            if READY in line:
-                ready.set()
-        ready.set()
+    def _run(self, options: Sequence[str], ready: Event) -> None:
+        """Start the server, and read its log until it ends.
+
+        The server dies with the thread that has started it, and this one lives as long as it does.
+        """
+        try:
+            self._process = process = subprocess.Popen(
+                [str(self._postgres), "-D", str(self.data), *options],
+                user=self.user,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                # Whatever ends the tests ends the server.
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 (no thread of ours holds a lock here)
+                start_new_session=True,  # Ctrl-C ends the tests, which stop the server
+            )
+            assert process.stderr is not None
+            for line in process.stderr:
+                self._log.append(line)
+                if READY in line:
+                    ready.set()
+        finally:
+            ready.set()
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server if it runs: `smart`, `fast`, or `immediate`, which is like a crash."""
