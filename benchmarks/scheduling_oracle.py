@@ -40,7 +40,7 @@ class KnownRun:
 
     @property
     def must_be_first_at(self) -> float:
-        """The time from which on it must be first, to end in time."""
+        """The latest time at which it must become the first one, to end in time."""
         after = sum(max(step) for step in self.program.steps[self.step + 1 :])
         return self.ends_by - max(self.waiting) - after - sum(self.waiting) / IN_FLIGHT
 

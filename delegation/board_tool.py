@@ -69,7 +69,7 @@ def board_tool(
         " that you claimed is free again if you end without finishing it.",
         parameters=_parameters(),
         run=run,
-        # A call that a crash interrupted finds what it has posted.
+        # A call that a crash interrupted finds the items that it has posted.
         idempotent=True,
         acts_outside=False,
     )

@@ -1,4 +1,4 @@
-"""A summary: children that know what the conversation is about, without reading all of it.
+"""A summary: children know the subject of the conversation without reading all of it.
 
 One model call writes the summary for all tasks of a call. The parent pays for it, and the children
 read it before their goals.

@@ -81,7 +81,7 @@ def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def own_state_folder(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a state folder: one of the user or of another test changes what it does.
+    """Give each test a state folder: files of the user or of another test would change it.
 
     For example an orchestrator on a jumping clock would wait a year for a thread that ends the
     servers of another test.

@@ -1,12 +1,14 @@
 """The spans of an open orchestrator arrive at a collector: live, later, and once."""
 
 import os
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from orchestrator import open_orchestrator
 from orchestrator.agents import Agent, DefinitionError
@@ -112,6 +114,36 @@ async def test_runs_do_not_wait_for_a_collector_that_is_away(
 
     assert run.output == "done"
     assert f"orchestrator export {run.id} --format otlp" in caplog.text
+
+
+async def test_an_error_of_the_library_ends_no_run_and_keeps_back_no_other(
+    collector: Collector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def fail(*_: object) -> None:
+        token.run_sync_soon(raised.set)
+        raise ValueError("a fault of the library")
+
+    async with open_orchestrator(":memory:", telemetry=collector.address) as orchestrator:
+        with monkeypatch.context() as patched:
+            patched.setattr(OTLPSpanExporter, "export", fail)
+            run = await orchestrator.run(lead(), "go")
+            await raised.wait()
+        await orchestrator.run(lead(), "go")
+
+    assert run.output == "done"
+    assert "a fault of the library" in caplog.text
+    assert names(collector) == TREE
+
+
+async def test_telemetry_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.delitem(sys.modules, "orchestrator.products.telemetry.otlp", raising=False)
+    with pytest.raises(DefinitionError, match=r"pip install 'delegation-orchestrator\[otel\]'"):
+        async with open_orchestrator(":memory:", telemetry="http://127.0.0.1:1"):
+            pass
 
 
 async def test_a_task_that_was_interrupted_has_one_span(

@@ -124,7 +124,7 @@ class CommonAccounts:
     async def settle_last(self) -> None:
         """Write the parts that are not written yet, before the journal is closed."""
         await trio.lowlevel.checkpoint()
-        # A store that fails keeps what was reserved, until the journal is opened again.
+        # A store that fails keeps the reservations until the journal is opened again.
         with suppress(JournalError):
             await self.settle(list(self._stale.values()))
 

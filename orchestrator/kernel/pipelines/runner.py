@@ -400,7 +400,7 @@ class PipelineRun:
         chosen: Choices | None,
         details: "CallDetails | None",
     ) -> str:
-        """Return the key of equal requests, by which a program that runs again finds them."""
+        """Return the key of equal requests. A program that runs again finds them by it."""
         digest = _digest(agent.name, str(agent.output), goal, *needed.calls)
         base = f"{self._origin.turn}.{agent.name}.{digest}"
         if chosen is not None:

@@ -120,7 +120,7 @@ def judge(
     """Return a judge that scores each answer from 0 to 1 by a rubric.
 
     Args:
-        rubric: what a good answer is.
+        rubric: the properties of a good answer.
         model: the model of the judge.
         name: the name of the score.
         passes_from: the lowest score that passes; by default the score is a number.

@@ -9,7 +9,7 @@ behind; their spans are built again from the journal later.
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, Protocol
 
 import trio
@@ -27,6 +27,7 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import Bookkeeper
 from orchestrator.products.telemetry.session_spans import SessionSpans
 from orchestrator.products.telemetry.settings import Telemetry, telemetry_of
@@ -98,7 +99,7 @@ async def export_spans(
             try:
                 yield exporter
             finally:
-                with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                with trio.move_on_after(CLOSE_SECONDS, shield=True), suppress(JournalError):
                     await exporter.flush()
                 exporter.report_unsent()
                 sender.close()
@@ -141,7 +142,12 @@ class SpanExporter:
         while True:
             await self._arrived.wait()
             await trio.sleep(pause)
-            await self.flush()
+            try:
+                await self.flush()
+            except JournalError:
+                # The runs fail with the same error, and say more.
+                _LOG.exception("spans are not sent any more: the journal has failed")
+                await trio.sleep_forever()
             pause = min(2 * pause, MAX_PAUSE_SECONDS) if self._is_away else DELAY_SECONDS
 
     async def flush(self) -> None:
@@ -238,15 +244,19 @@ class SpanExporter:
 
     async def _send(self, batch: list[Span], counted: int = 0) -> None:
         """Send a batch and clear it. The sessions of spans that are not taken fall behind."""
-        spans, batch[:] = [*batch], []
-        if not spans:
-            await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        if not batch:
             return
+        spans, batch[:] = [*batch], []
         is_sent = False
         try:
             is_sent = await trio.to_thread.run_sync(
                 self._sender.send, spans, counted, abandon_on_cancel=True
             )
+        except Exception:  # noqa: BLE001 (an error of a library must not end the runs)
+            # They would fail again, and keep back the spans of other runs.
+            _LOG.exception("%d spans cannot be sent, and are left out", len(spans))
+            is_sent = not self._is_away
         finally:
             if not is_sent:
                 for span in spans:

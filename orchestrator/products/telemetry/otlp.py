@@ -25,7 +25,7 @@ try:
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
     from orchestrator.products.telemetry.metrics import RunMetrics
-except ImportError as exc:  # pragma: no cover (the extra is installed in tests)
+except ImportError as exc:
     raise DefinitionError(
         "telemetry needs an extra: pip install 'delegation-orchestrator[otel]'"
     ) from exc

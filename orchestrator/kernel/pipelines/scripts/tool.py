@@ -131,8 +131,8 @@ class ScriptTool:
         if failed > REPAIRS:
             raise ToolError(
                 f"{failed} scripts for the goal {label!r} have failed, and a script may be repaired"
-                f" {REPAIRS} times: it was not run. Call your agents one by one, or say in your"
-                " answer what has failed"
+                f" {REPAIRS} times: it was not run. Call your agents one by one, or name the"
+                " failure in your answer"
             )
 
 

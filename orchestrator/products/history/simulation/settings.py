@@ -101,7 +101,7 @@ class SimulationSettings:
     limit_factor: int = 1
     """The factor for the limits of fan-outs, such as `map_each(limit=)`."""
     past: Mapping[str, Sequence[PastAnswer]] = {}
-    """Earlier answers of agents, from which their answers are drawn; the others are made up."""
+    """Earlier answers of agents. Their answers are drawn from these; others are made up."""
     seeds: int = 100
     """The number of runs."""
     first_seed: int = 1
