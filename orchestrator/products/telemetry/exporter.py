@@ -244,10 +244,10 @@ class SpanExporter:
 
     async def _send(self, batch: list[Span], counted: int = 0) -> None:
         """Send a batch and clear it. The sessions of spans that are not taken fall behind."""
-        await trio.lowlevel.checkpoint()
-        if not batch:
-            return
         spans, batch[:] = [*batch], []
+        if not spans:
+            await trio.lowlevel.checkpoint()
+            return
         is_sent = False
         try:
             is_sent = await trio.to_thread.run_sync(
@@ -257,6 +257,7 @@ class SpanExporter:
             # They would fail again, and keep back the spans of other runs.
             _LOG.exception("%d spans cannot be sent, and are left out", len(spans))
             is_sent = not self._is_away
+            await trio.lowlevel.checkpoint()
         finally:
             if not is_sent:
                 for span in spans:
