@@ -1,6 +1,8 @@
 """Scripts: each call is a child of the script's task, and a crash repeats none of them."""
 
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +38,7 @@ from orchestrator.delegation.events import (
     TurnEnded,
     TurnStarted,
 )
-from orchestrator.kernel.pipelines.scripts.interpreter import Interpreter
+from orchestrator.kernel.pipelines.scripts.interpreter import Interpreter, ScriptError
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.products.history.simulation import dry_run
 from tests.kit import facts
@@ -274,6 +276,20 @@ async def test_a_script_that_is_cancelled_while_its_worker_starts_does_not_begin
             nursery.cancel_scope.cancel()
 
     assert interpreter.output == []
+
+
+async def test_a_worker_that_dies_before_its_script_begins_is_an_error_of_the_script() -> None:
+    class Deadly(str):
+        """A goal that kills the worker when the interpreter is about to send it."""
+
+        def __repr__(self) -> str:
+            assert interpreter.pid is not None
+            os.kill(interpreter.pid, signal.SIGKILL)
+            return super().__repr__()
+
+    with Interpreter("goal", "goal: str", ScriptLimits(), Deadly("x")) as interpreter:
+        with pytest.raises(ScriptError, match="the script was stopped: .*SIGKILL"):
+            await interpreter.start()
 
 
 @pytest.mark.realtime

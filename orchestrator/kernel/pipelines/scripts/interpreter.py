@@ -135,10 +135,12 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         self.pid = session.worker_pid
         if self._is_killed:
             raise ScriptError("the script was cancelled before it began")
-        session.feed_run(PRELUDE if self._goal is None else f"{PRELUDE}\ngoal = {self._goal!r}")
-        return self._follow(
-            lambda: session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
-        )
+
+        def begin() -> monty.SyncSnapshot:
+            session.feed_run(PRELUDE if self._goal is None else f"{PRELUDE}\ngoal = {self._goal!r}")
+            return session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
+
+        return self._follow(begin)
 
     def _resume(self, answers: Mapping[int, Answer]) -> Stop:
         snapshot = self._snapshot
