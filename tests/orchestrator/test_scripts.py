@@ -288,7 +288,7 @@ async def test_a_worker_that_dies_before_its_script_begins_is_an_error_of_the_sc
             return super().__repr__()
 
     with Interpreter("goal", "goal: str", ScriptLimits(), Deadly("x")) as interpreter:
-        with pytest.raises(ScriptError, match="the script was stopped: .*SIGKILL"):
+        with pytest.raises(ScriptError, match=r"the script was stopped: .*SIGKILL"):
             await interpreter.start()
 
 
