@@ -217,7 +217,12 @@ class Orchestrator:
 
     @overload
     async def resume(
-        self, agent: Agent[OutputT, Any, None], run: str, *, on_change: OnChange = "refuse"
+        self,
+        agent: Agent[OutputT, Any, None],
+        run: str,
+        *,
+        on_change: OnChange = "refuse",
+        change: ChangeAgent | None = None,
     ) -> Run[OutputT]: ...
     @overload
     async def resume(
@@ -227,6 +232,7 @@ class Orchestrator:
         *,
         deps: DepsT,
         on_change: OnChange = "refuse",
+        change: ChangeAgent | None = None,
     ) -> Run[OutputT]: ...
     async def resume(
         self,
@@ -235,6 +241,7 @@ class Orchestrator:
         *,
         deps: Any = None,
         on_change: OnChange = "refuse",
+        change: ChangeAgent | None = None,
     ) -> Run[OutputT]:
         """Continue a run whose process died, and return when its whole tree is settled.
 
@@ -246,9 +253,11 @@ class Orchestrator:
             deps: the values that the program gave to the run; no journal has them.
             on_change: with `"accept"`, a pipeline whose program has changed may request other
                 tasks than before; the outcome has a note about it.
+            change: the change that a fork began with; see `fork`.
 
         Raises:
-            ChangedProgramError: the program of a pipeline has changed; the run stays interrupted.
+            ChangedProgramError: the program of a pipeline has changed, or the change of a fork is
+                missing; the run stays interrupted.
             NotInterruptedError: it has ended, still runs, or is a conversation.
             UnknownIdError: there is no such run, or it belongs to another agent.
         """
@@ -256,7 +265,9 @@ class Orchestrator:
         require_agent(agent)
         await self._require_here(SessionId(run))
         accepts = accepts_changes(on_change)
-        return await resume_once(self._sessions, agent, run, deps=deps, accepts_changes=accepts)
+        return await resume_once(
+            self._sessions, agent, run, deps=deps, accepts_changes=accepts, change=change
+        )
 
     @overload
     async def fork(
@@ -313,7 +324,7 @@ class Orchestrator:
             only: the only task to run again, in place of `task`.
             stop: end the new run with the result of the task, which is then its output.
             change: returns the agent to run in place of an agent of the task and its descendants;
-                it is not recorded.
+                the journal has no functions, so a resumed fork needs it again.
             deps: the values that the tools and instructions of the new run need from the program.
         """
         if bool(task) is bool(only):

@@ -251,6 +251,15 @@ async def test_a_scorer_that_raises_is_an_error_of_its_trial() -> None:
     assert trial.error.startswith("wrong raised IndexError")
 
 
+async def test_a_score_that_is_not_a_number_is_an_error_of_its_trial() -> None:
+    report = await run(
+        Harness(), team(shouting(4)), scorers=[lambda _: Score(float("nan"), "of nothing")]
+    )
+    (version,) = report.versions
+    assert version.errors == len(CASES)
+    assert version.mean("score") is None
+
+
 async def test_evaluators_of_a_dataset_and_a_judge_score_runs(tmp_path: Path) -> None:
     file = tmp_path / "cases.yaml"
     file.write_text(

@@ -19,8 +19,10 @@ from orchestrator import (
 )
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, ToolMessage, Transcript, agent, tool
 from orchestrator.agents.script import Script, script_agent
-from orchestrator.delegation import Tree
+from orchestrator.delegation import SessionId, Tree
 from orchestrator.delegation.events import Event, SessionOpened, TaskSettled
+from orchestrator.ports.errors import ChangedProgramError
+from orchestrator.products.evaluation.settings import SettingsChange, change_of_fork
 from orchestrator.products.history.replay.run import replay_sync
 from orchestrator.testing import assert_laws
 from tests.kit import facts, hand_on, statuses
@@ -353,3 +355,49 @@ async def test_a_crash_after_any_entry_ends_like_the_fork(team: Team) -> None:
             assert max(team.calls.values(), default=0) <= 1
             assert not {it for it in team.calls if it.endswith(":v1")}
             assert_laws(cut.entries)
+
+
+async def interrupted_fork(team: Team, lead: Agent, change: Any) -> tuple[MemoryJournal, SessionId]:
+    """Return the journal of a changed fork whose process died before its task called a model."""
+    journal = MemoryJournal()
+    async with open_orchestrator(journal) as orchestrator:
+        run = await orchestrator.run(lead, "go")
+        team.forget()
+        fork = await orchestrator.fork(lead, run.id, only="/lead/worker[1]", change=change)
+    opened = next(it.seq for it in journal.entries if it.session == fork.id)
+    answered = next(
+        it.seq
+        for it in journal.entries
+        if it.seq > opened and isinstance(it.event, TaskSettled) and not is_kept(it.event)
+    )
+    return MemoryJournal([it for it in journal.entries if it.seq < answered]), fork.id
+
+
+async def test_a_resumed_fork_needs_its_change_again(team: Team) -> None:
+    lead = team.lead(hand_on("a", "b"), delegates=[team.worker()])
+
+    def change(each: Agent[Any]) -> Agent[Any]:
+        return attrs.evolve(each, model=ScriptedModel.always("changed"))
+
+    journal, fork = await interrupted_fork(team, lead, change)
+    async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
+        with pytest.raises(ChangedProgramError, match="changed agents"):
+            await orchestrator.resume(lead, fork)
+        assert "changed" in (await orchestrator.resume(lead, fork, change=change)).output
+    async with open_orchestrator(MemoryJournal(journal.entries)) as orchestrator:
+        plain = await orchestrator.resume(lead, fork, on_change="accept")
+    assert "a:v2" in plain.output
+
+
+async def test_a_fork_records_the_settings_of_its_change(team: Team) -> None:
+    lead = team.lead(hand_on("a", "b"), delegates=[team.worker()])
+    settings = ("worker.instructions=Be brief.", "worker.limits.calls=3")
+    journal, fork = await interrupted_fork(team, lead, SettingsChange(settings))
+    async with open_orchestrator(journal) as orchestrator:
+        found = await orchestrator.read.session(fork)
+        change = change_of_fork(found.session)
+        assert change == SettingsChange(settings)
+        again = await orchestrator.resume(lead, fork, change=change)
+    assert again.outcome.succeeded
+    worker = change(team.worker())
+    assert (worker.instructions, worker.limits.calls) == ("Be brief.", 3)

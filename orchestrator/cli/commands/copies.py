@@ -18,7 +18,7 @@ from orchestrator.delegation import TaskId, Tree, one_line, usd
 from orchestrator.ports.execution import reachable_agents
 from orchestrator.ports.sessions import ChangeAgent, Orchestrator, Run
 from orchestrator.products.evaluation.repetitions import repeat_task
-from orchestrator.products.evaluation.settings import change_by, parse_setting
+from orchestrator.products.evaluation.settings import SettingsChange, parse_setting
 from orchestrator.products.history.replay.fork import copy_run
 from orchestrator.products.history.replay.kept_facts import facts_before, facts_without
 
@@ -150,4 +150,4 @@ def change_of(
         if name not in names:
             known = ", ".join(sorted(names))
             raise CommandError(f"--set {setting}: there is no agent {name!r}; there are: {known}")
-    return change_by(settings) if settings else None
+    return SettingsChange(tuple(texts)) if texts else None

@@ -13,6 +13,7 @@ from orchestrator.cli.options import (
 from orchestrator.cli.signals import run_stoppable
 from orchestrator.cli.terminal.console import Terminal, command, print_hint
 from orchestrator.ports.sessions import require_resumable
+from orchestrator.products.evaluation.settings import change_of_fork
 
 
 def resume(
@@ -35,7 +36,8 @@ def resume(
     # A usage error is raised before the journal is opened for writing.
     session, _, _ = read_session(journals_of(shown.journal), run)
     agent = agent_of_run(agent, session.root.agent)
-    require_resumable(session, agent, accepts_changes=accept_changes)
+    change = change_of_fork(session)
+    require_resumable(session, agent, accepts_changes=accept_changes, change=change)
     if not shown.quiet:
         for task in session.slots.paused.values():
             again = command("unpause", task.id, journal=shown.journal)
@@ -46,7 +48,7 @@ def resume(
     return run_stoppable(
         lambda stop: show_run(
             agent,
-            lambda orchestrator: orchestrator.resume(agent, session.id),
+            lambda orchestrator: orchestrator.resume(agent, session.id, change=change),
             stop,
             shown,
             run=session.id,

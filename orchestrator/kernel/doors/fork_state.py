@@ -1,4 +1,4 @@
-"""The state of a fork that ends with one of its tasks, and the wait for that end."""
+"""The state of a fork: its end, the change of its agents, and the wait for that end."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -19,6 +19,11 @@ class ForkState(SessionState, frozen=True):
     NAME: ClassVar[str] = "fork"
     stops_at: str = ""
     """The task whose end is the end of the fork; empty if the whole run goes on."""
+    changed: str = ""
+    """The task whose agents the fork changes, with all below it; empty without a change."""
+    settings: tuple[str, ...] = ()
+    """The settings of that change, such as `researcher.model=openai:gpt-5`; empty if a function of
+    the program makes it."""
 
 
 async def run_fork(

@@ -10,7 +10,14 @@ import attrs
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent, DefinitionError, Part, Usage, read_output
-from orchestrator.delegation import DeliveryCapability, Outcome, SessionId, SessionRecord, Tree
+from orchestrator.delegation import (
+    DeliveryCapability,
+    Outcome,
+    SessionId,
+    SessionRecord,
+    TaskId,
+    Tree,
+)
 from orchestrator.delegation.session_context import session_strings
 from orchestrator.kernel.doors import inbound
 from orchestrator.kernel.doors.lifecycle import require_files_here
@@ -21,6 +28,7 @@ from orchestrator.kernel.errors import (
     UnknownIdError,
     explain,
 )
+from orchestrator.kernel.execution.agent_registry import ChangeAgent
 from orchestrator.kernel.execution.outcomes import TaskEnd, version_change
 from orchestrator.kernel.history import History
 from orchestrator.kernel.pipelines.current_run import is_in_pipeline, outside_pipeline
@@ -149,6 +157,7 @@ async def resume_once(
     *,
     deps: object = None,
     accepts_changes: bool = False,
+    change: ChangeAgent | None = None,
 ) -> Run[Any]:
     """Go on with a run whose process died, and return when its whole tree is settled."""
     sessions.facts.require_running()
@@ -160,9 +169,11 @@ async def resume_once(
     if session is None or last is None:
         raise UnknownIdError(f"there is no run {run!r}")
     accepts_changes = accepts_changes or sessions.delegator.accepts_all_changes
-    require_resumable(session, agent, accepts_changes=accepts_changes)
+    require_resumable(session, agent, accepts_changes=accepts_changes, change=change)
     require_files_here(sessions, session)
     sessions.registry.register_session(id_, agent, deps)
+    if change is not None:
+        sessions.registry.change_agents(id_, _changed_task(session), change)
     error: BaseException | None = None
     paused = max(0, sessions.read.now() - last)
     if sessions.turns.begin(session, CAPABILITY, paused=paused, accepts_changes=accepts_changes):
@@ -194,13 +205,28 @@ def accepts_changes(on_change: OnChange) -> bool:
     return on_change == "accept"
 
 
-def require_resumable(session: SessionRecord, agent: Agent[Any], *, accepts_changes: bool) -> None:
+def _changed_task(session: SessionRecord) -> TaskId:
+    """Return the task whose agents a fork changes; empty if it changes none."""
+    # Imported late: most runs are no forks.
+    from orchestrator.kernel.doors.fork_state import ForkState
+
+    return TaskId(session.state(ForkState).changed)
+
+
+def require_resumable(
+    session: SessionRecord,
+    agent: Agent[Any],
+    *,
+    accepts_changes: bool,
+    change: ChangeAgent | None = None,
+) -> None:
     """Refuse to resume a session that was not interrupted, or that has another agent.
 
     Raises:
         NotInterruptedError: it has ended, still runs, or is a conversation.
         UnknownIdError: it is the run of another agent.
-        ChangedProgramError: it began with another version of its agent.
+        ChangedProgramError: it began with another version of its agent, or is a fork that changed
+            its agents, and no change is given.
     """
     if session.closed or not session.awaits_resume:
         raise NotInterruptedError(session.id, _why_not_interrupted(session))
@@ -212,8 +238,12 @@ def require_resumable(session: SessionRecord, agent: Agent[Any], *, accepts_chan
     assert turn is not None, "it was interrupted in a turn"
     may_change = accepts_changes or turn.accepts_changes or agent.on_restart != "resume"
     if (turn.version or "") != agent.version and not may_change:
-        change = version_change(session.root.path, turn.version or "", agent)
-        raise ChangedProgramError(session.id, change)
+        found = version_change(session.root.path, turn.version or "", agent)
+        raise ChangedProgramError(session.id, found)
+    if session.forked_from and change is None and not may_change and _changed_task(session):
+        raise ChangedProgramError(
+            session.id, "it is a fork with changed agents, and no change is given (change=...)"
+        )
 
 
 def _why_not_interrupted(session: SessionRecord) -> str:

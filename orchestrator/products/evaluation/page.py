@@ -3,8 +3,6 @@
 The page has no script and fetches nothing. Every text of a model is escaped.
 """
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
@@ -15,6 +13,7 @@ from orchestrator.products.evaluation.plots import cost_plot, difference_plot, d
 from orchestrator.products.evaluation.recorded import Trial
 from orchestrator.products.evaluation.report import EvaluationReport, format_measure
 from orchestrator.products.evaluation.summary import CaseSummary, VersionSummary
+from orchestrator.products.viewer import html_page
 
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MOST_ROWS: Final = 60
@@ -43,31 +42,12 @@ padding:8px 12px;flex:1 1 320px;min-width:0}.tree td{border:0;padding:1px 10px 1
 .tree td.name{white-space:pre}.anew{background:var(--tint)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0 0;font:12px/1.5 monospace}
 """
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 def page_of(report: EvaluationReport) -> str:
     """Return the page of an evaluation."""
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    body = "\n".join(_body(report))
-    return _PAGE.format(
-        hash=digest, title=_text(f"{report.name} · evaluation"), style=_STYLE, body=body
-    )
+    title = printable(f"{report.name} · evaluation")
+    return html_page(title, "\n".join(_body(report)), style=_STYLE)
 
 
 def _body(report: EvaluationReport) -> Iterator[str]:

@@ -227,7 +227,7 @@ def named_scores(name: str, found: Any, reason: str = "") -> dict[str, Score]:
 
 def one_score(found: Any, reason: str = "") -> Score:
     """Return one value of a scorer as a score, or raise `DefinitionError`."""
-    if isinstance(found, Score):
+    if isinstance(found, Score) and math.isfinite(found.value):
         return found
     # An `EvaluationReason` of pydantic-evals has a value and a reason.
     if hasattr(found, "value") and hasattr(found, "reason"):
@@ -236,7 +236,7 @@ def one_score(found: Any, reason: str = "") -> Score:
         return Score(float(found), reason, is_pass=True)
     if isinstance(found, int | float) and math.isfinite(found):
         return Score(float(found), reason)
-    raise DefinitionError(f"a scorer returned {found!r}: it must be True, False or a number")
+    raise DefinitionError(f"a scorer returned {found!r}: it must be True, False or a finite number")
 
 
 def equals_expected(result: TaskResult) -> bool | None:

@@ -12,8 +12,9 @@ import attrs
 import msgspec
 
 from orchestrator.agents import Agent, DefinitionError, Pipeline, is_agent
+from orchestrator.delegation import SessionRecord
 from orchestrator.ports.execution import reachable_agents
-from orchestrator.ports.sessions import ChangeAgent
+from orchestrator.ports.sessions import ChangeAgent, ForkState
 
 
 @attrs.frozen
@@ -92,17 +93,29 @@ def parse_setting(text: str) -> Setting:
     return Setting(name.strip(), _value(value))
 
 
-def change_by(settings: Sequence[Setting]) -> ChangeAgent:
-    """Return the change of agents by settings, each of a field of one agent."""
+@attrs.frozen
+class SettingsChange:
+    """A change of agents by settings, each of a field of one agent; a fork records its texts."""
 
-    def change(agent: Agent[Any]) -> Agent[Any]:
-        for setting in settings:
+    settings: tuple[str, ...]
+    """The settings as texts: `researcher.model=openai:gpt-5`."""
+    _parsed: tuple[Setting, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_parsed", tuple(map(parse_setting, self.settings)))
+
+    def __call__(self, agent: Agent[Any]) -> Agent[Any]:
+        for setting in self._parsed:
             name, _, field = setting.name.partition(".")
             if name == agent.name:
                 agent = _evolved(agent, field.split("."), setting)
         return agent
 
-    return change
+
+def change_of_fork(session: SessionRecord) -> ChangeAgent | None:
+    """Return the change that a fork recorded; None if it recorded none."""
+    settings = session.state(ForkState).settings
+    return SettingsChange(settings) if settings else None
 
 
 def _replaced(agent: Agent[Any], name: str, field: str, setting: Setting) -> Agent[Any]:

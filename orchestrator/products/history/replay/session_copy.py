@@ -75,7 +75,7 @@ class CopiedRun:
         """Post the copy as a new session at once; `kept_open` None is like the old session."""
         sessions.registry.require_models(agent, deps)
         task = root_of(id_) if self.task == self.record.root else random_task_id()
-        _SessionCopy(sessions, self, id_, task).post(agent, kept_open, stops=terms.stop)
+        _SessionCopy(sessions, self, id_, task).post(agent, kept_open, terms)
         sessions.registry.register_session(id_, agent, deps)
         if terms.change is not None:
             sessions.registry.change_agents(id_, task, terms.change)
@@ -96,7 +96,7 @@ class _SessionCopy:
         self._id_map: dict[bytes, bytes] = {run.encode(): id_.encode()}
         self._seq_map: dict[int, int] = {}
 
-    def post(self, agent: Agent[Any], kept_open: KeptOpen | None, *, stops: bool) -> None:
+    def post(self, agent: Agent[Any], kept_open: KeptOpen | None, terms: ForkTerms) -> None:
         """Post the facts."""
         record = self._copied.record
         opened = self._with_new_ids(record.session_opened)
@@ -121,7 +121,12 @@ class _SessionCopy:
                 states=kept_open.states,
             )
         states = {it: fields for it, fields in opened.states.items() if it != ForkState.NAME}
-        fork = store_states((ForkState(stops_at=self._task if stops else ""),))
+        state = ForkState(
+            stops_at=self._task if terms.stop else "",
+            changed="" if terms.change is None else self._task,
+            settings=getattr(terms.change, "settings", ()),
+        )
+        fork = store_states((state,))
         self._facts.post(replace(opened, states={**states, **fork}))
         open_turn = self._copied.open_turn
         for entry in self._copied.facts:

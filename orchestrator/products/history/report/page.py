@@ -4,10 +4,7 @@ The page fetches no resource, and no text of the run can become code: the conten
 allows only our script and style, by their hashes, and the run is base64.
 """
 
-import base64
-import hashlib
 from contextlib import suppress
-from html import escape
 from typing import Final
 
 import attrs
@@ -25,20 +22,9 @@ from orchestrator.products.history.report.transcripts import (
     Transcripts,
     pack_transcripts,
 )
-from orchestrator.products.viewer import built
+from orchestrator.products.viewer import built, html_page
 
-PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
+BODY: Final = """\
 <div id="viewer"></div>
 <article id="summary" class="summary">
 {summary}
@@ -48,11 +34,7 @@ PAGE: Final = """\
 </article>
 <script type="application/json" id="about">{about}</script>
 <script type="text/plain" id="columns">{columns}</script>
-{transcripts}
-<script>{script}</script>
-</body>
-</html>
-"""
+{transcripts}"""
 
 
 @attrs.frozen
@@ -69,15 +51,7 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
         history = attrs.evolve(history, answer="")
     packed = pack_transcripts(history, transcripts)
     title = _title(history)
-    script, style = built("report.js"), built("report.css")
-    html = PAGE.format(
-        policy=(
-            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
-            " base-uri 'none'; form-action 'none'"
-        ),
-        title=escape(f"{title} · run {history.run}"),
-        style=style,
-        script=script,
+    body = BODY.format(
         summary=summary_of(history, title, version=version, transcripts=packed.sentence),
         about=_json(_about(history, title, packed)),
         columns=pack(columns_of(history, sources=transcripts is not Transcripts.NONE)),
@@ -85,6 +59,9 @@ def build_report(history: RunHistory, *, version: str, transcripts: Transcripts)
             f'<script type="text/plain" id="transcripts-{number}">{packet}</script>'
             for number, packet in enumerate(packed.packets)
         ),
+    )
+    html = html_page(
+        f"{title} · run {history.run}", body, style=built("report.css"), script=built("report.js")
     )
     return Report(html, packed)
 
@@ -119,8 +96,3 @@ def _about(history: RunHistory, title: str, transcripts: PackedTranscripts) -> d
 def _json(value: object) -> str:
     """Return JSON that cannot end its script element."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
