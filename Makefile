@@ -173,8 +173,9 @@ prefixes: $(VENV)/.dev ## count the prompt tokens that a local model evaluates f
 	@$(BIN)/python -m benchmarks.shared_prefix
 
 .PHONY: judges
-judges: $(VENV)/.dev ## let the clients that others wrote judge our fakes of chat platforms
+judges: $(VENV)/.dev ## let the clients that others wrote judge our fakes of chat platforms, and skills-ref our skills
 	@$(BIN)/python -m tests.chat.judges
+	@$(BIN)/python -m tests.skills.judge
 
 .PHONY: client-pins
 client-pins: ## pin the newest versions of the clients that are tried (needs uv and npm)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from orchestrator.agents.pipelines.pipeline import Pipeline
     from orchestrator.agents.sandbox.sandbox import Sandbox
+    from orchestrator.agents.skills import AgentSkill
     from orchestrator.agents.tools.mcp.server import McpServer
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
@@ -97,6 +98,15 @@ def _servers(servers: "Iterable[McpServer]") -> "tuple[McpServer, ...]":
     return _listed(servers)
 
 
+def _skills(skills: "str | Path | Iterable[AgentSkill | Path]") -> "tuple[AgentSkill, ...]":
+    if not skills:
+        return ()
+    # Imported late: most agents have none.
+    from orchestrator.agents.skills import listed_skills
+
+    return listed_skills(skills)
+
+
 def _agents(agents: "Iterable[Agent[Any]]") -> "tuple[Agent[Any], ...]":
     return _listed(agents)
 
@@ -151,6 +161,10 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
     tools: tuple[Tool, ...] = attrs.field(default=(), kw_only=True, converter=_tools)
     servers: "tuple[McpServer, ...]" = attrs.field(default=(), kw_only=True, converter=_servers)
     """Servers of the Model Context Protocol, whose tools it has besides: `McpCommand`, `McpUrl`."""
+    skills: "tuple[AgentSkill, ...]" = attrs.field(default=(), kw_only=True, converter=_skills)
+    """Folders with a `SKILL.md`, or folders of such folders. Its instructions have their names and
+    descriptions, and it loads the rest with `read_skill`. `"AGENTS.md"` adds that file of its
+    workspace to its instructions."""
     delegates: "tuple[Agent[Any], ...]" = attrs.field(default=(), kw_only=True, converter=_agents)
     """The agents that it may delegate to with `delegate_task`."""
     copies: bool = attrs.field(default=False, kw_only=True)
@@ -267,6 +281,11 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             from orchestrator.agents.sandbox.sandbox import Sandbox
 
             self._require(has_type(self.sandbox, Sandbox), "its sandbox must be Sandbox(...)")
+        if self.skills:
+            # Imported late: most agents have none.
+            from orchestrator.agents.skill_tool import with_skill_tool
+
+            object.__setattr__(self, "tools", with_skill_tool(self.tools, self.skills))
         require_parts(self, "tools", self.tools, Tool, "make one of a function with @tool")
         self._require(
             self.deps is None or is_type(self.deps),
@@ -368,6 +387,7 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             or self.gives_budgets
             or self.summaries
             or self.scripts
+            or self.skills
             or any(tool.deps is not None or tool.task is not None for tool in self.tools)
         )
 
@@ -411,8 +431,12 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
             if checked is not None:
                 await checked
 
-    def in_language(self, instructions: str) -> str:
-        """Return instructions with the language that it answers in."""
+    def whole_instructions(self, instructions: str) -> str:
+        """Return instructions with its skills and the language that it answers in."""
+        if self.skills:
+            from orchestrator.agents.skills import skills_text
+
+            instructions = f"{instructions}\n\n{skills_text(self.skills)}".strip()
         if not self.language:
             return instructions
         return f"{instructions}\n\nAnswer in {self.language}.".strip()

@@ -56,6 +56,8 @@ def require_features(agent: Agent[Any]) -> None:
             f"it has a delegate called {SCRIPT!r}, the name of the tasks that run its scripts: give"
             " it another name",
         )
+    if agent.skills:
+        _require_no_place(agent, "has skills, which are read where the run is")
     if agent.schedules:
         _require_free_name(agent, JOB, "schedules")
         _require_no_place(agent, "schedules, which workers cannot do")
@@ -113,7 +115,7 @@ def _require_room(agent: Agent[Any]) -> None:
     if agent.compaction is None or not isinstance(agent.instructions, str):
         return
     request = ModelRequest(
-        instructions=agent.instructions,
+        instructions=agent.whole_instructions(agent.instructions),
         transcript=(),
         tools=[tool for tool in agent.tools if has_type(tool, Tool)],
         output=output_schema(agent.output),

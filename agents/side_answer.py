@@ -41,7 +41,7 @@ async def side_answer(
         instructions = made_instructions
     else:
         instructions = well_formed(await agent.make_instructions(context))
-    parts = (agent.in_language(instructions), extra_instructions)
+    parts = (agent.whole_instructions(instructions), extra_instructions)
     hooked, _ = with_hooks(agent.hooks, agent, model, (), context)
     request = ModelRequest(
         instructions="\n\n".join(filter(None, parts)),

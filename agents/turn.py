@@ -241,7 +241,7 @@ async def _made_instructions(
     """Return the instructions that a function makes for a task, once in a turn."""
     if known is not None:
         await trio.lowlevel.checkpoint()
-        return agent.in_language(known)
+        return agent.whole_instructions(known)
     assert steps.context is not None, "a function is given the task"
     made = well_formed(await agent.make_instructions(steps.context))
     last, agent.plan.made = agent.plan.made, made
@@ -251,7 +251,7 @@ async def _made_instructions(
 
         warn_of_change(agent.name, last, made, steps.history)
     await host.before_instructed(made)
-    return agent.in_language(made)
+    return agent.whole_instructions(made)
 
 
 class _AnswerChecks:

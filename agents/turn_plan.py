@@ -41,7 +41,7 @@ class TurnPlan:
 
     def __init__(self, agent: "Agent[Any]") -> None:
         text = agent.instructions
-        self.instructions: Final = agent.in_language(text) if isinstance(text, str) else None
+        self.instructions: Final = agent.whole_instructions(text) if isinstance(text, str) else None
         """The instructions; None if a function makes them for each task."""
         self.made: str | None = None
         """The instructions that the function made last."""

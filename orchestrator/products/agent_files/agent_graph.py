@@ -25,6 +25,7 @@ from orchestrator.agents import (
 )
 from orchestrator.agents.approval import ApprovalRule
 from orchestrator.agents.nearest_name import did_you_mean
+from orchestrator.agents.skills import unknown_keys_note
 from orchestrator.agents.tools.place_name import require_place_name
 from orchestrator.products.agent_files import tool_names
 from orchestrator.products.agent_files.entry import AgentEntry
@@ -32,6 +33,7 @@ from orchestrator.products.agent_files.job_entry import JobEntry, read_schedule
 from orchestrator.products.agent_files.located import Located, split_names
 from orchestrator.products.agent_files.server_names import KEYS as SERVER_KEYS
 from orchestrator.products.agent_files.server_names import is_of_server, servers_of
+from orchestrator.products.agent_files.skill_entry import is_for_claude_code, skills_of
 from orchestrator.products.agent_files.team_file import TeamEntries
 from orchestrator.products.agent_files.unknown_keys import left_out_keys
 
@@ -95,6 +97,7 @@ def build_team(
         _require_services(models, services)
     builder = _Builder(entries, tool_names.ToolNames(tools), _model_text(team.model) or model)
     agents = builder.build()
+    warnings += tuple(_skill_warnings(agents.values()))
     lead = None if team.lead is None else team.lead.as_text("the lead")
     if team.lead is not None and lead not in agents:
         team.lead.refuse(f"there is no agent {lead!r} to lead; {did_you_mean(str(lead), agents)}")
@@ -181,7 +184,9 @@ class _Builder:
                 **{
                     key: PARSERS[key](value)
                     for key, value in fields.items()
-                    if key in PARSERS and (value.value is not None or key in NEVER_EMPTY)
+                    if key in PARSERS
+                    and (value.value is not None or key in NEVER_EMPTY)
+                    and not is_for_claude_code(key, value)
                 },
             )
         except DefinitionError as exc:
@@ -443,6 +448,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "patience": lambda it: _amounts(it, "patience", Patience),
     "settings": _model_settings,
     "workspace": _workspace,
+    "skills": skills_of,
 }
 """The keys that are fields of `Agent`, and how each is read."""
 NEVER_EMPTY: Final = frozenset({"budget", "limits"})
@@ -452,7 +458,9 @@ NEVER_EMPTY: Final = frozenset({"budget", "limits"})
 def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:
     places: dict[str, list[Located]] = defaultdict(list)
     for entry in entries:
-        for key, value in left_out_keys(entry, PARSERS.keys() | LOOKED_UP).items():
+        claude = {it for it, value in entry.fields.items() if is_for_claude_code(it, value)}
+        known = (PARSERS.keys() | LOOKED_UP) - claude
+        for key, value in left_out_keys(entry, known).items():
             places[key].append(value)
     for key, values in places.items():
         yield f"the key {key!r} has no meaning here, and is left out: {_shown(values)}"
@@ -467,6 +475,13 @@ def _warnings(entries: Iterable[AgentEntry]) -> Iterable[str]:
             "without the key 'tools' an agent has none: write 'tools: [Read, Grep, Glob]', or"
             f" 'tools: []' if that is meant: {_shown(without)}"
         )
+
+
+def _skill_warnings(agents: Iterable[Agent[str]]) -> Iterable[str]:
+    skills = {it: None for agent in agents for it in agent.skills if not isinstance(it, str)}
+    for skill in skills:
+        if skill.unknown:
+            yield unknown_keys_note(skill)
 
 
 def _shown(values: list[Located]) -> str:

@@ -105,6 +105,9 @@ def _listed(verb: str, paths: Iterable[Path]) -> Iterator[str]:
 def _agent_lines(agent: Agent[Any]) -> Iterator[str]:
     if isinstance(agent.workspace, Path) and _may_lead_out(agent.workspace):
         yield f"lets {agent.name} read and write {agent.workspace}"
+    for skill in agent.skills:
+        if not (isinstance(skill, str) or skill.folder.is_relative_to(Path.cwd())):
+            yield f"lets {agent.name} load the skill {skill.folder}"
     if not agent.approve:
         return
     below = [*reachable_agents(agent)]

@@ -25,8 +25,11 @@ CLAUDE_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """The names of Claude Code's tools, and our tools that do the same."""
 DELEGATION_NAMES: Final = frozenset({"Task", "Agent", "delegate_task"})
 """The names of the delegation tool, which the delegates of an agent bring."""
-BROUGHT_TOOLS: Final = ("delegate_task", "task", "ask_parent", "board", "job")
-"""The tools that other keys bring: delegates, copies, asks_parent, board and schedules."""
+BROUGHT_TOOLS: Final = (
+    *("delegate_task", "task", "ask_parent", "board", "job", "read_skill", "memory"),
+)
+"""The tools that other keys bring: delegates, copies, asks_parent, board, schedules, skills and
+memory."""
 PATTERN_SIGNS: Final = frozenset("*?[")
 WITHOUT_COUNTERPART: Final = frozenset(
     {

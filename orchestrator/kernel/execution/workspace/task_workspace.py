@@ -216,13 +216,15 @@ class TaskWorkspaces:
         writable = (folder.path, *checkout, *allowed.write)
         home = Path.home()
         access = home_access(home, allowed, writable)
+        # Their scripts are run by commands.
+        skills = [it.folder for it in agent.skills if not isinstance(it, str)]
         return TaskSandbox(
             backend=backend,
             sandbox=allowed,
             workspace=folder.path,
             checkout=checkout,
             hidden=(*self._settings.hidden, *access.hidden),
-            visible=access.visible,
+            visible=(*access.visible, *skills),
             links=access.links,
             protected=(*own_code_in(writable), *startup_files_in(home)),
             home=Path(os.path.realpath(home)),
