@@ -56,6 +56,7 @@ from orchestrator.agents.models.settings import ModelSettings
 from orchestrator.agents.output.typed import read_output
 from orchestrator.agents.pipelines.decorator import agent
 from orchestrator.agents.pipelines.pipeline import Pipeline, PipelineContext, input_of
+from orchestrator.agents.pipelines.shape import Shape
 from orchestrator.agents.tools.task_context import TaskContext
 from orchestrator.agents.tools.tool import CallKey, Tool, arguments_schema, read_arguments, tool
 from orchestrator.agents.transcript import Transcript
@@ -109,6 +110,7 @@ __all__ = [
     "Sandbox",
     "ScriptExhaustedError",
     "ScriptedModel",
+    "Shape",
     "Switched",
     "TaskContext",
     "TextDelta",

@@ -357,6 +357,23 @@ class Agent(Generic[OutputT_co, InputT_contra, DepsT_contra]):
 
         return agent_tool(self, name, description, input, background)
 
+    def to_svg(self) -> str:
+        """Return a picture of the agent and all agents below it, as SVG."""
+        # Imported late: most programs draw nothing.
+        from orchestrator.agents.pictures.svg import svg
+
+        return svg(self)
+
+    def to_mermaid(self) -> str:
+        """Return the same picture as a Mermaid flowchart."""
+        from orchestrator.agents.pictures.mermaid import mermaid
+
+        return mermaid(self)
+
+    def _repr_svg_(self) -> str:
+        # Notebooks show this.
+        return self.to_svg()
+
     @property
     def team(self) -> "tuple[Agent[Any], ...]":
         """All agents that it is known to delegate to."""

@@ -20,8 +20,8 @@ AGENTS = """
     ModelSettings
     OutputError Part
     Patience Pipeline Price ReasoningBlock ReasoningDelta RefusedBy Retrying Sandbox
-    ScriptExhaustedError
-    ScriptedModel Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
+    ScriptExhaustedError ScriptedModel Shape
+    Switched TaskContext TextDelta Tool ToolCall ToolError ToolMessage Transcript
     Usage UserMessage agent allow arguments_schema confirm deny input_of is_agent new_message_id
     raising_one_error read_arguments read_output require_schema take_turn ignore_event
     tool unanswered_calls well_formed

@@ -21,6 +21,7 @@ from orchestrator.agents.models.model import Model, ModelRequest
 from orchestrator.agents.output.codec import codec_of
 from orchestrator.agents.output.typed import accepts, encoded, read_output, type_name
 from orchestrator.agents.pipelines.joins import join_problem
+from orchestrator.agents.pipelines.shape import Shape
 from orchestrator.agents.tools.task_context import TaskContext
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ class _NoModel:
 NO_MODEL = _NoModel()
 
 
+SEQUENCE = Shape(kind="sequence", flow="row")
+
+
 def _parts(agents: Iterable[Agent[Any]]) -> tuple[Agent[Any], ...]:
     return tuple(agents)
 
@@ -86,6 +90,8 @@ class Pipeline(Agent[OutputT_co, InputT_contra], Generic[InputT_contra, OutputT_
     """It delegates to several at once: if it fails, the error lists each of their failures."""
     steps: tuple[Agent[Any], ...] = attrs.field(default=(), kw_only=True)
     """The agents that were joined by `>>`; another `>>` appends to them."""
+    shape: Shape | None = attrs.field(default=None, kw_only=True, eq=False)
+    """How its parts work together, for its picture; None for the program of a function."""
     model: str | Model = attrs.field(default=NO_MODEL, init=False)
 
     def __repr__(self) -> str:
@@ -205,6 +211,7 @@ def in_sequence(first: Agent[Any, InputT], then: Agent[OutputT, Any]) -> Pipelin
         output=then.output,
         parts=steps,
         steps=steps,
+        shape=SEQUENCE,
     )
 
 

@@ -362,6 +362,8 @@ class ModelFailed(msgspec.Struct, frozen=True, gc=False):
     then: str = ""
     """The model that is called instead, after an attempt; "" is the same one again."""
     waited: WaitSpan = msgspec.UNSET
+    reserved: Usage | msgspec.UnsetType = msgspec.UNSET
+    """The most that another call for the same answer may use, which is still under way."""
 
 
 class ToolAnswered(msgspec.Struct, frozen=True, gc=False):

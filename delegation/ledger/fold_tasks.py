@@ -305,7 +305,7 @@ def model_answered(ledger: "Ledger", event: ModelAnswered, entry: Entry) -> None
 
 def model_failed(ledger: "Ledger", event: ModelFailed, entry: Entry) -> None:
     task = running_task(ledger, event)
-    task.reserved = None
+    task.reserved = None if event.reserved is msgspec.UNSET else event.reserved
     if event.reason is ModelFailure.ATTEMPT:
         _note(task, Incident(len(task.transcript), event.error, event.then))
     if event.reason is ModelFailure.CONVERSATION:

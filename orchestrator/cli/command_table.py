@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "resume": "Continue a run that was interrupted.",
         "retry": "Run a task again, in a new run that keeps all other work.",
         "fork": "Run again from the point where a task was delegated, in a new run.",
+        "draw": "Draw an agent or a pipeline before it runs.",
         "simulate": "Run an agent many times in virtual time: no model is asked, and no tool runs.",
     },
     "Look at runs": {

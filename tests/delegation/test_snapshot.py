@@ -339,7 +339,7 @@ def test_a_snapshot_is_due_after_many_facts(ledger: Ledger, begin: Tell) -> None
     assert is_snapshot_due(session, MIN_FACTS_LEFT)
 
 
-FOLD = (1, "5cf7c7d2c5f52d4b")
+FOLD = (1, "8b01390e0f88ee70")
 """The layout of snapshots, and a digest of the code that they are made by."""
 
 

@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+from orchestrator.agents.pictures.mermaid import escaped
 from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
 
 if TYPE_CHECKING:
@@ -35,13 +36,3 @@ def _label(box: Box) -> str:
     name = box.title if is_plain else escaped(box.title)
     title = f"{box.glyph} {name}".strip()
     return "<br/>".join([title, *map(escaped, filter(None, (box.about, box.collapsed)))])
-
-
-def escaped(words: str) -> str:
-    """Return words that Mermaid only shows: it reads HTML, and its own entities begin with '#'."""
-    return "".join(
-        character
-        if character.isalnum() or character in " .,:;!?-_/()×·↓✓✗◐⊘…"
-        else f"#{ord(character)};"
-        for character in words
-    )

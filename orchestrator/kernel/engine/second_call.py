@@ -1,10 +1,12 @@
 """A second call of a model for the same answer, which is paid for beside the first.
 
 The fact `ModelCalled` names the reservation of both before the second one is sent. The call that is
-not the answer is booked as a failed attempt, and the other one stays reserved, in the same commit.
+not the answer is booked as a failed attempt, by a fact that keeps the other one reserved.
 """
 
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from orchestrator.agents import Model, ModelError
 from orchestrator.delegation import TaskRecord
@@ -71,9 +73,17 @@ class SecondCall:
                 said = SLOWER if error is None else error_text(error)
                 settings = reservations.settings_of(self._task)
                 reservations.book.post(
-                    ModelFailed(self._task, said, usage, reason, "", charged, settings)
+                    ModelFailed(
+                        self._task,
+                        said,
+                        usage,
+                        reason,
+                        charged=charged,
+                        settings=settings,
+                        reserved=msgspec.UNSET if held is None else held.most,
+                    )
                 )
-            if held is not None:
+            elif held is not None:
                 reservations.book.post(ModelCalled(self._task, held.most))
         if held is not None:
             reservations.release(held)

@@ -12,6 +12,7 @@ from orchestrator.agents import (
     DefinitionError,
     Pipeline,
     PipelineContext,
+    Shape,
     input_of,
 )
 from orchestrator.delegation import Ending
@@ -79,6 +80,12 @@ def vote(
         output=arguments.either_of([it.output for it in voters]),
         parts=voters,
         fans_out=True,
+        shape=Shape(
+            kind="vote",
+            note=f"the commonest of {len(voters) * times}"
+            + (f", at least {least}" if least > 1 else ""),
+            stacked=len(voters) if times > 1 else 0,
+        ),
     )
 
 
@@ -134,6 +141,7 @@ def best(
         input=input_of(agent),
         output=agent.output,
         parts=[agent] if judge is None else [agent, judge],
+        shape=Shape(kind="best", flow="row", note=f"the best of {of}", stacked=1),
     )
 
 
@@ -175,6 +183,15 @@ def route(
         input=arguments.shared_input(parts),
         output=arguments.either_of([it.output for it in agents]),
         parts=parts,
+        shape=Shape(
+            kind="route",
+            note="one of them",
+            labels=(
+                *routes,
+                *["otherwise"] * (otherwise is not None),
+                *["chooses"] * (judge is not None),
+            ),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 
 import attrs
 
-from orchestrator.agents import Agent, DefinitionError, Pipeline, PipelineContext, input_of
+from orchestrator.agents import Agent, DefinitionError, Pipeline, PipelineContext, Shape, input_of
 from orchestrator.kernel.pipelines.combinators import arguments
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
 
         each: list[Any] = [_settled_of(output) for output in self.outputs]
         output = arguments.tuple_of(*each) if self.is_fixed else arguments.tuple_of(each[0], ...)
-        return self._as_pipeline(run_settled, output)
+        return self._as_pipeline(run_settled, output, "failures are kept")
 
     def first(self) -> Pipeline[InputT_contra, EachT_co]:
         """Return a pipeline that waits for the first success, and cancels the others."""
@@ -76,7 +76,9 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             group.require_successes(1)
             return group.outputs()[0]
 
-        return self._as_pipeline(run_first, arguments.either_of(self.outputs))
+        return self._as_pipeline(
+            run_first, arguments.either_of(self.outputs), "the first answer wins"
+        )
 
     def quorum(self, successes: int) -> Pipeline[InputT_contra, list[EachT_co]]:
         """Return a pipeline that waits for a number of successes, and cancels the others."""
@@ -92,16 +94,20 @@ class FanOut(Pipeline[InputT_contra, OutputT_co], Generic[InputT_contra, OutputT
             group.require_successes(successes)
             return group.outputs()[:successes]
 
-        return self._as_pipeline(run_quorum, arguments.list_of(arguments.either_of(self.outputs)))
+        output = arguments.list_of(arguments.either_of(self.outputs))
+        return self._as_pipeline(run_quorum, output, f"the first {successes} answers")
 
     def _as_pipeline(
-        self, program: Callable[[PipelineContext, Any], Any], output: Any
+        self, program: Callable[[PipelineContext, Any], Any], output: Any, rule: str
     ) -> Pipeline[Any, Any]:
         # Not `attrs.evolve`: the result is a plain pipeline, without `settled` and its siblings.
         fields: dict[str, Any] = {
             field.name: getattr(self, field.name) for field in attrs.fields(Pipeline) if field.init
         }
-        fields |= {"program": program, "output": output}
+        assert self.shape is not None, "every fan-out has a shape"
+        notes = [self.shape.note] if self.limit is not None else []
+        shape = attrs.evolve(self.shape, note=", ".join([*notes, rule]))
+        fields |= {"program": program, "output": output, "shape": shape}
         return Pipeline(**fields)
 
 
@@ -147,6 +153,7 @@ def parallel(*agents: Agent[Any, Any]) -> FanOut[Any, Any, Any]:
         is_fixed=True,
         parts=agents,
         fans_out=True,
+        shape=Shape(kind="parallel", note="all at once"),
     )
     return fan_out
 
@@ -182,6 +189,7 @@ def map_each(
         is_fixed=False,
         parts=[agent],
         fans_out=True,
+        shape=Shape(kind="map_each", note=_at_once(limit), stacked=1),
     )
     return fan_out
 
@@ -192,7 +200,12 @@ def race(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
     The others are cancelled then. It fails when all have failed.
     """
     arguments.require_agents("race", agents, least=2)
-    return parallel(*agents).first().named("race")
+    raced = parallel(*agents).first().named("race")
+    return attrs.evolve(raced, shape=Shape(kind="race", note="the first answer wins"))
+
+
+def _at_once(limit: int | None) -> str:
+    return "for each item" if limit is None else f"for each item, {limit} at once"
 
 
 def _child_group(requests: "Sequence[ChildRequest]", *, limit: int | None) -> "ChildGroup":
@@ -277,4 +290,5 @@ def map_reduce(
         output=merge.output,
         parts=[each, merge],
         fans_out=True,
+        shape=Shape(kind="map_reduce", flow="row", note=_at_once(limit), stacked=1),
     )

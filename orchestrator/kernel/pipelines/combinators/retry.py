@@ -13,6 +13,7 @@ from orchestrator.agents import (
     DefinitionError,
     Pipeline,
     PipelineContext,
+    Shape,
     input_of,
 )
 from orchestrator.delegation import Ending
@@ -72,6 +73,7 @@ def retry(
         input=input_of(agent),
         output=agent.output,
         parts=[agent],
+        shape=Shape(kind="retry", note=f"at most {times} times"),
     )
 
 
@@ -95,6 +97,7 @@ def fallback(*agents: Agent[OutputT, InputT]) -> Pipeline[InputT, OutputT]:
         input=arguments.shared_input(agents),
         output=arguments.either_of([it.output for it in agents]),
         parts=agents,
+        shape=Shape(kind="fallback", note="the next if one fails"),
     )
 
 
@@ -161,6 +164,7 @@ def refine(
         input=input_of(draft),
         output=draft.output,
         parts=[draft] if critic is None else [draft, critic],
+        shape=Shape(kind="refine", flow="loop", note=f"at most {rounds} rounds"),
     )
 
 

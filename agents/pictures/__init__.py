@@ -1,0 +1,1 @@
+"""Pictures of agents and pipelines before they run: SVG and Mermaid."""
