@@ -2,30 +2,28 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from orchestrator.backends import journals_at
 from orchestrator.cli.agent_file import load_variables
 from orchestrator.cli.errors import CommandError
+from orchestrator.cli.options import SETS
 from orchestrator.ports.journals import Journals
 from orchestrator.products.evaluation.cases import Case, Dataset, from_pydantic, read_cases
 from orchestrator.products.evaluation.recorded import Trial, read_trials
 
-FOLDER: Final = Path("evaluations")
-"""The folder of sets, below the current one."""
-
 
 def set_file(name: str) -> Path:
     """Return the file of a set: a path, or a name in the folder of sets."""
-    return Path(name) if "/" in name or name.endswith(".db") else FOLDER / f"{name}.db"
+    return Path(name) if "/" in name or name.endswith(".db") else SETS / f"{name}.db"
 
 
 def read_set(name: str) -> list[Trial]:
     """Return the trials of a set."""
     file = set_file(name)
     if not file.is_file():
-        names = ", ".join(sorted(it.stem for it in FOLDER.glob("*.db"))) or "no set"
-        raise CommandError(f"there is no set {file}; {FOLDER}/ has {names}")
+        names = ", ".join(sorted(it.stem for it in SETS.glob("*.db"))) or "no set"
+        raise CommandError(f"there is no set {file}; {SETS}/ has {names}")
     trials = read_trials(_journals(file))
     if not trials:
         raise CommandError(f"{file} has no trial that has ended")

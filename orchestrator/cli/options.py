@@ -97,6 +97,8 @@ class BlockAmounts(BudgetAmounts):
 
 
 # One option for each kind: --budget-usd, --budget-tokens and so on.
+SETS: Final = Path("evaluations")
+"""The folder of the sets of evaluations, below the current one."""
 _EACH_KIND: Final = Parameter(
     name="*", name_transform=lambda kind: f"budget-{default_name_transform(kind)}"
 )

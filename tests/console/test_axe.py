@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.evaluation.made_sets import make_sets
 from tests.report.browser import Browser, Page
 
 AXE = gzip.decompress(
@@ -25,6 +26,7 @@ def pages(server: ConsoleServer) -> dict[str, str]:
     server.wait_for_reply(session, "The archivist is back")
     asks = server.begin("operator", "clean up")
     draws = server.begin("painter")
+    make_sets(server.folder / "evaluations")
     return {
         "#/runs": "document.querySelector('[data-run]')",
         f"#/runs/{run}": "document.querySelector('.messages .message')",
@@ -34,6 +36,8 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         f"#/chat/{session}": "document.querySelector('.notice')",
         "#/new": "document.querySelector('main form, main h1')",
         f"#/compare/{run}/{asks}": "document.querySelector('main table')",
+        "#/evaluations": "document.querySelector('[data-evaluation]')",
+        "#/evaluations/shouting": "document.querySelector('.case article')",
         "#/inbox": "document.querySelector('.inbox .ask')",
         "#/jobs": "document.querySelector('.jobs .empty:not(:empty)')",
     }

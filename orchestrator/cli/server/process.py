@@ -28,7 +28,13 @@ from orchestrator.backends import IN_MEMORY, is_database
 from orchestrator.cli.agent_file import LoadedTeam, file_name, variables_of
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.job_targets import JobTargets, targets_for
-from orchestrator.cli.options import journals_of, on_change_of, require_known_models, server_folder
+from orchestrator.cli.options import (
+    SETS,
+    journals_of,
+    on_change_of,
+    require_known_models,
+    server_folder,
+)
 from orchestrator.cli.retention import Retention
 from orchestrator.cli.sandbox_line import choose_sandbox
 from orchestrator.cli.server import printed_lines
@@ -215,6 +221,7 @@ def _settings(
         task_modes=parse_modes(options.mcp_tasks, team.agents),
         jobs=team.jobs,
         language_models=require_known_models(options.language_model),
+        evaluations=SETS.absolute(),
         file=file_name(file),
         variables=variables_of(team.agents),
     )

@@ -72,6 +72,7 @@ async def evaluate(
         scorers=chosen,
         usd=usd,
         deps=deps,
+        dataset=dataset.name,
         evaluators=lambda case: [as_scorer(it, judge_model=judge_model) for it in case.evaluators],
     )
     trials = await run_rounds(

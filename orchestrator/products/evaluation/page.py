@@ -5,18 +5,20 @@ The page has no script and fetches nothing. Every text of a model is escaped.
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
-from orchestrator.delegation import printable
+import msgspec
+
+from orchestrator.delegation import Tree, printable
 from orchestrator.products.evaluation.plots import cost_plot, difference_plot, distribution
 from orchestrator.products.evaluation.recorded import Trial
-from orchestrator.products.evaluation.report import EvaluationReport, format_measure
+from orchestrator.products.evaluation.report import EvaluationReport, format_measure, ordered_cases
 from orchestrator.products.evaluation.summary import CaseSummary, VersionSummary
 from orchestrator.products.viewer import html_page
 
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_MOST_ROWS: Final = 60
+MOST_ROWS: Final = 60
 """The most tasks of a tree on the page."""
 _STYLE: Final = """
 :root{color-scheme:light dark;--paper:#fff;--soft:#f6f8fa;--ink:#1b2430;--quiet:#57616e;
@@ -39,7 +41,7 @@ th.name,td.name{text-align:left}tr.mean td{font-weight:650;border-top:1px solid 
 svg .ink{fill:var(--ink);font-weight:650}summary{cursor:pointer;padding:4px 0}
 .trees{display:flex;flex-wrap:wrap;gap:12px}.tree{border:1px solid var(--line);border-radius:8px;
 padding:8px 12px;flex:1 1 320px;min-width:0}.tree td{border:0;padding:1px 10px 1px 0}
-.tree td.name{white-space:pre}.anew{background:var(--tint)}
+.tree td.name{white-space:pre}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0 0;font:12px/1.5 monospace}
 """
 
@@ -52,7 +54,7 @@ def page_of(report: EvaluationReport) -> str:
 
 def _body(report: EvaluationReport) -> Iterator[str]:
     versions = report.all_versions
-    cases = {key: case for version in versions for key, case in version.cases.items()}
+    cases = ordered_cases(report)
     budget = "" if report.usd is None else f" of ${report.usd:.2f}"
     yield f"<h1>{_text(report.name)}</h1>"
     yield (
@@ -79,35 +81,25 @@ def _body(report: EvaluationReport) -> Iterator[str]:
     yield "</div></div><h2>Cases</h2>"
     yield from _matrix(report, versions, list(names.values()))
     yield "<h2>Runs</h2>"
-    for key in _order(report, cases):
-        yield from _case(key, cases[key].name, versions, report.score)
-
-
-def _order(report: EvaluationReport, cases: dict[str, CaseSummary]) -> list[str]:
-    """Return the keys of cases, the largest change first."""
-    changes = dict.fromkeys(cases, 0.0)
-    for compared in report.comparisons:
-        for it in compared.changes:
-            size = 2.0 if it.case.errors else abs(it.change or 0.0)
-            changes[it.case.key] = max(changes[it.case.key], size)
-    return sorted(changes, key=lambda key: -changes[key])
+    for key, name in cases.items():
+        yield from _case(key, name, versions, report.score)
 
 
 def _matrix(
     report: EvaluationReport, versions: Sequence[VersionSummary], names: Sequence[str]
 ) -> Iterator[str]:
-    cases = {key: case for version in versions for key, case in version.cases.items()}
+    cases = ordered_cases(report)
     yield '<div class="scroll"><table><tr><th class="name">case</th>'
     yield from (f'<th colspan="4">{_text(name)}</th>' for name in names)
     yield '</tr><tr><th class="name"></th>'
     yield "<th></th><th>score</th><th>cost</th><th>seconds</th>" * len(names) + "</tr>"
     same = 0
-    for key in _order(report, cases):
+    for key, name in cases.items():
         scores = [_score(it, key) for it in versions]
         if len(versions) > 1 and None not in scores and all(a == b for a, b in pairwise(scores)):
             same += 1
         cells = "".join(_cells(it.cases.get(key), report.score, scores[0]) for it in versions)
-        yield f'<tr><td class="name">{_text(cases[key].name)}</td>{cells}</tr>'
+        yield f'<tr><td class="name">{_text(name)}</td>{cells}</tr>'
     means = "".join(_mean_cells(it) for it in versions)
     yield f'<tr class="mean"><td class="name">mean of {len(cases):,}</td>{means}</tr></table></div>'
     if same:
@@ -154,24 +146,42 @@ def _case(key: str, name: str, versions: Sequence[VersionSummary], score: str) -
     yield "</div></details>"
 
 
+class TreeRow(msgspec.Struct, frozen=True):
+    """A task of a tree on a page."""
+
+    name: str
+    """Its lines to the tasks above it, its status and its name."""
+    seconds: float | None
+    cost: float | None
+    """The dollars of the task and all below it; None if a price is not known."""
+    kept: bool
+    """Whether a fork has it from another run."""
+
+
+def tree_rows(tree: Tree) -> list[TreeRow]:
+    """Return the first tasks of a tree, each parent before its children."""
+    found: list[TreeRow] = []
+    for row in islice(tree.rows(), MOST_ROWS):
+        node = tree[row.task]
+        cost = None if node.total.unpriced else node.total.usd
+        name = f"{row.branch}{row.glyph} {row.name}"
+        found.append(TreeRow(name, node.seconds(), cost, node.kept))
+    return found
+
+
 def _tree(version: str, trial: Trial, score: str) -> Iterator[str]:
     found = trial.scores.get(score)
     shown = "✗" if found is None or trial.error else f"{found.value:.2f}"
     run = f'<span class="quiet">{trial.run}</span>'
     yield f'<div class="tree"><b>{_text(version)}</b> {shown} {run}'
     yield '<div class="scroll"><table>'
-    tree = trial.result.tree
-    for number, row in enumerate(tree.rows()):
-        if number == _MOST_ROWS:
-            yield f'<tr><td class="name quiet">… {len(tree) - number:,} more</td></tr>'
-            break
-        node = tree[row.task]
-        seconds = format_measure("seconds", node.seconds())
-        cost = format_measure("cost", None if node.total.unpriced else node.total.usd)
-        yield (
-            f'<tr><td class="name">{_text(row.branch)}{_text(row.glyph)} {_text(row.name)}</td>'
-            f"<td>{seconds}</td><td>{cost}</td></tr>"
-        )
+    for row in tree_rows(trial.result.tree):
+        seconds = format_measure("seconds", row.seconds)
+        cost = "kept" if row.kept else format_measure("cost", row.cost)
+        kind = "name quiet" if row.kept else "name"
+        yield f'<tr><td class="{kind}">{_text(row.name)}</td><td>{seconds}</td><td>{cost}</td></tr>'
+    if (more := len(trial.result.tree) - MOST_ROWS) > 0:
+        yield f'<tr><td class="name quiet">… {more:,} more</td></tr>'
     yield f"</table></div><pre>{_text(trial.error or trial.result.answer)}</pre>"
     for name, it in trial.scores.items():
         if it.reason:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+import msgspec
+
 from orchestrator.delegation import printable
 from orchestrator.products.evaluation.statistics import Interval, paired_interval
 from orchestrator.products.evaluation.summary import VersionSummary
@@ -33,36 +35,59 @@ def difference_plot(interval: Interval, verdict: str) -> str:
     )
 
 
-def distribution(version: VersionSummary) -> str:
-    """Return how many cases have each score, in ten bars from the lowest to the highest."""
+class Bars(msgspec.Struct, frozen=True):
+    """How many cases have each score, in ten bars from the lowest to the highest."""
+
+    low: float
+    high: float
+    counts: list[int]
+
+
+def bars_of(version: VersionSummary) -> Bars | None:
+    """Return the distribution of scores; None without scores."""
     values = _values(version, "score")
     if not values:
-        return "<p>No scores.</p>"
+        return None
     low, high = min(0.0, *values), max(1.0, *values)
-    bars = [0] * 10
+    counts = [0] * 10
     for value in values:
-        bars[min(9, int((value - low) / (high - low) * 10))] += 1
-    most = max(bars)
+        counts[min(9, int((value - low) / (high - low) * 10))] += 1
+    return Bars(low, high, counts)
+
+
+def distribution(version: VersionSummary) -> str:
+    """Return the distribution of scores as a drawing."""
+    bars = bars_of(version)
+    if bars is None:
+        return "<p>No scores.</p>"
+    most, low, high = max(bars.counts), bars.low, bars.high
     drawn = "".join(
         f'<rect x="{number * 30}" y="{50 - 46 * count / most:.1f}" width="26"'
         f' height="{46 * count / most:.1f}" fill="var(--bar)"><title>{count} cases</title></rect>'
-        for number, count in enumerate(bars)
+        for number, count in enumerate(bars.counts)
     )
     return (
-        f'<svg width="300" height="68" role="img" aria-label="{len(values)} scores">{drawn}'
+        f'<svg width="300" height="68" role="img" aria-label="{sum(bars.counts)} scores">{drawn}'
         f'<text x="0" y="64">{low:.1f}</text><text x="298" y="64" text-anchor="end">{high:.1f}'
         "</text></svg>"
     )
 
 
+def point_of(version: VersionSummary) -> tuple[float, Interval] | None:
+    """Return the mean cost of a case, and the mean score with 95 %; None without both."""
+    cost, scores = version.mean("cost"), _values(version, "score")
+    if cost is None or not scores:
+        return None
+    return cost, paired_interval([(0.0, it) for it in scores])
+
+
 def cost_plot(versions: Sequence[VersionSummary], names: Sequence[str]) -> str:
     """Return the versions as points, with 95 % of the mean score, and the Pareto front."""
-    points: list[tuple[float, Interval, str]] = []
-    for version, name in zip(versions, names, strict=True):
-        cost, scores = version.mean("cost"), _values(version, "score")
-        if cost is not None and scores:
-            mean = paired_interval([(0.0, it) for it in scores])
-            points.append((cost, mean, escape(printable(name), quote=True)))
+    points = [
+        (*found, escape(printable(name), quote=True))
+        for version, name in zip(versions, names, strict=True)
+        if (found := point_of(version)) is not None
+    ]
     if not points:
         return "<p>No version has a price.</p>"
     widest = max(cost for cost, _, _ in points) * 1.25 or 1.0

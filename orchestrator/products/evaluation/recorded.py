@@ -18,6 +18,8 @@ from orchestrator.products.evaluation.cases import Case
 from orchestrator.products.evaluation.scorers import Score
 from orchestrator.products.evaluation.task_result import TaskResult, result_of_run
 
+TRIAL_PREFIX: Final = "e_"
+"""The start of the ids of runs that answer a case."""
 NO_RESULTS: Final = (Ending.CANCELLED, Ending.LOST)
 """The endings of runs that ended with their process, which says nothing about a version."""
 
@@ -30,6 +32,8 @@ class EvaluationState(SessionState, frozen=True):
     """The key of the case; empty in a run of a judge."""
     name: str = ""
     """The name of the case."""
+    dataset: str = ""
+    """The name of the dataset of the case."""
     expected: Any = None
     version: str = ""
     """The name of the version: the settings that a sweep varied, or the name of the set."""
@@ -53,6 +57,8 @@ class Trial:
     repeat: int
     result: TaskResult
     scores: Mapping[str, Score]
+    dataset: str = ""
+    """The name of the dataset of its case."""
     broken: str = ""
     """Why it has no scores although it succeeded: a scorer raised an error."""
 
@@ -68,14 +74,14 @@ class Trial:
         return f"{self.result.ending}: {self.result.error}"
 
 
-def read_trials(journals: Journals, agent: Agent[Any] | None = None) -> list[Trial]:
-    """Return the trials of a set that have ended, oldest first.
+def read_trials(journals: Journals, *, run: str = TRIAL_PREFIX) -> list[Trial]:
+    """Return the trials of a set that have ended, oldest first, or the trial of one run.
 
     A version that has changed since its first trials has only the trials of its newest team.
     """
     found: list[tuple[str, Trial]] = []
     teams: dict[str, str] = {}
-    for result in read_results(journals, agent=agent):
+    for result in read_results(journals, prefix=run):
         state = result.session.state(EvaluationState)
         if not state.case or result.outcome is None:
             continue
@@ -91,6 +97,7 @@ def read_trials(journals: Journals, agent: Agent[Any] | None = None) -> list[Tri
             repeat=state.repeat,
             result=attrs.evolve(result, case=case),
             scores={name: it for name, it in state.scores.items() if it is not None},
+            dataset=state.dataset,
             broken=state.broken,
         )
         if result.outcome.ending not in (*NO_RESULTS, Ending.OVER_BUDGET):
@@ -99,9 +106,11 @@ def read_trials(journals: Journals, agent: Agent[Any] | None = None) -> list[Tri
     return [trial for team, trial in found if teams[trial.version] == team]
 
 
-def read_results(journals: Journals, *, agent: Agent[Any] | None = None) -> Iterator[TaskResult]:
+def read_results(
+    journals: Journals, *, agent: Agent[Any] | None = None, prefix: str = ""
+) -> Iterator[TaskResult]:
     """Yield the runs of all journals that have begun, oldest first; no model is asked."""
-    listed = journals.sessions()
+    listed = journals.sessions(prefix=prefix)
     for error in listed.unreadable.values():
         raise error
     for it in listed.sessions:

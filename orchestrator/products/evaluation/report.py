@@ -64,7 +64,7 @@ class EvaluationReport:
             "missing_trials": self.missing,
             "baseline": None if self.baseline is None else self.baseline.name,
             "versions": [_version_json(it) for it in self.all_versions],
-            "comparisons": [_comparison_json(it) for it in self.comparisons],
+            "comparisons": [comparison_json(it) for it in self.comparisons],
             "checks": [attrs.asdict(it) for it in self.checks],
         }
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -131,6 +131,19 @@ class EvaluationReport:
         base = self.baseline
         is_apart = base is not None and all(it is not base for it in self.versions)
         return [base, *self.versions] if is_apart and base is not None else [*self.versions]
+
+
+def ordered_cases(report: EvaluationReport) -> dict[str, str]:
+    """Return the names of all cases by their keys, the largest change first."""
+    cases = {
+        key: case.name for version in report.all_versions for key, case in version.cases.items()
+    }
+    changes = dict.fromkeys(cases, 0.0)
+    for compared in report.comparisons:
+        for it in compared.changes:
+            size = 2.0 if it.case.errors else abs(it.change or 0.0)
+            changes[it.case.key] = max(changes[it.case.key], size)
+    return {key: cases[key] for key in sorted(cases, key=lambda key: -changes[key])}
 
 
 def check_versions(
@@ -215,7 +228,9 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _comparison_json(compared: Comparison) -> dict[str, Any]:
+def comparison_json(compared: Comparison) -> dict[str, Any]:
+    """Return a comparison as JSON has it."""
+
     def interval(found: Interval | None) -> dict[str, Any] | None:
         return None if found is None else msgspec.to_builtins(found)
 

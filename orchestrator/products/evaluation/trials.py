@@ -30,7 +30,12 @@ from orchestrator.ports.sessions import (
     use_grants,
 )
 from orchestrator.products.evaluation.cases import Case
-from orchestrator.products.evaluation.recorded import NO_RESULTS, EvaluationState, Trial
+from orchestrator.products.evaluation.recorded import (
+    NO_RESULTS,
+    TRIAL_PREFIX,
+    EvaluationState,
+    Trial,
+)
 from orchestrator.products.evaluation.scorers import Ask, Score, Scorer
 from orchestrator.products.evaluation.task_result import TaskResult, result_of_run
 
@@ -71,6 +76,8 @@ class Evaluation:
     usd: float | None = None
     """The most dollars for all runs and judges, the earlier processes of the set included."""
     deps: object = None
+    dataset: str = ""
+    """The name of the dataset, which its runs record."""
     evaluators: Callable[[Case], Sequence[Scorer]] = lambda _: ()
     """The scorers that one case has besides."""
     spent: str = attrs.field(default="", init=False)
@@ -176,12 +183,13 @@ class Evaluation:
         state = EvaluationState(
             case=case.key,
             name=case.name,
+            dataset=self.dataset,
             expected=_json(case.expected_output),
             version=version,
             team=(team := version_of(agent)),
             repeat=planned.repeat,
         )
-        key = run_id("e", team, version, case.key, planned.repeat)
+        key = run_id(TRIAL_PREFIX, team, version, case.key, planned.repeat)
         run = await self._run_once(agent, case.inputs, key, state)
         if run.outcome.ending is Ending.OVER_BUDGET and self._is_ours(run):
             self.spent = run.outcome.error
@@ -237,7 +245,7 @@ class Evaluation:
 
         def ask(judge: Agent[Any], goal: str) -> Awaitable[Run[Any]]:
             state = EvaluationState(judged=result.id, name=result.path)
-            key = run_id("j", result.session.id, result.id, version_of(judge), goal)
+            key = run_id("j_", result.session.id, result.id, version_of(judge), goal)
             return self._run_once(judge, goal, key, state)
 
         return ask
@@ -308,7 +316,7 @@ class _JudgeFailedError(Exception):
 def run_id(prefix: str, *parts: object) -> str:
     """Return the id of a run, without the number of its attempt."""
     encoded = msgspec.json.encode([str(part) for part in parts])
-    return f"{prefix}_{hashlib.blake2b(encoded, digest_size=10).hexdigest()}"
+    return f"{prefix}{hashlib.blake2b(encoded, digest_size=10).hexdigest()}"
 
 
 def _model_name(agent: Agent[Any]) -> str:

@@ -33,8 +33,8 @@ from orchestrator.products.server.api import (
     tasks,
 )
 from orchestrator.products.server.api_call import ApiCall
+from orchestrator.products.server.console import evaluations, login, page
 from orchestrator.products.server.console import events as console_events
-from orchestrator.products.server.console import login, page
 from orchestrator.products.server.endpoint import Endpoint
 from orchestrator.products.server.openai import completions
 from orchestrator.products.server.openai.chat import routes as chat
@@ -76,7 +76,7 @@ OPERATIONS: Final = (
     *_operations(sessions, inbox, jobs, events, health),
     openapi,
 )
-CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events), *page.FILES)
+CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events, evaluations), *page.FILES)
 """The routes of the console's own page, which are no API: the document leaves them out."""
 ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, mcp_route.answer_mcp)
 """All routes. MCP is its own protocol, and not in the document."""

@@ -90,6 +90,8 @@ class Settings:
     """The program's jobs, which begin by the clock in one of the journals."""
     job_targets: Mapping[str, Target] = NO_TARGETS
     """The targets for the replies of jobs besides files, by the word before the colon."""
+    evaluations: Path | None = None
+    """The folder with the sets of `orchestrator eval`, which the console shows."""
     clock: Callable[[], float] = time.time
     """Returns the time of day; jobs begin by it."""
 
@@ -129,6 +131,8 @@ class ServerState:
     """Answers MCP, made at the first such request."""
     simulations: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
     """One simulation at a time; others wait for their turn."""
+    evaluations: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(2))
+    """The processes that read sets of evaluations."""
     shutdown: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server shuts down."""
     sign_ins: SignIns = attrs.field(init=False)

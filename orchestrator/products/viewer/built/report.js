@@ -1,4 +1,4 @@
-/*! sources sha256 3b915d5fbc06908e321be3ee9d019f06fe4f409e1ab0cb8e59ed4e7638d4e0c7 */
+/*! sources sha256 b26b6561e3022e71615ff54f31f6469e76edbab1172049c94326f73ceb74545c */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

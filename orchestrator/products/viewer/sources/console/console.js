@@ -5,6 +5,8 @@ import { ChatPage } from './chat_page.js';
 import { Inbox } from './inbox.js';
 import { InboxPage } from './inbox_page.js';
 import { ComparePage } from './compare_page.js';
+import { EvaluationPage } from './evaluation_page.js';
+import { EvaluationsPage } from './evaluations_page.js';
 import { JobsPage } from './jobs_page.js';
 import { Live } from './live.js';
 import { Login } from './login.js';
@@ -26,9 +28,11 @@ const PAGES = [
   ['chat', ChatPage, 'chat'],
   ['chat/:session', ChatPage, 'chat'],
   ['jobs', JobsPage, 'jobs'],
+  ['evaluations', EvaluationsPage, 'evaluations'],
+  ['evaluations/:name', EvaluationPage, 'evaluations'],
   ['inbox', InboxPage, 'inbox'],
 ];
-const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['inbox', 'Inbox']];
+const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['evaluations', 'Evaluations'], ['inbox', 'Inbox']];
 
 class Console {
   constructor() {
