@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
-
-from orchestrator.delegation import TaskRequest
 
 
 class CallDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +20,3 @@ class CallDetails(msgspec.Struct, frozen=True, kw_only=True):
         if not self.context and self.output_schema is None:
             return ""
         return msgspec.json.encode([self.context, self.output_schema], order="sorted").decode()
-
-    def added_to(self, request: TaskRequest) -> TaskRequest:
-        """Return a request with these details."""
-        return replace(
-            request, label=self.label, context=self.context, output_schema=self.output_schema
-        )

@@ -64,8 +64,7 @@ class Child(Generic[OutputT_co]):
     @property
     def ended_at(self) -> float:
         """When it ended, by the clock of the journal; 0 before its end."""
-        tree = self._book.records.sessions[self._record.session].tree
-        return tree[self._record.id].ended or 0.0
+        return self._record.node.ended or 0.0
 
     @property
     def was_not_awaited(self) -> bool:

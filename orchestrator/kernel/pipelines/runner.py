@@ -256,8 +256,39 @@ class PipelineRun:
 
     @property
     def finds_earlier(self) -> bool:
-        """It has children from before a crash that it has not requested again."""
+        """It has children from before a crash or a fork that it has not requested again."""
+        return self._earlier is not None and bool(self._earlier.unclaimed)
+
+    @property
+    def requires_earlier(self) -> bool:
+        """It has to request children from before a crash again, before new ones."""
         return self._earlier is not None and self._earlier.required > 0
+
+    def find_child(
+        self, agent: Agent[Any], value: Any, chosen: Choices | None, details: "CallDetails | None"
+    ) -> Child[Any] | None:
+        """Return the child of an equal request before a crash, without a wait; None without one.
+
+        Raise `TaskFailedError` for a request that has left no fact, because it is refused again.
+        """
+        earlier, nursery = self._earlier, self._nursery
+        if earlier is None or nursery is None or self._runner.timing is not None:
+            return None
+        goal = well_formed(agent.as_goal(value))
+        about = _checksum(agent.instructions)
+        base = self._call_base(agent, goal, NO_DEPENDENCIES, chosen, details)
+        if (known := earlier.claim(base, about)) is not None:
+            self._register(known, agent)
+            child = self._run_child(agent, known, nursery)
+            self._found.append(child)
+            return child
+        needed = NO_DEPENDENCIES
+        request = self._request(agent, goal, None, about, base, needed=needed, chosen=chosen)
+        if self._book.admission.would_refuse(request) and not earlier.knows(base):
+            refused = self._book.admission.admit([request])
+            assert refused is not None, "it was refused in this step"
+            raise TaskFailedError(f"{self.path}/{agent.name}", _refused_outcome(refused))
+        return None
 
     def fan_out_limit(self, limit: int) -> int:
         """Return how many children run at once: the program's limit, or a simulation's."""
@@ -316,11 +347,11 @@ class PipelineRun:
         new = None
         if known is None:
             call = self._new_call(base)
-            new = self._request(agent, goal, to_come, about, call, needed=needed, chosen=chosen)
+            new = self._request(
+                agent, goal, to_come, about, call, needed=needed, chosen=chosen, details=details
+            )
             if beside:
                 new = msgspec.structs.replace(new, beside=True)
-            if details is not None:
-                new = details.added_to(new)
             known = new.id
         self._register(known, agent)
         if new is not None and (refused := self._book.admission.admit([new])) is not None:
@@ -356,14 +387,20 @@ class PipelineRun:
         requests: list[TaskRequest] = []
         counted: list[str] = []
         try:
+            last, needed = None, NO_DEPENDENCIES
+            about: int | msgspec.UnsetType = msgspec.UNSET
             for agent, value, chosen, details in calls:
-                _require_agent(agent)
-                goal, needed = well_formed(agent.as_goal(value)), NO_DEPENDENCIES
+                if agent is not last:
+                    _require_agent(agent)
+                    last, about = agent, _checksum(agent.instructions)
+                goal = well_formed(agent.as_goal(value))
                 base = self._call_base(agent, goal, needed, chosen, details)
-                call, about = self._new_call(base), _checksum(agent.instructions)
+                call = self._new_call(base)
                 counted.append(base)
-                new = self._request(agent, goal, None, about, call, needed=needed, chosen=chosen)
-                requests.append(new if details is None else details.added_to(new))
+                new = self._request(
+                    agent, goal, None, about, call, needed=needed, chosen=chosen, details=details
+                )
+                requests.append(new)
                 self._register(new.id, agent)
             is_admitted = admission.admit(requests) is None
         except (AgentError, DefinitionError):
@@ -488,6 +525,7 @@ class PipelineRun:
         *,
         needed: Dependencies,
         chosen: Choices | None,
+        details: "CallDetails | None" = None,
     ) -> TaskRequest:
         record = self._record
         request = TaskRequest(
@@ -497,7 +535,10 @@ class PipelineRun:
             call=call,
             agent=agent.name,
             goal=goal,
+            context="" if details is None else details.context,
+            label="" if details is None else details.label,
             background=False,
+            output_schema=None if details is None else details.output_schema,
             needs=needed.ids,
             input=needed.input,
             budget=agent.budget,

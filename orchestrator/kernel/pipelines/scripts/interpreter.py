@@ -12,8 +12,9 @@ import signal
 import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 
 import msgspec
 import pydantic_monty as monty
@@ -23,17 +24,25 @@ from orchestrator.agents import AgentError, raising_one_error
 from orchestrator.agents.sandbox.closed_thread import run_closed
 from orchestrator.agents.script import ScriptLimits
 from orchestrator.kernel.event_loop import has_virtual_time
+from orchestrator.kernel.pipelines.scripts.fan_out_source import (
+    DEFINITION,
+    FAN_OUTS,
+    STUBS,
+    with_fan_outs,
+)
 
 FROZEN_CLOCK: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 """The time in every script: a script that runs again must do the same again."""
 SEED: Final = 0
-PRELUDE: Final = "from asyncio import gather"
+PRELUDE: Final = f"from asyncio import gather\n{DEFINITION}"
 
 _DIAGNOSTIC: Final = re.compile(
     r"^main\.py:(\d+):(\d+): (?:error|warning)\[[\w-]+\] ", re.MULTILINE
 )
-_OWN_FILE: Final = 'File "<python-input-1>", '
+_OWN_INPUT: Final = "<python-input-1>"
 """The interpreter numbers its inputs, and the script is the second."""
+GATHER: Final = "fan-out"
+"""The function of a call that is a fan-out: no name that a script can call."""
 
 
 class ScriptError(AgentError):
@@ -41,11 +50,13 @@ class ScriptError(AgentError):
 
 
 class ScriptCall(msgspec.Struct, frozen=True):
-    """A call of an agent or a tool, or a race of such calls."""
+    """A call of an agent or a tool, or a race or a fan-out of such calls."""
 
     id: int
+    """The interpreter counts from 0, and the calls in fan-outs are counted from -1 down."""
     function: str
     args: tuple[Any, ...]
+    """In a fan-out, its calls."""
     keywords: Mapping[str, Any]
     line: int
 
@@ -73,9 +84,11 @@ class Interpreter(AbstractContextManager["Interpreter"]):
     def __init__(
         self, code: str, stubs: str, limits: ScriptLimits, goal: str | None = None
     ) -> None:
-        self._code = code
+        self._source = with_fan_outs(code)
         self._goal = goal
-        self._source = code.encode()
+        self._bytes = code.encode("utf-8", "surrogatepass")
+        self._lines: dict[int, int] = {}
+        """The lines of calls by their offsets."""
         self._stubs = stubs
         self._limits = limits
         self._stack = ExitStack()
@@ -107,9 +120,13 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         """
         return await self._in_thread(self._start)
 
-    async def resume(self, answers: Mapping[int, Answer]) -> Stop:
-        """Give a stopped script the answers of some calls, and run it to its next stop."""
-        return await self._in_thread(lambda: self._resume(answers))
+    async def resume(self, take: Callable[[], tuple[int, Answer] | None]) -> Stop:
+        """Give a stopped script answers one by one, until it makes a call or there is no other.
+
+        Answers that are given together would let it continue in another order than one by one.
+        `take` is called in a thread.
+        """
+        return await self._in_thread(lambda: self._follow(take))
 
     def _start(self) -> Stop:
         pool = monty.Monty(binary_path=(program := _program()), max_processes=1)
@@ -123,7 +140,7 @@ class Interpreter(AbstractContextManager["Interpreter"]):
                     "max_suspensions": 10 * self._limits.calls,
                 },
                 type_check=True,
-                type_check_stubs=self._stubs,
+                type_check_stubs=f"{self._stubs}{STUBS}",
                 type_check_format="concise",
                 os_policy={
                     "datetime": FROZEN_CLOCK,
@@ -136,24 +153,30 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         if self._is_killed:
             raise ScriptError("the script was cancelled before it began")
 
+        goal = "" if self._goal is None else f"\ngoal = {self._goal!r}"
+
         def begin() -> monty.SyncSnapshot:
-            session.feed_run(PRELUDE if self._goal is None else f"{PRELUDE}\ngoal = {self._goal!r}")
-            return session.feed_start(self._code, print_callback=lambda _, text: self._print(text))
+            session.feed_run(f"{PRELUDE}{goal}", skip_type_check=True)
+            return session.feed_start(
+                self._source.code, print_callback=lambda _, text: self._print(text)
+            )
 
-        return self._follow(begin)
+        return self._stop(begin)
 
-    def _resume(self, answers: Mapping[int, Answer]) -> Stop:
-        snapshot = self._snapshot
-        assert isinstance(snapshot, monty.FutureSnapshot), "a script that waits is resumed"
-        results: dict[int, Any] = {
-            call: {"exc_type": "RuntimeError", "message": it.error}
-            if it.error
-            else {"return_value": it.value}
-            for call, it in answers.items()
-        }
-        return self._follow(lambda: snapshot.resume(results))
+    def _follow(self, take: Callable[[], tuple[int, Answer] | None]) -> Stop:
+        while (taken := take()) is not None:
+            call, answer = taken
+            result: Any = {"return_value": answer.value}
+            if answer.error:
+                result = {"exc_type": "RuntimeError", "message": answer.error}
+            snapshot = self._snapshot
+            assert isinstance(snapshot, monty.FutureSnapshot), "a script that waits is resumed"
+            stop = self._stop(partial(snapshot.resume, {call: result}))
+            if stop.new or not stop.waits:
+                return stop
+        return Stop((), waits=True)
 
-    def _follow(self, begin: Callable[[], monty.SyncSnapshot]) -> Stop:
+    def _stop(self, begin: Callable[[], monty.SyncSnapshot]) -> Stop:
         """Run to the next stop, and collect the calls on the way."""
         new: list[ScriptCall] = []
         try:
@@ -166,7 +189,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         except monty.MontyCrashedError as exc:
             raise ScriptError(f"the script was stopped: {exc}") from None
         except (monty.MontyRuntimeError, monty.MontySyntaxError) as exc:
-            shown = exc.display().replace(_OWN_FILE, "")
+            shown = exc.display().replace(f'File "{_OWN_INPUT}", ', "")
+            shown = self._source.with_own_names(shown)
             raise ScriptError(f"the script failed:\n{shown}") from None
         except monty.MontyError as exc:
             raise ScriptError(f"the script failed: {exc}") from None
@@ -184,22 +208,39 @@ class Interpreter(AbstractContextManager["Interpreter"]):
             return snapshot.resume(value=_stand_in(snapshot.variable_name))
         if snapshot.is_os_function:
             return snapshot.resume_not_handled()
-        line = self._source[: snapshot.position.start].count(b"\n") + 1
+        line = self._line(snapshot.position)
         if snapshot.function_name == "log":
             self._print(f"{' '.join(map(str, snapshot.args))}\n")
             return snapshot.resume({"return_value": None})
-        self._calls += 1
+        call = self._call(snapshot, line)
+        self._calls += len(call.args) if call.function == GATHER else 1
         if self._calls > self._limits.calls:
             raise ScriptError(
                 f"the script was stopped in line {line}: it made more than"
                 f" {self._limits.calls:,} calls, the limit of its agent"
             )
-        new.append(
-            ScriptCall(
-                snapshot.call_id, snapshot.function_name, snapshot.args, snapshot.kwargs, line
-            )
-        )
+        new.append(call)
         return snapshot.resume({"future": ...})
+
+    def _line(self, position: monty.SourceRange) -> int:
+        if position.filename != _OWN_INPUT:
+            return 0  # `eval` has a source of its own
+        start = position.start
+        if (line := self._lines.get(start)) is None:
+            line = self._source.lines.get(start) or self._bytes[:start].count(b"\n") + 1
+            self._lines[start] = line
+        return line
+
+    def _call(self, snapshot: monty.FunctionSnapshot, line: int) -> ScriptCall:
+        name, args, keywords = snapshot.function_name, snapshot.args, snapshot.kwargs
+        if name in FAN_OUTS.values() and all(map(_is_arguments, args)):
+            # Each has a number of its own, which the interpreter does not use.
+            first = self._calls + 1
+            args = tuple(
+                ScriptCall(-first - at, "agent", it[0], it[1], line) for at, it in enumerate(args)
+            )
+            name, keywords = GATHER, {}
+        return ScriptCall(snapshot.call_id, name, args, keywords, line)
 
     def _print(self, text: str) -> None:
         # More than its result can show is not kept.
@@ -254,6 +295,15 @@ def _program() -> str:
             " delegation-orchestrator[scripts] again"
         )
     return found
+
+
+def _is_arguments(value: object) -> TypeGuard[tuple[tuple[Any, ...], dict[str, Any]]]:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], tuple)
+        and isinstance(value[1], dict)
+    )
 
 
 HOST_FUNCTIONS: Final = frozenset({"agent", "tool", "race", "log", "budget_left"})

@@ -2,18 +2,25 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from orchestrator.agents import DefinitionError, raising_one_error
 from orchestrator.agents.script import Script, ScriptTeam
+from orchestrator.delegation import Ending
 from orchestrator.kernel.errors import TaskFailedError
 from orchestrator.kernel.journal.admission import START_AT_ONCE
 from orchestrator.kernel.pipelines.child import Child
-from orchestrator.kernel.pipelines.scripts.interpreter import Answer, Interpreter, ScriptCall
+from orchestrator.kernel.pipelines.scripts.interpreter import (
+    GATHER,
+    Answer,
+    Interpreter,
+    ScriptCall,
+)
 from orchestrator.kernel.pipelines.scripts.wanted_task import CallError, WantedTask, read_call
 
 if TYPE_CHECKING:
@@ -24,8 +31,25 @@ _FUTURE: Final = re.compile(r"<coroutine external_future\((\d+)\)>")
 LOST_RACE: Final = "cancelled: another call won the race"
 
 
+class _Joint:
+    """A fan-out or a race: a call whose answer follows from the answers of other calls."""
+
+    def __init__(self, call: ScriptCall, parts: Sequence[int]) -> None:
+        self.call = call.id
+        self.is_race = call.function != GATHER
+        self.parts = parts
+        self.open = set(parts)
+        self.deciding: list[int] = []
+        """The parts that succeeded in a race, or failed in a fan-out."""
+        self.has_losers = False
+
+
 class ScriptRun:
-    """A script that runs."""
+    """A script that runs.
+
+    It gets the answers one by one, in the order in which the tasks have ended. So it continues
+    after a crash as it had before.
+    """
 
     def __init__(self, script: Script, team: ScriptTeam, run: "PipelineRun") -> None:
         self._script = script
@@ -34,12 +58,20 @@ class ScriptRun:
         self._children: dict[int, Child[Any]] = {}
         self._begun: set[int] = set()
         """The calls so far."""
+        self._joints: dict[int, tuple[_Joint, ...]] = {}
+        """The fan-outs and races of a call."""
+        self._decidable: dict[int, _Joint] = {}
+        """The fan-outs and races with new answers, by their calls."""
         self._losers: set[int] = set()
         """The calls that have lost a race."""
         self._answers: dict[int, Answer] = {}
         """The answers so far."""
-        self._due: list[int] = []
-        """The calls whose answers the script has not got."""
+        self._ended_at: dict[int, float] = {}
+        """When the calls with answers had ended; 0 for a call that was refused."""
+        self._due: list[tuple[float, int]] = []
+        """The ends of calls whose answers the script has not got: a heap."""
+        self._durable: list[tuple[float, int]] = []
+        """The part of them that no crash can undo: a heap."""
         self._answered = trio.Event()
 
     async def run(self) -> str:
@@ -54,7 +86,8 @@ class ScriptRun:
                         stop = await interpreter.start()
                         while stop.waits:
                             await self._begin_all(stop.new, nursery)
-                            stop = await interpreter.resume(await self._next_answers())
+                            await self._wait_answers()
+                            stop = await interpreter.resume(self._take_answer)
                         # The script does not wait for the others.
                         nursery.cancel_scope.cancel(reason="the script has ended")
             finally:
@@ -64,19 +97,19 @@ class ScriptRun:
     async def _begin_all(self, calls: Sequence[ScriptCall], nursery: trio.Nursery) -> None:
         """Request the tasks of calls, in their order."""
         await trio.lowlevel.checkpoint()
-        self._begun.update(call.id for call in calls)
         wanted: list[tuple[int, WantedTask]] = []
         for call in calls:
-            try:
-                if call.function == "race":
-                    nursery.start_soon(self._race, call.id, self._raced(call))
-                else:
-                    wanted.append((call.id, read_call(call, self._team)))
-            except CallError as exc:
-                self._answer(call.id, Answer(error=str(exc)))
+            self._begun.add(call.id)
+            if call.function == GATHER:
+                self._join(call, [it.id for it in call.args])
+                for it in call.args:
+                    self._read(it, wanted)
+            else:
+                self._read(call, wanted)
         if self._run.finds_earlier:
-            # A new request waits until all earlier ones were made again: not in their order,
-            # where the answers come in another order than before the crash.
+            wanted = [it for it in wanted if not self._find(*it)]
+        if self._run.requires_earlier:
+            # A new request waits until all earlier ones were made again.
             for it in wanted:
                 nursery.start_soon(self._begin, *it)
             return
@@ -89,6 +122,29 @@ class ScriptRun:
             ):
                 for it in step:
                     await self._begin(*it)
+
+    def _read(self, call: ScriptCall, wanted: list[tuple[int, WantedTask]]) -> None:
+        try:
+            if call.function == "race":
+                self._join(call, self._raced(call))
+            else:
+                wanted.append((call.id, read_call(call, self._team)))
+        except CallError as exc:
+            self._answer(call.id, Answer(error=str(exc)))
+
+    def _find(self, call: int, wanted: WantedTask) -> bool:
+        """Return whether a call has its task from before a crash, or is refused again."""
+        try:
+            child = self._run.find_child(wanted.agent, wanted.goal, wanted.chosen, wanted.details)
+        except (TaskFailedError, DefinitionError) as exc:
+            self._answer(call, Answer(error=str(exc)))
+            return True
+        if child is None:
+            return False
+        self._follow(call, wanted, child)
+        # At once: the order of the ends decides, and not the order in which trio runs the tasks.
+        self._note_end(call, wanted, child)
+        return True
 
     def _follow_in(
         self, step: Sequence[tuple[int, WantedTask]], number: int, child: Child[Any]
@@ -114,72 +170,119 @@ class ScriptRun:
 
     def _note_end(self, call: int, wanted: WantedTask, child: Child[Any]) -> None:
         outcome = child.outcome
-        if outcome is None:
+        if outcome is None or call in self._answers:
             return
-        if child.was_not_awaited:
-            # Unless it has lost here, it was cancelled before a crash, and will be again.
-            child.awaits_cancel = call not in self._losers
-            if call in self._losers:
-                self._answer(call, Answer(error=LOST_RACE))
-        elif not outcome.succeeded:
-            self._answer(call, Answer(error=str(child.failure(outcome))))
+        if outcome.ending is Ending.SUCCEEDED:
+            answer = Answer(outcome.output)
+            if wanted.agent.output is not str or wanted.details.output_schema is not None:
+                answer = _read_json(outcome.output, wanted)
+        elif not child.was_not_awaited:
+            answer = Answer(error=str(child.failure(outcome)))
+        elif call in self._losers:
+            answer = Answer(error=LOST_RACE)
         else:
-            value = outcome.output if wanted.is_text else json.loads(outcome.output)
-            self._answer(call, Answer(value))
+            # It was cancelled before a crash, and will be again.
+            child.awaits_cancel = True
+            return
+        self._answer(call, answer, child.ended_at)
 
-    def _raced(self, call: ScriptCall) -> frozenset[int]:
+    def _raced(self, call: ScriptCall) -> list[int]:
         ids = [_FUTURE.fullmatch(it) if isinstance(it, str) else None for it in call.args]
-        raced = frozenset(int(it[1]) for it in ids if it is not None)
-        if len(raced) < len(call.args) or not raced <= self._begun:
+        raced = list(dict.fromkeys(int(it[1]) for it in ids if it is not None))
+        if None in ids or not self._begun.issuperset(raced):
             raise CallError(f"line {call.line}: race() takes calls of agent() and tool() alone")
         if not raced:
             raise CallError(f"line {call.line}: race() needs calls of agent() or tool()")
         return raced
 
-    async def _race(self, call: int, raced: frozenset[int]) -> None:
-        await trio.lowlevel.checkpoint()
-        while not self._winners(raced) and not raced <= self._answers.keys():
-            await self._wait_answer()
-        losers = raced - self._answers.keys()
-        self._losers |= losers
-        for other in losers & self._children.keys():
-            self._children[other].begin_cancel()
-            if self._children[other].has_ended:
+    def _join(self, call: ScriptCall, parts: Sequence[int]) -> None:
+        """Begin a fan-out or a race of calls, some of which may have answers."""
+        joint = _Joint(call, parts)
+        self._decidable[call.id] = joint
+        for part in parts:
+            self._joints[part] = (*self._joints.get(part, ()), joint)
+            if part in self._answers:
+                self._count(joint, part)
+
+    def _count(self, joint: _Joint, part: int) -> None:
+        joint.open.discard(part)
+        if bool(self._answers[part].error) is not joint.is_race:
+            joint.deciding.append(part)
+        if joint.deciding or not joint.open:
+            self._decidable[joint.call] = joint
+            self._answered.set()
+
+    def _decide(self, joint: _Joint) -> None:
+        """Answer a fan-out or a race, if it is decided."""
+        if joint.call in self._answers or not (joint.deciding or not joint.open):
+            return
+        if joint.is_race and not joint.has_losers:
+            joint.has_losers = True
+            for other in list(joint.open):
+                self._lose(other)
+        if joint.is_race and joint.open:
+            return  # the script continues when the others have ended
+        ended = self._ended_at.__getitem__
+        # Several may have succeeded, or failed: a script that runs again finds the same first one.
+        first = min(joint.deciding or joint.parts, key=ended, default=0)
+        if joint.is_race:
+            self._answer(joint.call, self._answers[first], max(map(ended, joint.parts)))
+        elif joint.deciding:
+            self._answer(joint.call, self._answers[first], ended(first))
+        else:
+            values = [self._answers[it].value for it in joint.parts]
+            self._answer(joint.call, Answer(values), max(map(ended, joint.parts), default=0.0))
+
+    def _lose(self, call: int) -> None:
+        """Cancel a call that has lost a race."""
+        self._losers.add(call)
+        if (child := self._children.get(call)) is not None:
+            child.begin_cancel()
+            if child.outcome is not None:
                 # Before a crash it had lost, too.
-                self._answer(other, Answer(error=LOST_RACE))
-        # The script continues when the others have ended.
-        while not raced <= self._answers.keys():
-            await self._wait_answer()
-        # Several may have succeeded: a script that runs again finds the same first one.
-        first = min(self._winners(raced) or raced, key=self._ended_at)
-        self._answer(call, self._answers[first])
+                self._answer(call, Answer(error=LOST_RACE), child.ended_at)
 
-    def _winners(self, raced: frozenset[int]) -> list[int]:
-        return [it for it in raced & self._answers.keys() if not self._answers[it].error]
-
-    def _ended_at(self, call: int) -> tuple[float, int]:
-        child = self._children.get(call)
-        return (0.0 if child is None else child.ended_at, call)
-
-    def _answer(self, call: int, answer: Answer) -> None:
+    def _answer(self, call: int, answer: Answer, ended: float = 0.0) -> None:
         self._answers[call] = answer
-        self._due.append(call)
-        self._answered.set()
+        self._ended_at[call] = ended
+        for joint in self._joints.get(call, ()):
+            self._count(joint, call)
+        # The script has no call of its own for a part of a fan-out.
+        if call >= 0:
+            heappush(self._due, (ended, call))
+            self._answered.set()
 
-    async def _wait_answer(self) -> None:
-        if self._answered.is_set():
-            self._answered = trio.Event()
-        await self._answered.wait()
-
-    async def _next_answers(self) -> Mapping[int, Answer]:
-        """Wait for answers that the script has not got."""
+    async def _wait_answers(self) -> None:
+        """Wait until there is an answer that the script has not got, and no crash can undo."""
         await trio.lowlevel.checkpoint()
-        while not self._due:
-            await self._wait_answer()
-        due, self._due = self._due, []
-        # A script does not act on an outcome that a crash could still undo.
-        await self._run.wait_durable()
-        return {call: self._answers[call] for call in due}
+        while True:
+            while self._decidable:
+                self._decide(self._decidable.popitem()[1])
+            if self._due or self._durable:
+                break
+            self._answered = trio.Event()
+            await self._answered.wait()
+        if self._due:
+            due, self._due = self._due, []
+            # A script does not act on an outcome that a crash could still undo.
+            await self._run.wait_durable()
+            for it in due:
+                heappush(self._durable, it)
+
+    def _take_answer(self) -> tuple[int, Answer] | None:
+        """Return the next answer for the script; this runs in the thread of the interpreter."""
+        if not self._durable:
+            return None
+        _, call = heappop(self._durable)
+        return call, self._answers[call]
+
+
+def _read_json(output: str, wanted: WantedTask) -> Answer:
+    try:
+        return Answer(json.loads(output))
+    except (ValueError, RecursionError) as exc:
+        # It may be no JSON any more without a secret that was in it.
+        return Answer(error=f"the answer of {wanted.agent.name} cannot be read: {exc}")
 
 
 def shown_result(printed: Sequence[str], value: Any, characters: int) -> str:

@@ -15,6 +15,7 @@ from orchestrator.kernel.pipelines.scripts.interpreter import ScriptCall
 
 SHOWN_GOAL: Final = 60
 """How many characters of its goal the label of a call has."""
+READ_GOAL: Final = 1_000
 
 
 class CallError(Exception):
@@ -28,11 +29,6 @@ class WantedTask(msgspec.Struct, frozen=True):
     goal: Any
     details: CallDetails
     chosen: Choices | None = None
-
-    @property
-    def is_text(self) -> bool:
-        """Its answer is a text, and not JSON."""
-        return self.agent.output is str and self.details.output_schema is None
 
 
 class _GivenBudget(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,13 +56,15 @@ def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
         return WantedTask(BUDGET_LEFT, "", CallDetails(label=place))
     known = team.agents if call.function == "agent" else team.tools
     name, *rest = call.args or ("",)
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         names = ", ".join(known) or "none"
         raise CallError(
             f"line {call.line}: there is no {call.function} {name!r}; there are: {names}"
         )
     if call.function == "tool":
         return WantedTask(known[name], _json(call, call.keywords), CallDetails(label=place))
+    if len(rest) == 1 and not call.keywords:
+        return WantedTask(known[name], rest[0], CallDetails(label=_with_goal(place, rest[0])))
     given = {**dict(zip(("goal",), rest, strict=False)), **call.keywords}
     try:
         terms = msgspec.convert(given, _Terms)
@@ -85,7 +83,7 @@ def read_call(call: ScriptCall, team: ScriptTeam) -> WantedTask:
 
 def _with_goal(place: str, goal: Any) -> str:
     """Return the label of a call: its line, and the beginning of a goal that is a text."""
-    words = " ".join(goal.split()) if isinstance(goal, str) else ""
+    words = " ".join(goal[:READ_GOAL].split()) if isinstance(goal, str) else ""
     return f"{place}: {words[:SHOWN_GOAL]}" if words else place
 
 
