@@ -37,6 +37,8 @@ class SessionVars(TypedDict, total=False):
     cron_auto_deliver_platform: str | None
     cron_auto_deliver_chat_id: str | None
     cron_auto_deliver_thread_id: str | None
+    traceparent: str | None
+    """The span of the caller, as the header `traceparent` of W3C Trace Context writes it."""
     async_delivery: bool | None
     """Whether the door can deliver after the turn; never set means yes."""
 
@@ -57,7 +59,7 @@ _SHORT: Final[Mapping[str, str]] = {
     "ORCHESTRATOR_CRON_AUTO_DELIVER_CHAT_ID": "cron_auto_deliver_chat_id",
     "ORCHESTRATOR_CRON_AUTO_DELIVER_THREAD_ID": "cron_auto_deliver_thread_id",
     # Not `async_delivery`: it is not a string, and the environment does not know the door of a
-    # turn.
+    # turn. Not `traceparent`: commands get the span of the call that runs them.
 }
 _KNOWN: Final = frozenset(SessionVars.__annotations__)
 # The orchestrator itself sets the id of the session, for every turn.
@@ -180,6 +182,7 @@ def set_session_vars(  # noqa: PLR0917 (callers may pass them in this order)
             "session_id": session_id,
             "message_id": message_id,
             "cwd": cwd,
+            "traceparent": "",
             "async_delivery": async_delivery,
         }
     )

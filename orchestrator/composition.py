@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from orchestrator.agents.models.wrappers.shared_hold import SharedHold
     from orchestrator.kernel.engine.cost_rules import TaskCost
     from orchestrator.kernel.pipelines.scripts.dry_run import DryRun
+    from orchestrator.kernel.step_spans import StepSpans
     from orchestrator.products.cluster.worker_place import OpenExchange
     from orchestrator.products.telemetry.settings import Telemetry
 
@@ -174,13 +175,19 @@ async def open_orchestrator(
         )
         history = LateHistory(journals)
         async with (
-            _open_telemetry(book, telemetry),
+            _open_telemetry(book, telemetry) as spans,
             _open_place(opened, book, registry, workers.queue, here=places, environ=environ) as (
                 place,
                 close_place,
             ),
             open_engine(
-                book, registry, workspace_settings, place=place, servers=servers, history=history
+                book,
+                registry,
+                workspace_settings,
+                place=place,
+                servers=servers,
+                history=history,
+                spans=spans,
             ) as engine,
         ):
             engine.sessions.delegator.accepts_all_changes = accepts_changes(on_change)
@@ -193,7 +200,7 @@ async def open_orchestrator(
 
 def _open_telemetry(
     book: Bookkeeper, telemetry: "Telemetry | str | None"
-) -> AbstractAsyncContextManager[None]:
+) -> "AbstractAsyncContextManager[StepSpans | None]":
     if telemetry is None:
         return nullcontext()
     from orchestrator.products.telemetry.exporter import open_telemetry

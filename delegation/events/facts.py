@@ -176,6 +176,8 @@ class TurnStarted(msgspec.Struct, frozen=True, gc=False):
     """How many characters of notices its agent can read at once, where that is known."""
     version: str | msgspec.UnsetType = msgspec.UNSET
     """The version of its agent, if the agent declares one."""
+    trace: str | msgspec.UnsetType = msgspec.UNSET
+    """The span of the caller that sent its last message, as a `traceparent`, if one is known."""
 
 
 class TurnResumed(msgspec.Struct, frozen=True, gc=False):

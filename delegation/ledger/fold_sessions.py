@@ -210,6 +210,7 @@ def turn_started(ledger: "Ledger", event: TurnStarted, entry: Entry) -> None:
         transcript_start=len(session.root.transcript),
         async_delivery=async_delivery,
         version=event.version,
+        trace=event.trace,
     )
     change_state(session, session.root, RUNNING)
     session.tree.begin_turn(entry.at)
@@ -331,7 +332,7 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
     # The caller of a turn without delivery gets the outcome as its result.
     if turn.capability is not NO_DELIVERY and not session.closed:
         session.undelivered[event.turn] = Reply(
-            session.id, event.turn, turn.read, event.outcome, root.context
+            session.id, event.turn, turn.read, event.outcome, root.context, trace=turn.trace
         )
     change_state(session, root, IDLE)
     session.tree.end_turn(entry.at, event.outcome.error)

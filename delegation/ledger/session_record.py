@@ -54,6 +54,8 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """How its program has changed since a crash, if that stopped it."""
     version: str | msgspec.UnsetType = msgspec.UNSET
     """The version of the agent that began it, if the agent declares one."""
+    trace: str | msgspec.UnsetType = msgspec.UNSET
+    """The span of its caller, as a `traceparent`, if one is known."""
 
     @property
     def promises(self) -> DeliveryCapability:
@@ -74,6 +76,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     names, as its door had given them."""
     parts: Mapping[str, str] = EMPTY
     """The parts of it that its door has delivered, and what their places call them."""
+    trace: str | msgspec.UnsetType = msgspec.UNSET
+    """The span of the caller of its turn, as a `traceparent`, if one is known."""
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -20,7 +20,7 @@ from orchestrator.kernel.engine.recovery import recover
 from orchestrator.kernel.engine.task_runner import TaskRunner
 from orchestrator.kernel.engine.turns import Turns
 from orchestrator.kernel.execution.agent_registry import AgentRegistry
-from orchestrator.kernel.execution.executor import StepTiming
+from orchestrator.kernel.execution.executor import Executor, StepTiming
 from orchestrator.kernel.execution.local import LocalExecutor
 from orchestrator.kernel.execution.model_resolver import MODELS_CLOSE_SECONDS
 from orchestrator.kernel.execution.tool_place import HERE, ToolPlace
@@ -32,6 +32,9 @@ from orchestrator.kernel.journal.bookkeeper import Bookkeeper
 from orchestrator.kernel.journal.fact_feed import FactFeeds
 from orchestrator.kernel.read_api import ReadApi
 from orchestrator.kernel.sessions import Sessions
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.step_spans import StepSpans
 
 SETTLE_SECONDS: Final = 5
 """How long the last settlement of common accounts may take; after that, reservations stay charged
@@ -64,14 +67,23 @@ async def open_engine(
     servers: ToolServers = NO_SERVERS,
     timing: StepTiming | None = None,
     history: History | None = None,
+    spans: "StepSpans | None" = None,
 ) -> AsyncGenerator[Engine]:
     """Wire the parts of the engine, and run its loops as long as the block lasts.
 
     `place`, `servers` and `timing` differ in simulation and replay: `place` runs the tool calls
-    that it takes, `servers` has the tools of servers, and `timing` delays steps.
+    that it takes, `servers` has the tools of servers, and `timing` delays steps. `spans` names
+    the spans of steps, if telemetry is on.
     """
     machine = ToolMachine(book, registry, workspace_settings)
-    executor = LocalExecutor(registry.models, machine, place=place, servers=servers, facts=book)
+    executor: Executor = LocalExecutor(
+        registry.models, machine, place=place, servers=servers, facts=book
+    )
+    if spans is not None:
+        # Imported late: most programs send no spans.
+        from orchestrator.kernel.execution.traced import TracedExecutor
+
+        executor = TracedExecutor(executor, spans)
     runner = TaskRunner(
         book,
         registry,
@@ -79,9 +91,10 @@ async def open_engine(
         asks_approval=place.has_effects,
         estimate=None if history is None else history.estimate_cost,
         dry_run=None if history is None else history.dry_run,
+        spans=spans,
     )
     delegator = OrchestratorDelegator(book, registry, runner, new_task_id, timing=timing)
-    deliveries = Deliveries(book)
+    deliveries = Deliveries(book, spans)
     turns = Turns(book, registry, runner, delegator, deliveries)
     await recover(book, runner.settlement, machine, host=workspace_settings.host.name)
     feeds = FactFeeds(book)

@@ -48,12 +48,17 @@ async def serving(
     workspace: Path | None = None,
     settings: Settings | None = None,
     listening: Listening | None = None,
+    telemetry: str | None = None,
     **given: Any,
 ) -> AsyncGenerator[Served]:
     """Serve agents as long as the block lasts."""
     async with (
         open_orchestrator(
-            journal, rules=rules, environ=environ or {}, machine=Machine(workspace=workspace)
+            journal,
+            rules=rules,
+            environ=environ or {},
+            machine=Machine(workspace=workspace),
+            telemetry=telemetry,
         ) as orchestrator,
         open_server(
             orchestrator,

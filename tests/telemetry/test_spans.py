@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec import UNSET
 
 from orchestrator import MemoryJournal, open_orchestrator
 from orchestrator.agents import (
@@ -25,7 +26,7 @@ from orchestrator.kernel.journal.sqlite.journal import read_sqlite_journal
 from orchestrator.products.telemetry import conventions as names
 from orchestrator.products.telemetry.attributes import MAX_TEXT
 from orchestrator.products.telemetry.session_spans import SessionSpans
-from orchestrator.products.telemetry.span import Span, task_trace, turn_trace
+from orchestrator.products.telemetry.span import Span, task_trace, turn_ids
 from tests.golden.version_1 import FILE
 from tests.kit import FunctionModel, editor, hand_on, worker
 
@@ -148,7 +149,7 @@ async def test_a_detached_task_has_its_own_trace_with_links_in_both_directions()
     assert call.links == (child.ids,)
     assert first.links == ()
     assert second.links == (child.ids,)
-    assert [first.ids, second.ids] == [turn_trace(session.id, 1), turn_trace(session.id, 2)]
+    assert [first.ids, second.ids] == [turn_ids(session.id, it, UNSET)[0] for it in (1, 2)]
     assert child.end > first.end
 
 

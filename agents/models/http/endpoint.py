@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx2
 import trio
 
+from orchestrator.agents.current_span import current_traceparent
 from orchestrator.agents.errors import Failure, ModelError
 from orchestrator.agents.messages import AssistantMessage, Usage
 from orchestrator.agents.models.http.answer_builder import AnswerBuilder
@@ -95,7 +96,10 @@ class Endpoint:
         """Post a request; `login` gets the headers that were made for it, also if it fails."""
         if self._credentials is not None:
             login.update(await self._credentials.headers(self._url, content))
-        async with client.stream("POST", self._url, content=content, headers=login) as response:
+        headers = login
+        if traceparent := current_traceparent():
+            headers = {**login, "traceparent": traceparent}
+        async with client.stream("POST", self._url, content=content, headers=headers) as response:
             builder.note_headers(response.headers)
             await read_answer(response, builder, self._limits)
 

@@ -113,7 +113,8 @@ def _parts() -> Iterator[str]:
     for folder in [*sys.path]:
         if folder.endswith(_PACKAGES):
             yield folder
-    for name, module in [*sys.modules.items()]:
+    # A copy is made in one step: another thread may import a module meanwhile.
+    for name, module in sys.modules.copy().items():
         if not _has_own_folder(name, module):
             continue
         if package := getattr(module, "__path__", None):
@@ -140,8 +141,8 @@ def _imported(real: str) -> str:
     file = _identity(real)
     folders = {_identity(str(folder)) for folder in PurePath(real).parents} - {None}
     is_module = real.endswith(_SUFFIXES)
-    # A copy: another thread may import meanwhile.
-    for name, module in [*sys.modules.items()]:
+    # A copy is made in one step: another thread may import a module meanwhile.
+    for name, module in sys.modules.copy().items():
         if not _has_own_folder(name, module):
             continue
         own = getattr(module, "__file__", None)
@@ -205,7 +206,7 @@ def _comes_before(real: str) -> str:
         return ""
     if name == "__init__":
         folder, name = os.path.split(folder)
-    for imported, module in [*sys.modules.items()]:
+    for imported, module in sys.modules.copy().items():
         own: str = getattr(module, "__file__", None) or ""
         # Few have the name: to look at the paths of thousands takes long.
         if not own or (name not in own and not imported.endswith(name)):

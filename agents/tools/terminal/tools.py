@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import trio
 
+from orchestrator.agents.current_span import with_traceparent
 from orchestrator.agents.errors import ToolError
 from orchestrator.agents.messages import ToolCall
 from orchestrator.agents.tools import tool
@@ -142,7 +143,7 @@ async def _run_to_completion(
     async with open_command(
         arguments.command,
         cwd=workdir,
-        environ=context.environ,
+        environ=with_traceparent(context.environ),
         sandbox=context.sandbox,
         tag=new_tag() if key is None else tag_of(key),
         output=output,

@@ -30,6 +30,8 @@ from orchestrator.kernel.doors.lifecycle import NO_STRINGS, open_new_session
 from orchestrator.kernel.journal.fact_redaction import without_secrets
 from orchestrator.kernel.sessions import Sessions
 
+OPENTELEMETRY: Final = "opentelemetry.trace"
+"""The module that a program with active spans has imported."""
 MANY_PIECES: Final = 50
 """The search of more messages or files is worth a thread, short as they are."""
 

@@ -3,6 +3,7 @@
 The caller waits inside the call. Nothing can be delivered afterwards, so every task is joined.
 """
 
+import sys
 from collections.abc import Coroutine
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -126,10 +127,16 @@ async def inbound_run(
 ) -> inbound.InboundRequest:
     """Return the request for a run. A large one is searched for secrets in a thread."""
     message = inbound.goal_message(agent, goal)
+    context = session_strings()
+    if inbound.OPENTELEMETRY in sys.modules:
+        # Imported late: it needs the library, which the program has imported.
+        from orchestrator.kernel.doors.active_span import with_active_span
+
+        context = with_active_span(context)
     request = inbound.InboundRequest(
         agent=agent,
         message=message if parts == () else replace(message, parts=parts),
-        context=session_strings(),
+        context=context,
         attended=attended,
         deps=deps,
     )

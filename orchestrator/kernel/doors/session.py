@@ -1,6 +1,7 @@
 """The door for Python programs: a conversation that takes messages at any time."""
 
 import math
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from orchestrator.delegation.session_context import async_delivery_supported, se
 from orchestrator.kernel.budget_scope import current_grants
 from orchestrator.kernel.doors import lifecycle
 from orchestrator.kernel.doors.approvals import ApprovalQuestions, answer_question
-from orchestrator.kernel.doors.inbound import search_parts_ahead
+from orchestrator.kernel.doors.inbound import OPENTELEMETRY, search_parts_ahead
 from orchestrator.kernel.errors import ClosedError
 from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.sessions import Sessions
@@ -83,6 +84,11 @@ class Session:
         self._require_open()
         self._sessions.facts.require_running()
         context = session_strings()
+        if OPENTELEMETRY in sys.modules:
+            # Imported late: it needs the library, which the program has imported.
+            from orchestrator.kernel.doors.active_span import with_active_span
+
+            context = with_active_span(context)
         self._sessions.facts.post(
             MessageReceived(
                 self.id,

@@ -4,15 +4,20 @@ Replies are delivered in the order of their turns. A reply that a door fails to 
 journal, for the next door.
 """
 
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from orchestrator.agents.current_span import CURRENT_SPAN
 from orchestrator.delegation import Reply, SessionId, SessionRecord
 from orchestrator.delegation.events import DeliveryFailed, ReplyDelivered
 from orchestrator.kernel.doors.door import Door
 from orchestrator.kernel.errors import error_text
 from orchestrator.kernel.journal.bookkeeper import Bookkeeper
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.step_spans import StepSpans
 
 MAX_ATTEMPTS: Final = 8
 MAX_PAUSE_SECONDS: Final = 60
@@ -22,8 +27,9 @@ MAX_PAUSE_SECONDS: Final = 60
 class Deliveries:
     """The doors of all sessions, and the replies that they have not taken."""
 
-    def __init__(self, book: Bookkeeper) -> None:
+    def __init__(self, book: Bookkeeper, spans: "StepSpans | None" = None) -> None:
         self._book = book
+        self._spans = spans
         self._doors: dict[SessionId, Door] = {}
         self._last_turn: dict[SessionId, int] = {}
         """The last turn whose reply the door of a session has got."""
@@ -64,10 +70,14 @@ class Deliveries:
         self._delivering.add(session.id)
         try:
             while (reply := self._next_reply(session.id)) is not None:
+                if self._spans is not None:
+                    CURRENT_SPAN.set(partial(self._spans.reply_span, reply))
                 await self._deliver_reply(reply)
                 self._book.wakeups.wake_session(session.id)
         finally:
             self._delivering.remove(session.id)
+            if self._spans is not None:
+                CURRENT_SPAN.set(None)
 
     def _next_reply(self, session: SessionId) -> Reply | None:
         if session not in self._doors or self._book.closed or self._book.is_broken:

@@ -4,6 +4,7 @@ One host is made for every task that runs, so it is small.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -32,6 +33,7 @@ from orchestrator.agents import (
     ignore_event,
 )
 from orchestrator.agents.approved_call import ApprovedCall
+from orchestrator.agents.current_span import CURRENT_SPAN
 from orchestrator.agents.logprobs import spelled_texts
 from orchestrator.agents.redaction.long_texts import (
     has_long_text,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.engine.approvals import TaskApprovalCheck
     from orchestrator.kernel.engine.task_runner import TaskDelegator
     from orchestrator.kernel.pipelines.scripts.dry_run import SimulateScript
+    from orchestrator.kernel.step_spans import StepSpans
 
 
 def server_place(server: str) -> str:
@@ -98,6 +101,7 @@ class HostServices(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: ModelEventSubscribers
     scheduler: SchedulerSlot
     dry_run: "SimulateScript | None"
+    spans: "StepSpans | None"
 
 
 class LocalTaskHost(msgspec.Struct, eq=False):
@@ -420,6 +424,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     async def before_model_call(self) -> Sequence[UserMessage]:
         self._left_out = 0
+        if (spans := self._services.spans) is not None:
+            CURRENT_SPAN.set(partial(spans.chat_span, self._record))
         steering = self._read_steering() if self._record.unseen_steering else ()
         if self._record.accounts:
             # Under a budget the call is a fact, too: its model waits for all of them at once.
@@ -432,6 +438,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
 
     async def before_tool(self, call: ToolCall, *, durable: bool) -> ApprovedCall | None:
         approved = None
+        if (spans := self._services.spans) is not None:
+            CURRENT_SPAN.set(partial(spans.call_span, self._record, call.id))
         if self._approvals is not None:
             approved = await self._approvals.wait_approved(call)
         if durable:

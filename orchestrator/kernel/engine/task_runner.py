@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.engine.cost_rules import EstimateCost
     from orchestrator.kernel.engine.workload import Workload
     from orchestrator.kernel.pipelines.scripts.dry_run import SimulateScript
+    from orchestrator.kernel.step_spans import StepSpans
 
 MOST_RESTARTS: Final = 3
 """The most restarts of a task whose worker is gone: the task itself may end its workers."""
@@ -76,6 +77,7 @@ class TaskRunner:
         asks_approval: bool = True,
         estimate: "EstimateCost | None" = None,
         dry_run: "SimulateScript | None" = None,
+        spans: "StepSpans | None" = None,
     ) -> None:
         """Run tasks; `asks_approval` is false if tools have no effect, so that no rule holds."""
         self._estimate = estimate
@@ -98,6 +100,7 @@ class TaskRunner:
             subscribers=self.model_subscribers,
             scheduler=self.scheduler,
             dry_run=dry_run,
+            spans=spans,
         )
         self._scopes: dict[TaskId, trio.CancelScope] = {}
         self._stalled: dict[TaskId, str] = {}

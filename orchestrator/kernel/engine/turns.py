@@ -3,8 +3,9 @@
 from collections.abc import Coroutine
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from orchestrator.agents import UserMessage
 from orchestrator.delegation import (
     DeliveryCapability,
     Ending,
@@ -56,14 +57,22 @@ class Turns:
             accepts_changes = accepts_changes or self._delegator.accepts_all_changes
             return self._resume(session, session.turn.number, capability, paused, accepts_changes)
         agent = self._registry.agent_of(session.root)
+        mail = session.next_mail if len(session.mail) > 1 else tuple(session.mail)
+        trace: str | UnsetType = UNSET
+        for seq in mail:
+            context = session.envelopes[seq].context
+            # A notice has the context of the task: its caller may have left long ago.
+            if "traceparent" in context and isinstance(session.mail[seq], UserMessage):
+                trace = context["traceparent"] or UNSET
         self._book.post(
             TurnStarted(
                 session.id,
                 session.turns + 1,
                 capability,
-                session.next_mail if len(session.mail) > 1 else tuple(session.mail),
+                mail,
                 readable_characters(agent, session.root.transcript),
                 agent.version or UNSET,
+                trace,
             )
         )
         return True

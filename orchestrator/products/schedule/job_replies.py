@@ -95,7 +95,7 @@ class JobReplies:
             return id_  # a crash came before the delivery was recorded
         text = f"[Job {delivery.job}, due {delivery.due}]\n{delivery.text}"
         # The reply goes to the address of the last one, and answers no message there.
-        context = {**session.root.context, "message_id": ""}
+        context = {**session.root.context, "message_id": "", "traceparent": ""}
         if session.door is not None or session.kind is SessionKind.PROGRAM:
             # The session's door takes the reply, or the next door that the program opens.
             with self._charge(session, True):

@@ -23,6 +23,7 @@ import httpx2
 import msgspec
 import trio
 
+from orchestrator.agents.current_span import current_traceparent
 from orchestrator.delegation import Reply, SessionRecord
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import ServerSetupError
@@ -233,6 +234,8 @@ class _Sender:
             "webhook-timestamp": str(now),
             "webhook-signature": webhook_signature(self._secret, event.id, now, body),
         }
+        if traceparent := current_traceparent():
+            headers["traceparent"] = traceparent
         status = 0
         try:
             with trio.move_on_after(SECONDS):

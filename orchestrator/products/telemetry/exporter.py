@@ -29,6 +29,7 @@ from orchestrator.delegation.events import (
 )
 from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import Bookkeeper
+from orchestrator.products.telemetry.current_spans import CurrentSpans
 from orchestrator.products.telemetry.session_spans import SessionSpans
 from orchestrator.products.telemetry.settings import Telemetry, telemetry_of
 from orchestrator.products.telemetry.span import Span
@@ -74,7 +75,7 @@ class Sender(Protocol):
 
 
 @asynccontextmanager
-async def open_telemetry(book: Bookkeeper, given: Telemetry | str) -> AsyncGenerator[None]:
+async def open_telemetry(book: Bookkeeper, given: Telemetry | str) -> AsyncGenerator[CurrentSpans]:
     """Send the spans of all facts that are posted as long as the block lasts.
 
     The block contains the engine: the facts of its end are exported, too.
@@ -83,8 +84,11 @@ async def open_telemetry(book: Bookkeeper, given: Telemetry | str) -> AsyncGener
     # Imported here: the libraries take a fifth of a second.
     from orchestrator.products.telemetry.otlp import OtlpSender
 
-    async with export_spans(book, OtlpSender(settings, metrics=True), content=settings.content):
-        yield
+    current = CurrentSpans(book)
+    sender = OtlpSender(settings, metrics=True)
+    async with export_spans(book, sender, content=settings.content):
+        with book.subscribers.subscribe(current.receive):
+            yield current
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """Builds the spans of one session from its facts.
 
-A turn is the root of a trace. A joined task is a span inside the call that waits for it. A
-detached task has a trace of its own: its span links to the call that requested it, and that call
-and the turn that reads its result link to it.
+A turn is the root of a trace, or a span in the trace of its caller. A joined task is a span inside
+the call that waits for it. A detached task has a trace of its own: its span links to the call that
+requested it, and that call and the turn that reads its result link to it.
 
 A span begins and ends with a fact. No fact says that a model is called without a budget, so the
 span of such a call begins with the fact before it, and contains the wait for its provider.
@@ -57,10 +57,12 @@ from orchestrator.products.telemetry.span import (
     SpanEvent,
     SpanIds,
     Value,
-    hashed_id,
+    call_span,
+    chat_span,
     task_span,
     task_trace,
-    turn_trace,
+    turn_ids,
+    turn_key,
 )
 
 _PURPOSES: Final = {
@@ -204,14 +206,15 @@ class SessionSpans:
             set_text(attributes, names.INPUT_MESSAGES, message_text("user", "\n\n".join(said)))
         if self._forked_from:
             attributes[names.OUR_FORKED_FROM] = self._forked_from
+        ids, parent = turn_ids(session, event.turn, event.trace)
         self._tasks[TaskId(session)] = _OpenTask(
-            ids=turn_trace(session, event.turn),
-            parent=0,
+            ids=ids,
+            parent=parent,
             name=f"{names.INVOKE_AGENT} {self._agent}",
             start=self._now,
             attributes=attributes,
             links=self._read(event.mail),
-            key=f"{session}/{event.turn}",
+            key=turn_key(session, event.turn),
             agent=self._agent,
             mark=self._now,
             is_started=True,
@@ -278,7 +281,7 @@ class SessionSpans:
         task = self._tasks.pop(id_, None)
         if task is None:
             return
-        if not task.parent and id_ != TaskId(self._session):
+        if id_ != TaskId(self._session) and not task.parent:
             self._unread[self._seq] = task.ids
         attributes = task.attributes
         attributes[names.OUR_ENDING] = outcome.ending.value
@@ -332,8 +335,8 @@ class SessionSpans:
             set_text(attributes, names.OUTPUT_MESSAGES, said)
         yield self._chat(task, attributes)
         task.attempts = 0
-        for number, call in enumerate(message.calls):
-            task.calls[call.id] = self._open_call(task, call, number)
+        for call in message.calls:
+            task.calls[call.id] = self._open_call(task, call)
 
     def _fail(self, task: _OpenTask, event: ModelFailed) -> Span:
         # The fact does not name the model: it is the one that has answered before, if any has.
@@ -353,7 +356,7 @@ class SessionSpans:
         task.chats += 1
         start, task.mark = task.mark, self._now
         return Span(
-            ids=SpanIds(task.ids.trace, hashed_id("chat", task.key, str(task.chats))),
+            ids=SpanIds(task.ids.trace, chat_span(task.key, task.chats)),
             parent=task.ids.span,
             name=f"{names.CHAT} {attributes.get(names.REQUEST_MODEL, '')}".rstrip(),
             kind="client",
@@ -366,7 +369,7 @@ class SessionSpans:
             error=error,
         )
 
-    def _open_call(self, task: _OpenTask, call: ToolCall, number: int) -> _OpenSpan:
+    def _open_call(self, task: _OpenTask, call: ToolCall) -> _OpenSpan:
         attributes: Attributes = {
             names.OPERATION: names.EXECUTE_TOOL,
             names.TOOL_NAME: call.name,
@@ -376,10 +379,8 @@ class SessionSpans:
         }
         if self._content:
             set_text(attributes, names.TOOL_ARGUMENTS, json_text(call.arguments))
-        # By its place in the answers: a provider may give a later call the same id.
-        span = hashed_id("call", task.key, str(task.chats), str(number))
         return _OpenSpan(
-            ids=SpanIds(task.ids.trace, span),
+            ids=SpanIds(task.ids.trace, call_span(task.key, task.chats, call.id)),
             parent=task.ids.span,
             name=f"{names.EXECUTE_TOOL} {call.name}",
             start=self._now,

@@ -8,7 +8,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from orchestrator.agents import CallId
 from orchestrator.delegation import SessionId, TaskId
+from orchestrator.delegation.traceparent import read_traceparent
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Value]
@@ -62,10 +64,33 @@ def task_trace(task: TaskId) -> SpanIds:
     return SpanIds(hashed_id("trace", task, size=16), task_span(task))
 
 
-def turn_trace(session: SessionId, turn: int) -> SpanIds:
-    """Return the ids of the span of a turn."""
-    key = f"{session}/{turn}"
-    return SpanIds(hashed_id("trace", key, size=16), hashed_id("task", key))
+def turn_ids(session: SessionId, turn: int, caller: str | msgspec.UnsetType) -> tuple[SpanIds, int]:
+    """Return the ids of the span of a turn, and its parent: the span of the caller, or 0."""
+    key = turn_key(session, turn)
+    span = hashed_id("task", key)
+    ids = None if caller is msgspec.UNSET else read_traceparent(caller)
+    if ids is None:
+        return SpanIds(hashed_id("trace", key, size=16), span), 0
+    trace, parent = ids
+    return SpanIds(trace, span), parent
+
+
+def turn_key(session: SessionId, turn: int) -> str:
+    """Return the text that the ids of a turn's steps are hashed from; of a task it is its id."""
+    return f"{session}/{turn}"
+
+
+def chat_span(key: str, number: int) -> int:
+    """Return the id of the span of a model call, by its number among those of its task."""
+    return hashed_id("chat", key, str(number))
+
+
+def call_span(key: str, chats: int, call: CallId) -> int:
+    """Return the id of the span of a tool call, by the number of the answer that made it.
+
+    A turn that begins afresh may give a later call the same id.
+    """
+    return hashed_id("call", key, str(chats), call)
 
 
 def hashed_id(*parts: str, size: int = 8) -> int:

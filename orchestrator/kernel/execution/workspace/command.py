@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from orchestrator.agents import ToolError
+from orchestrator.agents.current_span import with_traceparent
 from orchestrator.agents.tools.context import current_tool_context
 from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
 from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_command
@@ -41,7 +42,7 @@ class Command:
         self.task = task
         self.workdir = workdir
         context = current_tool_context()
-        self._environ, self._sandbox = context.environ, context.sandbox
+        self._environ, self._sandbox = with_traceparent(context.environ), context.sandbox
         self.output = OutputBuffer(head=HEAD_KEPT, tail=TAIL_KEPT)
         self.exit_code: int | None = None
         self.ended = ""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.agents import Agent, Usage
@@ -148,7 +149,10 @@ class _SessionCopy:
                 event = replace(event, message=free, copied=True)
             case events.ModelFailed():
                 event = replace(event, usage=Usage(), charged=Usage())
-            case events.TurnStarted() | events.ToolAnswered():
+            case events.TurnStarted():
+                mail = tuple(self._seq_map[it] for it in event.mail)
+                event = replace(event, mail=mail, trace=UNSET)
+            case events.ToolAnswered():
                 mail = tuple(self._seq_map[it] for it in event.mail)
                 event = replace(event, mail=mail)
             # A restart after a crash, which the fork does not have.
@@ -174,6 +178,9 @@ class _SessionCopy:
             # The key of a client pays for the run that it began, but not for a fork.
             own = tuple(it for it in event.grants if not it.is_standing)
             event = replace(event, grants=own)
+        if isinstance(event, events.MessageReceived) and "traceparent" in event.context:
+            # The caller of the run has not called the fork.
+            event = replace(event, context={**event.context, "traceparent": ""})
         encoded = encode(event)
         if isinstance(event, events.TaskRequested):
             is_departure = event.request.id == self._copied.task

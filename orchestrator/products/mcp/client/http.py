@@ -14,6 +14,7 @@ import trio
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
+from orchestrator.agents.current_span import current_traceparent
 from orchestrator.agents.models.http.url import is_on_loopback
 from orchestrator.ports.errors import LoginError
 from orchestrator.products.mcp.client.server_call import note_refused, note_sent
@@ -67,6 +68,8 @@ class _Client(httpx2.AsyncClient):
         if request.method != "POST":
             return await super().send(request, **options)
         note_sent()
+        if traceparent := current_traceparent():
+            request.headers["traceparent"] = traceparent
         try:
             response = await super().send(request, **options)
             return await self._whole(request, response)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.agents import Part, Tool, ToolCall, ToolError
+from orchestrator.agents.current_span import current_traceparent
 from orchestrator.agents.tools.mcp.call_results import (
     as_tool_result,
     checked_arguments,
@@ -48,7 +49,9 @@ def _listed(connection: ServerConnection, caller: ServerCaller, listed: ListedTo
         arguments = checked_arguments(call, listed)
 
         async def request(client: "Client") -> Any:
-            return await client.call_tool(listed.own_name, arguments)
+            traceparent = current_traceparent()
+            meta: Any = {"traceparent": traceparent} if traceparent else None
+            return await client.call_tool(listed.own_name, arguments, meta=meta)
 
         server_call = ServerCall(caller, call.id, call.name)
         if task := caller.noted_task(call.id, connection.server.name):

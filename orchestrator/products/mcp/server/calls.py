@@ -146,6 +146,8 @@ class ToolCallRequest:
     """The run that has asked for them."""
     report: Report | None
     """Sends progress, if the client wants to have it."""
+    traceparent: str
+    """The span of its client; "" if the client names none."""
 
 
 def missing_capability() -> MCPError:
@@ -178,7 +180,7 @@ async def call_tool(
     inbound = InboundRequest(
         agent=tool.agent,
         message=UserMessage(well_formed(tool.arguments.goal(given))),
-        context=caller.context,
+        context=_context(caller, request),
         owner=caller.owner,
         kind=SessionKind.MCP_TASK if is_task else SessionKind.MCP_CALL,
         states=(McpCallState(tool=tool.name), *caller.states),
@@ -191,6 +193,13 @@ async def call_tool(
         return await _join(caller, inbound, tool, request)
     except RefusedError as exc:
         return failure(str(exc))
+
+
+def _context(caller: Caller, request: ToolCallRequest) -> Mapping[str, str]:
+    """Return the origin of a call. The span in its message is nearer than the one of its header."""
+    if not request.traceparent:
+        return caller.context
+    return {**caller.context, "traceparent": request.traceparent}
 
 
 async def _complete_arguments(

@@ -28,6 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from orchestrator.agents import DefinitionError
 from orchestrator.delegation import DelegationError
+from orchestrator.delegation.traceparent import checked_traceparent
 from orchestrator.ports import errors
 from orchestrator.products.mcp.server.caller import Ask, Caller
 from orchestrator.products.mcp.server.calls import (
@@ -135,6 +136,7 @@ class _Handlers:
             answers=sent.get("inputResponses") or {},
             run=sent.get("requestState"),
             report=report if has_token else None,
+            traceparent=checked_traceparent((context.meta or {}).get("traceparent")),
         )
         with _as_protocol_errors():
             return await call_tool(self._tools, caller, request)

@@ -18,6 +18,7 @@ from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.transport.idempotency import message_id
+from orchestrator.products.server.transport.session_headers import traceparent_of
 
 LONGEST_WAIT: Final = 60
 
@@ -155,7 +156,7 @@ async def _send_to_session(
         request = InboundRequest(
             agent=call.server.agent(session.root.agent),
             message=UserMessage(well_formed(text), id=id_),
-            context=session.root.context,
+            context={**session.root.context, "traceparent": traceparent_of(call.headers)},
         )
         with call.begin_run(session):
             call.journal.door.receive(session, request)

@@ -1,4 +1,4 @@
-"""The session context of a request, from its `x-session-*` headers.
+"""The session context of a request, from its headers `x-session-*` and `traceparent`.
 
 A variable without a header is cleared, because the environment of this process describes another
 caller. A workspace must be a folder below the server's workspace.
@@ -13,6 +13,7 @@ from typing import Final
 from starlette.datastructures import Headers
 
 from orchestrator.delegation.session_context import door_context
+from orchestrator.delegation.traceparent import checked_traceparent
 from orchestrator.products.server.transport.errors import HttpError
 
 HEADERS: Final[Mapping[str, str]] = {
@@ -29,7 +30,8 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 """The headers, with their variables of `orchestrator.delegation.session_context`."""
 PLATFORM: Final = "http"
-_SENT: Final = frozenset(header.encode() for header in HEADERS)
+TRACEPARENT: Final = "traceparent"
+_SENT: Final = frozenset(header.encode() for header in (*HEADERS, TRACEPARENT))
 _NOT_SENT: Final = door_context(platform=PLATFORM)
 LONGEST: Final = 256
 _name_of: Final = itemgetter(0)
@@ -49,8 +51,15 @@ def context_of(headers: Headers) -> dict[str, str]:
                 param=header,
             )
     context["platform"] = context["platform"] or PLATFORM
+    if traceparent := traceparent_of(headers):
+        context[TRACEPARENT] = traceparent
     _require_below(context["cwd"])
     return context
+
+
+def traceparent_of(headers: Headers) -> str:
+    """Return the span of the caller of a request; "" if its header is missing or malformed."""
+    return checked_traceparent(headers.get(TRACEPARENT))
 
 
 def _require_below(folder: str) -> None:
