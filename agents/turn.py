@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from orchestrator.agents.agent import Agent
 from orchestrator.agents.errors import LimitExceededError, OutputError
-from orchestrator.agents.hooked_calls import changed_answer, with_hooks
 from orchestrator.agents.hooks import Hooks
 from orchestrator.agents.limits import Limits
 from orchestrator.agents.messages import (
@@ -81,6 +80,9 @@ def take_turn(  # noqa: PLR0917 (the engine passes all by position, which is fas
         context = _context(agent, transcript, path, deps)
     hooks = agent.hooks if calls_hooks else ()
     if hooks:
+        # Imported late: most agents have no hooks.
+        from orchestrator.agents.hooked_calls import with_hooks
+
         model, tools = with_hooks(hooks, agent, model, tools, context)
     first, later = agent.settings, plan.later_settings
     if settings is not NO_SETTINGS:
@@ -205,6 +207,8 @@ async def _hooked_answer(
     host: TurnHost,
 ) -> AssistantMessage:
     """Return an answer in the form that the hooks want recorded; if a hook fails, the original."""
+    from orchestrator.agents.hooked_calls import changed_answer
+
     assert steps.context is not None, "a hook is given the task"
     try:
         return checked_answer(  # noqa: ASYNC910 (an answer is recorded at once)
