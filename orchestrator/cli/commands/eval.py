@@ -27,6 +27,7 @@ from orchestrator.ports.settings import Machine
 from orchestrator.products.evaluation.cases import Case, Dataset
 from orchestrator.products.evaluation.checks import parse_check
 from orchestrator.products.evaluation.evaluate import choose_scorers, evaluate, make_report
+from orchestrator.products.evaluation.loads import USUAL_LOADS
 from orchestrator.products.evaluation.page import page_of
 from orchestrator.products.evaluation.recorded import Trial, read_results
 from orchestrator.products.evaluation.report import EvaluationReport
@@ -170,6 +171,7 @@ def eval(  # noqa: A001 (the name of the command)
                     baseline=earlier,
                     checks=scoring.check,
                     judge_model=scoring.judge,
+                    loads=USUAL_LOADS if vary else (),
                     tell=progress.tell,
                 )
 

@@ -7,7 +7,12 @@ from rich.text import Text
 
 from orchestrator.cli.terminal.console import print_table, print_text
 from orchestrator.delegation import one_line
-from orchestrator.products.evaluation.report import EvaluationReport, format_measure
+from orchestrator.products.evaluation.report import (
+    LOAD_HEADS,
+    EvaluationReport,
+    format_measure,
+    load_cells,
+)
 from orchestrator.products.evaluation.summary import (
     MEASURES,
     CaseChange,
@@ -35,6 +40,11 @@ def print_report(report: EvaluationReport, console: Console) -> None:
                 for case in sorted(version.cases.values(), key=lambda it: _order(it, report.score))
             ]
             _print_cases(report, version, changes, console)
+    if report.loads:
+        print_text(console, Text(f"Under load, {report.load_assumption}:", style="bold"))
+        rows = [[one_line(it.version), *load_cells(it)] for it in report.loads]
+        print_table(console, ["version", *LOAD_HEADS], rows)
+        console.print()
     for result in report.checks:
         glyph, style = ("✓", "green") if result.passes else ("✗", "red")
         print_text(console, Text(f"{glyph} {result.sentence}", style=style))

@@ -36,6 +36,7 @@ async def evaluate(
     checks: Sequence[str] = (),
     judge_model: str | Model | None = None,
     deps: object = None,
+    loads: Sequence[int] = (),
     tell: Tell | None = None,
 ) -> EvaluationReport:
     """Run agents on cases, score the runs, and compare the versions in pairs.
@@ -58,6 +59,7 @@ async def evaluate(
         checks: bounds such as `score>=0.8` or `cost<=1.1x`.
         judge_model: the model of judges that name none.
         deps: the values that the tools and instructions of the agents need from the program.
+        loads: numbers of runs at once; the simulator computes the time and cost under each.
         tell: receives each trial when it has ended.
     """
     bounds = [parse_check(it) for it in checks]
@@ -87,6 +89,12 @@ async def evaluate(
         raise DefinitionError(f"no trial has ended: {evaluation.spent}")
     earlier = await evaluation.rescore(baseline, dataset.cases)
     report = make_report(dataset.name, trials, earlier, bounds, score)
+    if loads:
+        # Imported late: few evaluations simulate.
+        from orchestrator.products.evaluation.loads import compute_loads
+
+        computed = await compute_loads(orchestrator, report.versions, loads)
+        report = attrs.evolve(report, loads=computed)
     return report_with_costs(report, evaluation, len(dataset.cases) * len(versions))
 
 

@@ -13,7 +13,13 @@ import msgspec
 from orchestrator.delegation import Tree, printable
 from orchestrator.products.evaluation.plots import cost_plot, difference_plot, distribution
 from orchestrator.products.evaluation.recorded import Trial
-from orchestrator.products.evaluation.report import EvaluationReport, format_measure, ordered_cases
+from orchestrator.products.evaluation.report import (
+    LOAD_HEADS,
+    EvaluationReport,
+    format_measure,
+    load_cells,
+    ordered_cases,
+)
 from orchestrator.products.evaluation.summary import CaseSummary, VersionSummary
 from orchestrator.products.viewer import html_page
 
@@ -78,7 +84,16 @@ def _body(report: EvaluationReport) -> Iterator[str]:
     yield "</div><div><h2>Distribution of scores</h2>"
     for version in versions:
         yield f"<p>{_text(names.get(id(version), version.name))}</p>{distribution(version)}"
-    yield "</div></div><h2>Cases</h2>"
+    yield "</div></div>"
+    if report.loads:
+        yield f'<h2>Under load</h2><p class="quiet">{_text(report.load_assumption)}</p>'
+        yield '<div class="scroll"><table><tr><th class="name">version</th>'
+        yield "".join(f"<th>{it}</th>" for it in LOAD_HEADS) + "</tr>"
+        for it in report.loads:
+            cells = "".join(f"<td>{cell}</td>" for cell in load_cells(it))
+            yield f'<tr><td class="name">{_text(it.version)}</td>{cells}</tr>'
+        yield "</table></div>"
+    yield "<h2>Cases</h2>"
     yield from _matrix(report, versions, list(names.values()))
     yield "<h2>Runs</h2>"
     for key, name in cases.items():

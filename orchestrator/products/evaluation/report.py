@@ -1,7 +1,7 @@
 """The report of an evaluation: versions, comparisons and checks, as JSON, Markdown and JUnit."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 import attrs
@@ -17,6 +17,11 @@ from orchestrator.products.evaluation.summary import (
     Comparison,
     VersionSummary,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.products.evaluation.loads import VersionLoad
+
+LOAD_HEADS: Final = ("runs at once", "p50", "p95", "cost of a run", "cost of an hour")
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +54,8 @@ class EvaluationReport:
     missing: int = 0
     """The number of trials that did not run because the budget was spent."""
     note: str = ""
+    loads: "Sequence[VersionLoad]" = ()
+    """The time and cost of versions under other loads, which are computed and not measured."""
 
     @property
     def passes(self) -> bool:
@@ -66,6 +73,7 @@ class EvaluationReport:
             "versions": [_version_json(it) for it in self.all_versions],
             "comparisons": [comparison_json(it) for it in self.comparisons],
             "checks": [attrs.asdict(it) for it in self.checks],
+            "computed_loads": [attrs.asdict(it) for it in self.loads],
         }
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
@@ -90,6 +98,12 @@ class EvaluationReport:
                 now = "✗" if one.case.errors else _number(one.case.mean("score", self.score))
                 change = "" if one.change is None else f"{one.change:+.2f}"
                 lines.append(f"| {_cell(one.case.name)} | {_number(before)} | {now} | {change} |")
+        if self.loads:
+            lines += ["", f"Under load, {self.load_assumption}:", ""]
+            lines += ["| version | " + " | ".join(LOAD_HEADS) + " |", "|---|" + "---:|" * 5]
+            lines += [
+                f"| {_cell(it.version)} | {' | '.join(load_cells(it))} |" for it in self.loads
+            ]
         if self.checks:
             lines += [
                 "",
@@ -124,6 +138,13 @@ class EvaluationReport:
                     if not it.passes:
                         ET.SubElement(one, "failure", message=_xml(it.sentence))
         return ET.tostring(root, encoding="unicode", xml_declaration=True)
+
+    @property
+    def load_assumption(self) -> str:
+        """A sentence about the computed loads."""
+        from orchestrator.products.evaluation.loads import ASSUMPTION
+
+        return ASSUMPTION.format(calls=self.loads[0].calls_at_once)
 
     @property
     def all_versions(self) -> list[VersionSummary]:
@@ -175,6 +196,17 @@ def format_measure(measure: str, value: float | None) -> str:
             return "" if value is None else f"{value:,.0f}"
         case _:
             return _number(value)
+
+
+def load_cells(load: "VersionLoad") -> list[str]:
+    """Return the cells of a computed load, in the order of `LOAD_HEADS`."""
+    return [
+        f"{load.at_once:,}",
+        f"{load.p50:.1f} s",
+        f"{load.p95:.1f} s",
+        format_measure("cost", load.cost),
+        "no price" if load.cost_per_hour is None else f"${load.cost_per_hour:,.2f}",
+    ]
 
 
 def _number(value: float | None) -> str:

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
         SimulationSettings,
     )
     from orchestrator.products.history.simulation.in_thread import simulate_in_thread
+    from orchestrator.products.history.simulation.load import (
+        Load,
+        RecordedCalls,
+        most_calls_at_once,
+        recorded_calls,
+        simulate_load,
+    )
 else:
     from orchestrator.late_call import late_names
 
@@ -47,5 +54,8 @@ else:
                 "Quantiles SimulationReport SimulationSettings"
             ),
             "orchestrator.products.history.simulation.in_thread": "simulate_in_thread",
+            "orchestrator.products.history.simulation.load": (
+                "Load RecordedCalls most_calls_at_once recorded_calls simulate_load"
+            ),
         },
     )
