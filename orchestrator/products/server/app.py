@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.products.server import mcp_route
+from orchestrator.products.server.agui import routes as agui
 from orchestrator.products.server.anthropic import routes as messages
 from orchestrator.products.server.api import (
     approvals,
@@ -78,8 +79,8 @@ OPERATIONS: Final = (
 )
 CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events, evaluations), *page.FILES)
 """The routes of the console's own page, which are no API: the document leaves them out."""
-ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, mcp_route.answer_mcp)
-"""All routes. MCP is its own protocol, and not in the document."""
+ROUTES: Final = (*OPERATIONS, *CONSOLE_OPERATIONS, mcp_route.answer_mcp, *_operations(agui))
+"""All routes. MCP and AG-UI are protocols of their own, and not in the document."""
 _PUBLIC_PATHS: Final = frozenset(it.path for it in ROUTES if it.is_public)
 
 

@@ -211,8 +211,8 @@ async def _handle(
         if operation.takes_idempotency_key and call.ids.has_key:
             # A wrong Idempotency-Key is refused even if the route does not need it.
             call.ids.from_key("")
-        if call.scope is Scope.APPROVE and not call.is_forwarded:
-            await require_person(request.scope)
+        if call.scope is Scope.APPROVE:
+            await _require_person(call)
         return await _handle_at_home(call, tracked)
     except ClientDisconnect:
         return Response(status_code=errors.CLIENT_CLOSED_REQUEST)
@@ -277,6 +277,17 @@ async def _withheld(answer: Response) -> Response:
     if isinstance(answer, OpenAnswer):
         await answer.aclose()
     return errors.key_ended().response()
+
+
+async def require_approver(call: ApiCall) -> None:
+    """Refuse a verdict unless the key of the request may give it, and a person sends it."""
+    await _require_scope(call.server, call.key, Scope.APPROVE)
+    await _require_person(call)
+
+
+async def _require_person(call: ApiCall) -> None:  # noqa: ASYNC910 (the connection checkpoints)
+    if not call.is_forwarded:
+        await require_person(call.request.scope)
 
 
 async def _require_scope(server: "ServerState", key: Key, scope: Scope) -> None:

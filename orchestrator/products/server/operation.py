@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Handler: TypeAlias = "Callable[[ApiCall], Awaitable[Response]]"
 Companion: TypeAlias = Callable[[bytes], SessionId | None]
+RunKey: TypeAlias = Callable[[bytes], str | None]
 UNSUPPORTED: Final = msgspec.Meta(description="Not supported.", extra_json_schema={"type": "null"})
 """Marks a field that is decoded only to be refused with an error of its own."""
 
@@ -72,6 +73,8 @@ class Operation:
     """Its body is a JSON-RPC message, which names its subject and the scope it needs."""
     companion: Companion | None = attrs.field(default=None, kw_only=True)
     """Returns the session that a body names; the request opens its session in the same journal."""
+    run_key: RunKey | None = attrs.field(default=None, kw_only=True)
+    """Returns the name of the run in a body; it stands for a session, like an Idempotency-Key."""
     handle: Handler = attrs.field(default=_missing, kw_only=True)
 
     def __call__(self, handle: Handler) -> "Operation":

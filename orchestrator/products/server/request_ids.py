@@ -45,15 +45,20 @@ class RequestIds:
 
     @cached_property
     def has_key(self) -> bool:
-        """Whether the request has an Idempotency-Key."""
-        return "idempotency-key" in self._headers
+        """Whether the request has an Idempotency-Key, or its body names its run."""
+        return self._given_key is not None
+
+    @cached_property
+    def _given_key(self) -> str | None:
+        find = self._operation.run_key
+        return self._headers.get("idempotency-key") if find is None else find(self._raw)
 
     def from_key(self, prefix: str) -> str | None:
         """Return the id that the owner's Idempotency-Key stands for; None without a key."""
         return self._from_key(prefix)
 
     def _from_key(self, prefix: str, number: int = 0, attempt: int = 0) -> str | None:
-        key = self._headers.get("idempotency-key")
+        key = self._given_key
         if key is None:
             return None
         if not key or len(key) > LONGEST_KEY:

@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 import msgspec
+import trio
 from starlette.responses import Response
 
-from orchestrator.delegation import TaskId
+from orchestrator.delegation import SessionRecord, TaskId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
@@ -140,6 +141,16 @@ async def answer_approval(call: ApiCall) -> Response:
             seq=call.journal.read.last_seq,
         )
     )
+
+
+async def give_verdict(
+    call: ApiCall, session: SessionRecord, approval: str, verdict: Verdict, reason: str
+) -> None:
+    """Answer a question of a session, if it is still open: the first verdict holds."""
+    await trio.lowlevel.checkpoint()
+    if approval in {it.id for it in call.journal.read.open_questions(session.id)}:
+        call.record(approval)
+        await call.journal.orchestrator.answer(approval, verdict, reason=reason, by=_by(call))
 
 
 def _by(call: ApiCall) -> str:
