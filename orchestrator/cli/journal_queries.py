@@ -8,7 +8,7 @@ import attrs
 
 from orchestrator.cli.errors import CommandError
 from orchestrator.delegation import Ledger, SessionId
-from orchestrator.delegation.events import Entry, JournalOpened, SessionOpened
+from orchestrator.delegation.events import Entry, SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import (
@@ -19,7 +19,7 @@ from orchestrator.ports.journals import (
     SessionList,
     SessionSummary,
     Writer,
-    fold_entries,
+    fold_run,
     summarize,
 )
 
@@ -230,13 +230,3 @@ def _raise_unreadable(found: SessionList) -> None:
     """Raise the error of an unreadable journal, if any: a missing run may be in it."""
     for error in found.unreadable.values():
         raise error
-
-
-def fold_run(entries: Sequence[Entry], journal: object, *, has_writer: bool) -> Ledger:
-    """Return the ledger after the entries of some runs."""
-    ledger = fold_entries(entries, journal)
-    if entries and not has_writer:
-        # Its writer is gone, so tasks that the journal shows as running do not run.
-        interrupted = JournalOpened("read only")
-        ledger.fold(Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted))
-    return ledger

@@ -111,7 +111,7 @@ class Orchestrator:
             parts: images and files that go with the goal.
             deps: the values that the tools and instructions of the whole tree need from the
                 program. They are never recorded.
-            attended: another task answers `asks` meanwhile; by default a call that needs an
+            attended: another task answers `questions` meanwhile; by default a call that needs an
                 approval is denied.
         """
         require_trio()
@@ -460,7 +460,7 @@ class Orchestrator:
 
     @property
     def approvals(self) -> list[ApprovalQuestion]:
-        """The calls that wait for an approval now, oldest first; `async for` reads `asks`."""
+        """The calls that wait for an approval now, oldest first; `async for` reads `questions`."""
         return self.read.open_questions()
 
     async def answer(self, approval: str, answer: str, *, reason: str = "", by: str = "") -> None:

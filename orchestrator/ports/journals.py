@@ -37,7 +37,14 @@ from orchestrator.kernel.journal.checks import (
 from orchestrator.kernel.journal.checksums import entry_checksum, row_checksum
 from orchestrator.kernel.journal.fact_redaction import EventT
 from orchestrator.kernel.journal.facts import Facts
-from orchestrator.kernel.journal.journal import MISFITS, JournalContents, Pruned, fold, fold_entries
+from orchestrator.kernel.journal.journal import (
+    MISFITS,
+    JournalContents,
+    Pruned,
+    fold,
+    fold_entries,
+    fold_run,
+)
 from orchestrator.kernel.journal.journals import HeldJournal, Journals, ListedSession, SessionList
 from orchestrator.kernel.journal.long_strings import MARK_BYTES, extract_long_strings, references
 from orchestrator.kernel.journal.memory import MemoryJournal
@@ -77,5 +84,6 @@ from orchestrator.kernel.journal.stored_entries import (
     require_whole,
     verify_active,
 )
+from orchestrator.kernel.journal.task_history import read_task_transcript
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 from orchestrator.kernel.journal.write_queue import WriteQueue

@@ -8,11 +8,11 @@ import pytest
 from orchestrator import Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel, ToolCall, tool
 from orchestrator.backends import journals_at
-from orchestrator.cli.journal_queries import fold_run, read_runs
+from orchestrator.cli.journal_queries import read_runs
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.journal import session_cache
-from orchestrator.kernel.journal.journal import fold_entries
+from orchestrator.kernel.journal.journal import fold_entries, fold_run
 from orchestrator.kernel.journal.session_summary import SessionSummary, summarize
 from orchestrator.kernel.journal.sqlite.journal import open_sqlite_journal
 from orchestrator.kernel.journal.sqlite.store import SQLiteStore

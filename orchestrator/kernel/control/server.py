@@ -96,6 +96,8 @@ class AnswerApproval:
     approval: str
     answer: str
     reason: str = ""
+    by: str = ""
+    """The name of the person who answers, for the record."""
 
 
 @attrs.frozen
@@ -380,8 +382,9 @@ class _Connection:
             case Steer(task, text):
                 receipt = await self._orchestrator.steer(task, text)
                 return {"state": receipt.state}
-            case AnswerApproval(approval, answer, reason):
-                await self._orchestrator.answer(approval, answer, reason=reason, by=ANSWERED_BY)
+            case AnswerApproval(approval, answer, reason, by):
+                by = by or ANSWERED_BY
+                await self._orchestrator.answer(approval, answer, reason=reason, by=by)
             case Prune(before):
                 pruned = await self._orchestrator.prune(before=before, by=event)
                 return asdict(pruned)

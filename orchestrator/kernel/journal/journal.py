@@ -16,7 +16,7 @@ from orchestrator.delegation import (
     UnreadableFactError,
     register_idle_session,
 )
-from orchestrator.delegation.events import Entry
+from orchestrator.delegation.events import Entry, JournalOpened
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
@@ -253,6 +253,15 @@ def fold_entries(entries: Sequence[Entry], name: object, rules: Rules | None = N
     """Return the ledger after these entries: all of a journal, or all of some sessions."""
     ledger = Ledger(rules)
     fold(ledger, entries, name)
+    return ledger
+
+
+def fold_run(entries: Sequence[Entry], name: object, *, has_writer: bool) -> Ledger:
+    """Return the ledger after the entries of some runs; without a writer no task runs."""
+    ledger = fold_entries(entries, name)
+    if entries and not has_writer:
+        interrupted = JournalOpened("read only")
+        ledger.fold(Entry(ledger.last_seq + 1, entries[-1].at, SessionId(""), interrupted))
     return ledger
 
 

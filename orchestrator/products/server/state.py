@@ -30,6 +30,7 @@ from orchestrator.products.server.transport.errors import HttpError
 
 if TYPE_CHECKING:
     from orchestrator.products.server.api_call import ApiCall
+    from orchestrator.products.server.cluster.other_processes import OtherProcesses
     from orchestrator.products.server.cluster.peers import Peers
     from orchestrator.products.server.cluster.session_list import SessionListing
     from orchestrator.products.server.mcp_endpoint import McpEndpoint
@@ -117,6 +118,8 @@ class ServerState:
     """Lists the sessions of all journals; None if this server has the only journal."""
     peers: "Peers | None" = None
     """Asks the other servers about the sessions in their memory; None if there are no others."""
+    others: "OtherProcesses | None" = None
+    """The runs of a folder that other processes write; None if the server has no folder."""
     placement: Placement | None = None
     """The homes of new sessions; None opens them in the first journal."""
     is_in_touch: Callable[[], bool] = lambda: True

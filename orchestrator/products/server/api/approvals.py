@@ -1,6 +1,7 @@
 """`/v1/approvals`: the tool calls that wait for a verdict."""
 
-from typing import Annotated, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import trio
@@ -10,14 +11,18 @@ from orchestrator.delegation import SessionRecord, TaskId
 from orchestrator.delegation.events import ApprovalAnswered, ApprovalAsked
 from orchestrator.delegation.events.approvals import BY_DEADLINE, ApprovalQuestion
 from orchestrator.delegation.events.approvals import ApprovalVerdict as Verdict
+from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import Records
 from orchestrator.products.server.api.lookup import all_bodies, other_answers
 from orchestrator.products.server.api_call import ApiCall, json_response
-from orchestrator.products.server.keys.key import Key, Scope
+from orchestrator.products.server.keys.key import DEFAULT, Key, Scope
 from orchestrator.products.server.operation import Answer, Operation, doc
 from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.products.server.transport.session_headers import context_of
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.cluster.other_processes import OtherProcesses
 
 
 class Approval(msgspec.Struct, kw_only=True):
@@ -78,6 +83,10 @@ class AcceptedVerdict(msgspec.Struct, kw_only=True):
 async def list_approvals(call: ApiCall) -> Response:
     """List the tool calls that wait for a verdict."""
     bodies = await all_bodies(call, approval_bodies)
+    if call.server.others is not None and not call.is_forwarded:
+        with suppress(JournalError):  # the journals of this server are listed in any case
+            await call.server.others.look()
+        bodies += other_approvals(call.server.others, call.key)
     for answer in await other_answers(call):
         bodies += msgspec.json.decode(answer, type=Approvals).data
     bodies.sort(key=lambda it: it.asked)
@@ -87,7 +96,16 @@ async def list_approvals(call: ApiCall) -> Response:
 def approval_bodies(journal: ServedJournal, key: Key) -> list[Approval]:
     """Return the calls of a journal that wait for a verdict and that the key sees, oldest first."""
     records = journal.read.records
-    return [_body_of(it, records) for it in _open_questions(journal, key)]
+    return [body_of(it, records) for it in _open_questions(journal, key)]
+
+
+def other_approvals(others: "OtherProcesses", key: Key) -> list[Approval]:
+    """Return the calls of other processes that wait for a verdict and that the key sees."""
+    return [
+        body_of(it, records)
+        for it, owner, records in others.questions()
+        if key.may_see(owner or DEFAULT)
+    ]
 
 
 def _open_questions(journal: ServedJournal, key: Key) -> list[ApprovalQuestion]:
@@ -96,7 +114,7 @@ def _open_questions(journal: ServedJournal, key: Key) -> list[ApprovalQuestion]:
     return [it for it in read.open_questions() if journal.owners.sees(key, tasks[it.task].session)]
 
 
-def _body_of(question: ApprovalQuestion, records: Records) -> Approval:
+def body_of(question: ApprovalQuestion, records: Records) -> Approval:
     return Approval(
         id=question.id,
         task=question.task,
@@ -123,7 +141,7 @@ def _body_of(question: ApprovalQuestion, records: Records) -> Approval:
 async def answer_approval(call: ApiCall) -> Response:
     """Approve or deny a tool call; the first verdict holds."""
     body = await call.body(NewVerdict)
-    by = _by(call)
+    by = author_of(call)
     id_ = call.path("approval")
     questions = {str(it.id): it for it in _open_questions(call.journal, call.key)}
     if id_ not in questions:
@@ -150,10 +168,10 @@ async def give_verdict(
     await trio.lowlevel.checkpoint()
     if approval in {it.id for it in call.journal.read.open_questions(session.id)}:
         call.record(approval)
-        await call.journal.orchestrator.answer(approval, verdict, reason=reason, by=_by(call))
+        await call.journal.orchestrator.answer(approval, verdict, reason=reason, by=author_of(call))
 
 
-def _by(call: ApiCall) -> str:
+def author_of(call: ApiCall) -> str:
     """Return the author of a verdict: the key, and the user name that its client claims."""
     key = call.key
     known = f"key {key.name}"

@@ -76,6 +76,9 @@ class RunSummary(msgspec.Struct, kw_only=True):
     forked_from: Annotated[
         str, doc("The run that it was copied from, and the first task that differs: RUN/TASK.")
     ]
+    process: Annotated[
+        int, doc("The id of the process that runs it, if that is not this server; otherwise 0.")
+    ] = 0
     created: float
     changed: Annotated[float, doc("When its last turn began or ended.")]
     started: float | None
@@ -162,8 +165,8 @@ def summary_of(session: SessionRecord, records: Records) -> RunSummary:
     return run_summary(summarize(session, records))
 
 
-def run_summary(summary: SessionSummary) -> RunSummary:
-    """Return the entry of a run in a list."""
+def run_summary(summary: SessionSummary, process: int = 0) -> RunSummary:
+    """Return the entry of a run in a list; `process` runs it, if that is not this server."""
     return RunSummary(
         id=summary.id,
         kind=summary.kind,
@@ -177,6 +180,7 @@ def run_summary(summary: SessionSummary) -> RunSummary:
         interrupted=summary.awaits_resume and not summary.closed,
         paused=summary.is_paused,
         forked_from=summary.forked_from,
+        process=0 if summary.is_over else process,
         created=summary.created,
         changed=summary.changed,
         started=summary.started,

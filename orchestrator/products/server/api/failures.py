@@ -55,10 +55,14 @@ async def list_failures(call: ApiCall) -> Response:
     """List the tasks that stopped the branches of a run, and why."""
     query = call.query(FailuresQuery)
     session = (await read_run(call, call.path("run"))).session
+    return json_response(failures_of(session, query), x_run_id=session.id)
+
+
+def failures_of(session: SessionRecord, query: FailuresQuery) -> Failures:
+    """Return the latest failures that stopped branches of a run."""
     stopped = _stopped_branches(session)
     latest = sorted(stopped, key=lambda it: it.ended or 0, reverse=True)
-    body = Failures(data=latest[: query.limit], total=len(stopped))
-    return json_response(body, x_run_id=session.id)
+    return Failures(data=latest[: query.limit], total=len(stopped))
 
 
 def _stopped_branches(session: SessionRecord) -> list[TaskFailure]:

@@ -144,9 +144,12 @@ class Bodies(Generic[T]):
         self.show = show
         """Returns the body of a session, or None to leave it out."""
 
-    def show_summary(self, summary: SessionSummary) -> Shown[T] | None:
-        """Return the entry of a session if its summary is enough for it."""
-        del summary
+    def show_summary(self, summary: SessionSummary, process: int = 0) -> Shown[T] | None:
+        """Return the entry of a session if its summary is enough for it.
+
+        `process` runs it, if that is no server.
+        """
+        del summary, process
         return None
 
     def known(self, journal: ServedJournal, session: SessionId) -> Shown[T] | None:

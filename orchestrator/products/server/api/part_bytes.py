@@ -40,6 +40,13 @@ async def get_part(call: ApiCall) -> Response:
     found = await read_task(call, call.path("task"))
     message, number = MessageId(call.path("message")), call.path("part")
     parts = await _parts_of(call, found, message)
+    return part_response(parts, message, number, found.session.id)
+
+
+def part_response(
+    parts: tuple[Part, ...], message: MessageId, number: str, run: SessionId
+) -> Response:
+    """Respond with the bytes of one part of a message."""
     # Not `int`: it also reads signs, blanks and the digits of all scripts.
     place = {str(at): part for at, part in enumerate(parts, 1)}
     part = place.get(number)
@@ -52,7 +59,7 @@ async def get_part(call: ApiCall) -> Response:
         headers={
             **HEADERS,
             "content-disposition": _disposition(part, is_shown=is_shown),
-            "x-run-id": found.session.id,
+            "x-run-id": run,
         },
     )
 

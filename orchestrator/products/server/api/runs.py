@@ -270,8 +270,10 @@ class _RunBodies(lookup.Bodies[bodies.RunSummary]):
         super().__init__(lambda it: self._listed(bodies.summary_of(it.session, it.records)))
         self._query = query
 
-    def show_summary(self, summary: SessionSummary) -> lookup.Shown[bodies.RunSummary]:
-        return lookup.Shown(self._listed(bodies.run_summary(summary)))
+    def show_summary(
+        self, summary: SessionSummary, process: int = 0
+    ) -> lookup.Shown[bodies.RunSummary]:
+        return lookup.Shown(self._listed(bodies.run_summary(summary, process)))
 
     def known(
         self, journal: ServedJournal, session: SessionId
@@ -318,16 +320,16 @@ async def get_tree(call: ApiCall) -> Response:
     """Return the tree of a run, while it grows and afterwards."""
     format_ = call.query(TreeQuery).format
     if (drawn := await _past_answer(call, format_)) is not None:
-        return _tree_response(SessionId(call.path("run")), format_, drawn)
+        return tree_response(SessionId(call.path("run")), format_, drawn)
     session = (await lookup.read_run(call, call.path("run"))).session
     if format_ == "html":
         text = await _report(call, session.id)
     else:
         text = await draw_tree(call.journal.read, session, format_)
-    return _tree_response(session.id, format_, text.encode())
+    return tree_response(session.id, format_, text.encode())
 
 
-def _tree_response(run: SessionId, format_: Format, drawn: bytes) -> Response:
+def tree_response(run: SessionId, format_: Format, drawn: bytes) -> Response:
     headers: dict[str, str] = {"x-run-id": run}
     if format_ in {"svg", "html"}:
         headers["content-security-policy"] = SANDBOX

@@ -177,7 +177,10 @@ async def create_session(call: ApiCall) -> Response:
 class _SessionBodies(lookup.Bodies[Session]):
     """Makes the entry of each conversation in a list."""
 
-    def show_summary(self, summary: SessionSummary) -> lookup.Shown[Session] | None:
+    def show_summary(
+        self, summary: SessionSummary, process: int = 0
+    ) -> lookup.Shown[Session] | None:
+        del process
         is_other = summary.kind is not SessionKind.CONVERSATION
         return lookup.Shown(None) if is_other else None
 

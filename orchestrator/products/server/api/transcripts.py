@@ -1,12 +1,14 @@
 """The bodies of transcripts."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import attrs
 import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from orchestrator.delegation import SessionId, TaskId
+from orchestrator.delegation import SessionId, SessionRecord, TaskId
+from orchestrator.delegation.events.incidents import Incident
 from orchestrator.products.server.operation import doc
 from orchestrator.products.server.served_journal import ServedJournal
 
@@ -118,7 +120,18 @@ class TranscriptQuery:
 async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQuery) -> Messages:
     """Return a page of the transcript of a task."""
     conversation = await journal.read.conversation(task)
-    messages = conversation.messages
+    # A session with mail is not evicted.
+    session = journal.read.records.sessions.get(SessionId(task))
+    return transcript_page(conversation.messages, conversation.incidents, session, query)
+
+
+def transcript_page(
+    messages: Sequence[Message],
+    incidents: Sequence[Incident],
+    session: SessionRecord | None,
+    query: TranscriptQuery,
+) -> Messages:
+    """Return a page of messages; `session` has the unread ones if the task is its root."""
     end = query.after + query.limit
     has_more = end < len(messages)
     return Messages(
@@ -130,23 +143,15 @@ async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQ
         count=len(messages),
         incidents=[
             msgspec.convert(it, CallIncident, from_attributes=True)
-            for it in conversation.incidents
+            for it in incidents
             if query.after <= it.after and (it.after < end or not has_more)
         ],
-        queued=_queued(journal, task),
+        queued=[
+            QueuedMessage(id=it.id, text=it.text, parts=_attachments(it))
+            for it in (() if session is None else session.mail.values())
+            if isinstance(it, UserMessage)
+        ],
     )
-
-
-def _queued(journal: ServedJournal, task: TaskId) -> list[QueuedMessage]:
-    """Return the unread messages of the session whose root is this task."""
-    # A session with mail is not evicted.
-    session = journal.read.records.sessions.get(SessionId(task))
-    mail = () if session is None else session.mail.values()
-    return [
-        QueuedMessage(id=it.id, text=it.text, parts=_attachments(it))
-        for it in mail
-        if isinstance(it, UserMessage)
-    ]
 
 
 def _attachments(message: UserMessage | ToolMessage) -> list[Attachment]:

@@ -27,6 +27,7 @@ from orchestrator.products.cluster.ports import (
 )
 from orchestrator.products.server.cluster.folder import FolderDirectory
 from orchestrator.products.server.cluster.holder import JournalHolder, OpenOrchestrator
+from orchestrator.products.server.cluster.other_processes import OtherProcesses
 from orchestrator.products.server.cluster.peers import Peers
 from orchestrator.products.server.cluster.placement import Placement
 from orchestrator.products.server.cluster.proxy import Proxy, open_proxy
@@ -173,7 +174,9 @@ async def _directory(
     """Take journals, and track the writers of the others, as long as the block lasts."""
     if cluster.database is None:
         folder = FolderDirectory(journals, holder, address)
-        state.home_of = ClusterRouter(state.journals, folder, proxy).home_of
+        state.others = OtherProcesses(journals, state.journals, holder.start_soon)
+        router = ClusterRouter(state.journals, folder, proxy, others=state.others)
+        state.home_of = router.home_of
         state.peers = Peers(proxy, folder.addresses)
         if state.settings.jobs:
             # First, so that new sessions go there, too, and no other journal is held for them.

@@ -5,21 +5,20 @@ any other free journal when a client asks for something in it. A damaged journal
 the others are served.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 import trio
 
 from orchestrator.delegation import SessionId
-from orchestrator.delegation.events import ApprovalAsked, SessionOpened
+from orchestrator.delegation.events import SessionOpened
 from orchestrator.delegation.session_kind import SessionKind
-from orchestrator.ports.errors import JournalAwayError, JournalError, JournalInUseError
+from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.ports.journals import Journals, JournalStore, Writer
 from orchestrator.ports.reads import ID_PATTERN
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
-from orchestrator.products.server.keys.key import DEFAULT
-from orchestrator.products.server.request_subject import Subject, SubjectKind
+from orchestrator.products.server.cluster.located_subject import locate, owner_of
+from orchestrator.products.server.request_subject import Subject
 
 LOOK_SECONDS: Final = 0.5
 """The seconds between two looks at a journal without a writer."""
@@ -27,7 +26,6 @@ AGAIN_SECONDS: Final = 5
 """The seconds between two attempts to replace a journal that failed."""
 TAKE_SECONDS: Final = 30
 """The seconds between two looks at a journal that another process writes."""
-_LOG: Final = logging.getLogger(__name__)
 
 
 class FolderDirectory:
@@ -143,48 +141,6 @@ class FolderDirectory:
     async def wait_changed(self) -> None:
         with trio.move_on_after(LOOK_SECONDS):
             await self._holder.wait_changed()
-
-
-def locate(journals: Journals, subject: Subject) -> str | None:
-    """Return the journal that has a session, a task or an approval; blocking."""
-    match subject.kind:
-        case SubjectKind.SESSION:
-            return journals.find(SessionId(subject.id))
-        case SubjectKind.TASK:
-            found = journals.sessions_with_task(subject.id).sessions
-            return found[0].journal if found else journals.find(SessionId(subject.id))
-        case SubjectKind.APPROVAL:
-            for name in journals.names():
-                try:
-                    with journals.store(name).open_reader(verify=False) as reader:
-                        if reader.naming(subject.id, kind=ApprovalAsked.__name__):
-                            return name
-                except JournalAwayError:
-                    raise
-                except JournalError as exc:
-                    _LOG.warning("%s; its approvals are not searched", exc)
-            return None
-
-
-def owner_of(journals: Journals, name: str, subject: Subject) -> str | None:
-    """Return the owner of a subject; None if the journal does not have it; blocking."""
-    store = journals.store(name)
-    if not store.exists():
-        return None
-    with store.open_reader(verify=False) as reader:
-        sessions: Sequence[SessionId] = [SessionId(subject.id)]
-        match subject.kind:
-            case SubjectKind.SESSION:
-                pass
-            case SubjectKind.TASK:
-                sessions = [*reader.sessions_with_task(subject.id), *sessions]
-            case SubjectKind.APPROVAL:
-                asked = reader.naming(subject.id, kind=ApprovalAsked.__name__)
-                sessions = [entry.session for entry in asked]
-        for session in sessions:
-            if reader.has_session(session):
-                return reader.owners().get(session, DEFAULT)
-    return None
 
 
 def _is_of_server(store: JournalStore, sessions: Sequence[SessionId]) -> bool:

@@ -5,7 +5,7 @@ writer has died, the request waits a little for the next one.
 """
 
 from collections.abc import Awaitable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from starlette.requests import ClientDisconnect
@@ -21,6 +21,9 @@ from orchestrator.products.server.request_subject import Subject, SubjectKind, s
 from orchestrator.products.server.served_journal import HeldJournals, ServedJournal
 from orchestrator.products.server.transport.errors import SOON, HttpError, journal_moved
 from orchestrator.products.server.transport.sse import wait_unless_disconnected
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.cluster.other_processes import OtherProcesses
 
 WAIT_SECONDS: Final = 5
 """The most seconds that a request waits for a journal to have a writer again."""
@@ -59,12 +62,17 @@ class ClusterRouter:
         directory: Directory,
         proxy: Proxy,
         placement: Placement | None = None,
+        others: "OtherProcesses | None" = None,
     ) -> None:
-        """Route requests to journals held here, or by `proxy`; `placement` has the homes of ids."""
+        """Route requests to journals held here, or by `proxy`; `placement` has the homes of ids.
+
+        `others` answers for processes that are no servers.
+        """
         self._journals = journals
         self._directory = directory
         self._proxy = proxy
         self._placement = placement
+        self._others = others
 
     async def home_of(self, call: ApiCall) -> ServedJournal | Response | None:
         """Return the journal of a request, or the answer of the server that has it."""
@@ -148,7 +156,7 @@ class ClusterRouter:
                 if owner is not None and not call.key.may_see(owner):
                     return self._journals.first_or_none
                 is_checked = True
-            answer = await self._ask_writer(call, name, writer, is_new=subject is None)
+            answer = await self._ask_writer(call, name, writer, subject)
             if answer is not None:
                 return answer
             left = until - trio.current_time()
@@ -158,23 +166,19 @@ class ClusterRouter:
                 await self._directory.wait_changed()
 
     async def _ask_writer(
-        self, call: ApiCall, name: str, writer: Writer | None, *, is_new: bool
+        self, call: ApiCall, name: str, writer: Writer | None, subject: Subject | None
     ) -> Response | None:
         """Return the answer of a journal's writer; None if there may be another writer soon."""
         await trio.lowlevel.checkpoint()
         if writer is None:
             await self._directory.take(name)
             return None
-        if not writer.address and is_new:
-            raise no_writer(name)  # that journal counts the limits of the key
         if not writer.address:
-            raise HttpError(
-                409,
-                f"process {writer.process} on {writer.host} writes this run, and is not a server:"
-                " wait until it has ended to act on the run here; until then `orchestrator show`"
-                " and `orchestrator watch` show the run",
-                code="written_elsewhere",
-            )
+            if subject is None:
+                raise no_writer(name)  # that journal counts the limits of the key
+            if self._others is None:
+                raise written_elsewhere(writer)
+            return await self._others.answer(call, name, subject)
         forwarded = self._proxy.forward(call, writer, journal=name)
         try:
             return await _unless_disconnected(call, forwarded)
@@ -201,4 +205,14 @@ def no_writer(journal: str) -> HttpError:
         f"no server holds {journal!r} now, but one takes it over soon: send the request again",
         code="no_writer",
         headers=SOON,
+    )
+
+
+def written_elsewhere(writer: Writer) -> HttpError:
+    """Return the error of an action that the process of a run cannot receive."""
+    return HttpError(
+        409,
+        f"process {writer.process} on {writer.host} writes this run and has no control socket for"
+        " this action: wait until the process has ended, or act in its terminal",
+        code="written_elsewhere",
     )

@@ -13,7 +13,14 @@ import attrs
 
 from orchestrator.delegation import SessionId
 from orchestrator.ports.errors import JournalAwayError, JournalError, JournalInUseError
-from orchestrator.ports.journals import Journals, JournalStore, Pruned, SessionSummary, fold_entries
+from orchestrator.ports.journals import (
+    Journals,
+    JournalStore,
+    Pruned,
+    SessionSummary,
+    fold_run,
+    summarize,
+)
 from orchestrator.ports.reads import FoundSession
 from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.keys.key import DEFAULT, Key
@@ -101,10 +108,19 @@ class SessionListing:
 
     def _show(self, listed: Listed, bodies: "Bodies[T]") -> T | None:
         try:
-            summary = self._read_summary(listed)
-            if summary is not None and (shown := bodies.show_summary(summary)) is not None:
-                return None if summary.deleted else shown.body
+            writer = self._journals.store(listed.journal).writer()
+            # A server answers for its own runs; other processes are named.
+            process = 0 if writer is None or writer.address else writer.process
+            summary = self._read_summary(listed, has_writer=writer is not None)
+            if summary is not None:
+                shown = bodies.show_summary(summary, process)
+                if shown is not None:
+                    return None if summary.deleted else shown.body
             found = self.read(listed.journal, listed.id)
+            if found is not None and (
+                shown := bodies.show_summary(summarize(found.session, found.records), process)
+            ):
+                return shown.body
         except JournalAwayError:
             raise
         except JournalError as exc:
@@ -112,10 +128,8 @@ class SessionListing:
             return None
         return None if found is None else bodies.show(found)
 
-    def _read_summary(self, listed: Listed) -> SessionSummary | None:
-        store = self._journals.store(listed.journal)
-        has_writer = store.writer() is not None
-        with store.open_reader(verify=False) as reader:
+    def _read_summary(self, listed: Listed, *, has_writer: bool) -> SessionSummary | None:
+        with self._journals.store(listed.journal).open_reader(verify=False) as reader:
             return reader.summary(listed.id, has_writer=has_writer)
 
     async def find(self, session: SessionId, key: Key) -> FoundSession | None:
@@ -131,9 +145,10 @@ class SessionListing:
 
     def read(self, journal: str, session: SessionId) -> FoundSession | None:
         """Return a session from its facts; blocking."""
-        with self._journals.store(journal).open_reader(verify=False) as reader:
+        store = self._journals.store(journal)
+        with store.open_reader(verify=False) as reader:
             entries = reader.entries(session)
-        ledger = fold_entries(entries, journal)
+        ledger = fold_run(entries, journal, has_writer=store.writer() is not None)
         record = ledger.sessions.get(session)
         if record is None or record.deleted:
             return None

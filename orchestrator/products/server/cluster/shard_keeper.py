@@ -17,8 +17,8 @@ from orchestrator.ports.errors import JournalError, JournalInUseError
 from orchestrator.ports.journals import Journals, Writer, fair_share, is_shard, shard_names
 from orchestrator.ports.reads import ID_PATTERN
 from orchestrator.products.cluster import ports as cluster
-from orchestrator.products.server.cluster.folder import locate, owner_of
 from orchestrator.products.server.cluster.holder import JournalHolder, opening
+from orchestrator.products.server.cluster.located_subject import locate, owner_of
 from orchestrator.products.server.cluster.proxy import Proxy, may_reach
 from orchestrator.products.server.cluster.store_readers import StoreReaders
 from orchestrator.products.server.request_subject import Subject, SubjectKind

@@ -19,8 +19,9 @@ from orchestrator.ports.errors import OrchestratorError
 from orchestrator.products.server.api.lookup import unknown_run
 from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.console import topics
+from orchestrator.products.server.console.other_topics import OtherRunTopic, OtherTaskTopic
 from orchestrator.products.server.console.rows import all_rows
-from orchestrator.products.server.keys.key import Scope
+from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.sse import SSE_MEDIA_TYPE, EventStream, EventWriter
@@ -117,9 +118,9 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> topics.Topic
     held = list(server.journals) or [server.journals.first]
     match watch.kind:
         case "runs":
-            return topics.RunsTopic(held, changes.note, key)
+            return topics.RunsTopic(held, changes.note, key, server.others)
         case "approvals":
-            return topics.ApprovalsTopic(held, changes.note, key)
+            return topics.ApprovalsTopic(held, changes.note, key, server.others)
         case "jobs":
             return topics.JobsTopic(held, changes.note, key)
         case "run":
@@ -131,14 +132,29 @@ async def _topic(call: ApiCall, watch: Watch, changes: _Changes) -> topics.Topic
                 if session is not None:
                     task = TaskId(watch.id)
                     return topics.TaskTopic(journal, changes.note, session, task)
-            raise unknown_run(watch.id)
+            return await _other_task_topic(call, TaskId(watch.id), changes)
+
+
+async def _other_task_topic(call: ApiCall, task: TaskId, changes: _Changes) -> topics.Topic:
+    await trio.lowlevel.checkpoint()
+    others = call.server.others
+    run = None if others is None else await others.find_task(task)
+    found = None if run is None else run.found
+    if others is None or run is None or found is None:
+        raise unknown_run(task)
+    if not call.key.may_see(found.session.owner or DEFAULT):
+        raise unknown_run(task)
+    first = call.server.journals.first
+    return OtherTaskTopic(first, changes.note, others, run, task)
 
 
 async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Changes) -> topics.Topic:
     server, key = call.server, call.key
     journal = server.journals.of_session(run)
     if journal is None and server.listing is not None:
-        # Another process wrote the run, or writes it now: show its present state.
+        if (topic := await _other_run_topic(call, run, after, changes)) is not None:
+            return topic
+        # Another process wrote the run: show its present state.
         found = await server.listing.find(run, key)
         if found is None:
             raise unknown_run(run)
@@ -153,6 +169,22 @@ async def _run_topic(call: ApiCall, run: SessionId, after: int, changes: _Change
     if past is not None:
         return topics.RestingRunTopic(journal, changes.note, run, past)
     return topics.RunTopic(journal, changes.note, await journal.read.session(run), after)
+
+
+async def _other_run_topic(
+    call: ApiCall, run: SessionId, after: int, changes: _Changes
+) -> topics.Topic | None:
+    """Return the topic of a run that another process writes now; None if there is none."""
+    await trio.lowlevel.checkpoint()
+    others = call.server.others
+    followed = None if others is None else await others.find(run)
+    found = None if followed is None else followed.found
+    if others is None or followed is None or found is None:
+        return None
+    if not call.key.may_see(found.session.owner or DEFAULT):
+        raise unknown_run(run)
+    first = call.server.journals.first
+    return OtherRunTopic(first, changes.note, others, followed, after)
 
 
 def _parsed(text: str) -> Watch:

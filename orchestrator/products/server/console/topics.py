@@ -6,8 +6,9 @@ message is sent when everything in it is durable.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -18,10 +19,11 @@ from msgspec.structs import asdict
 from orchestrator.agents import Compacted, ModelEvent, Queued, Retrying, Switched
 from orchestrator.delegation import Encoded, SessionId, SessionRecord, TaskId, events, root_of
 from orchestrator.ports.reads import FoundSession, ReadApi
-from orchestrator.products.server.api.approvals import approval_bodies
-from orchestrator.products.server.api.bodies import RunSummary, summary_of
+from orchestrator.products.server.api.approvals import approval_bodies, other_approvals
+from orchestrator.products.server.api.bodies import RunSummary, run_summary, summary_of
+from orchestrator.products.server.cluster.other_processes import OtherProcesses, OtherRun
 from orchestrator.products.server.console.rows import changing_part, fixed_part, state_of
-from orchestrator.products.server.keys.key import Key
+from orchestrator.products.server.keys.key import DEFAULT, Key
 from orchestrator.products.server.served_journal import ServedJournal
 
 BATCH: Final = 1_000
@@ -93,11 +95,18 @@ class RunTopic(Topic):
     async def open(self, stack: ExitStack) -> None:
         read, id_ = self.journal.read, self._found.session.id
         stack.enter_context(read.subscribe(self._receive, session=id_))
-        if not 0 < self._after <= read.last_seq:
+        await self._catch_up(read.last_seq, partial(read.entries, id_))
+
+    async def _catch_up(
+        self, last: int, read: Callable[..., Awaitable[Sequence[events.Entry]]]
+    ) -> None:
+        """Mark the changes that the page missed, or all rows."""
+        id_ = self._found.session.id
+        if not 0 < self._after <= last:
             await trio.lowlevel.checkpoint()
             self._reset()
             return
-        missed = await read.entries(id_, after=self._after)
+        missed = await read(after=self._after)
         if len(missed) > MOST_READ or any(
             isinstance(it.event, events.JournalOpened) for it in missed
         ):
@@ -155,15 +164,19 @@ class RunTopic(Topic):
             message["more"] = True
             return message
         return message | {
-            "seq": self.journal.read.last_seq,
             "at": self.journal.read.now(),
             "working": _is_working(session),
             "turns": tree.turns,
             "awaited": tree.awaited,
             "to_come": tree.to_come,
             "budgets": _budgets(self.journal.read, session),
-            "state": state_of(session, records),
+            **self._position(FoundSession(session, records)),
         }
+
+    def _position(self, found: FoundSession) -> Message:
+        """Return the number of the last fact, and the state of the run."""
+        state = state_of(found.session, found.records)
+        return {"seq": self.journal.read.last_seq, "state": state}
 
 
 class RestingRunTopic(Topic):
@@ -323,19 +336,29 @@ class KeyTopic(Topic):
     """A subject in all journals, as far as a key sees them."""
 
     def __init__(
-        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+        self,
+        journals: Sequence[ServedJournal],
+        note_change: Callable[[], None],
+        key: Key,
+        others: OtherProcesses | None = None,
     ) -> None:
         super().__init__(journals, note_change)
         self._key = key
+        self._others = others
 
 
 class RunsTopic(KeyTopic):
     """The runs that have changed, in the form of the list of runs."""
 
     def __init__(
-        self, journals: Sequence[ServedJournal], note_change: Callable[[], None], key: Key
+        self,
+        journals: Sequence[ServedJournal],
+        note_change: Callable[[], None],
+        key: Key,
+        others: OtherProcesses | None = None,
     ) -> None:
-        super().__init__(journals, note_change, key)
+        super().__init__(journals, note_change, key, others)
+        self._other_rows: dict[str, RunSummary] = {}
         self._changed: dict[SessionId, None] = {}
         self._deleted: dict[SessionId, None] = {}
         self._is_unknown = True
@@ -346,7 +369,17 @@ class RunsTopic(KeyTopic):
         for journal in self.journals:
             stack.enter_context(journal.read.subscribe(self._receive))
             stack.enter_context(journal.read.watch_pruning(self._note_pruned))
+        if self._others is not None:
+            stack.enter_context(self._others.watch(self._receive_rows))
         self._note_change()
+
+    def _receive_rows(self, rows: Sequence[OtherRun]) -> None:
+        """Note the runs of other processes that have changed."""
+        for it in rows:
+            summary = it.summary
+            if summary.kind.is_run and self._key.may_see(summary.owner or DEFAULT):
+                self._other_rows[summary.id] = run_summary(summary, it.process)
+                self._note_change()
 
     def _receive(self, entry: events.Entry, _encoded: Encoded) -> None:
         if not entry.session:
@@ -363,7 +396,8 @@ class RunsTopic(KeyTopic):
         self._note_change()
 
     def take(self) -> Message | None:
-        runs: list[RunSummary] = []
+        runs: list[RunSummary] = [*self._other_rows.values()]
+        self._other_rows.clear()
         changed = [*self._changed][:MOST_RUNS]
         for id_ in changed:
             del self._changed[id_]
@@ -409,6 +443,12 @@ class ApprovalsTopic(KeyTopic):
         )
         for journal in self.journals:
             stack.enter_context(journal.read.subscribe(self._receive, kinds=kinds))
+        if self._others is not None:
+            stack.enter_context(self._others.watch(self._receive_rows))
+        self._note_change()
+
+    def _receive_rows(self, _rows: Sequence[OtherRun]) -> None:
+        self._may_have_changed = True
         self._note_change()
 
     def _receive(self, _entry: events.Entry, _encoded: Encoded) -> None:
@@ -420,6 +460,8 @@ class ApprovalsTopic(KeyTopic):
             return None
         self._may_have_changed = False
         bodies = [it for journal in self.journals for it in approval_bodies(journal, self._key)]
+        if self._others is not None:
+            bodies += other_approvals(self._others, self._key)
         ids = [it.id for it in bodies]
         if ids == self._sent:
             return None
