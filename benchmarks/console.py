@@ -21,6 +21,7 @@ import trio
 from orchestrator import (
     Agent,
     AssistantMessage,
+    Machine,
     Rules,
     ScriptedModel,
     ToolCall,
@@ -97,7 +98,7 @@ async def serve(agents: int, updates: float) -> None:
     root = delegating("root", middle, agents // PER_PARENT)
     rules = Rules(live_tasks=None, queue=10 * agents, children_per_call=agents)
     async with (
-        open_orchestrator(":memory:", rules=rules, environ={}) as orchestrator,
+        open_orchestrator(":memory:", rules=rules, machine=Machine(environ={})) as orchestrator,
         open_server(
             orchestrator, {"root": root}, Settings(token=TOKEN), Listening(port=0)
         ) as server,

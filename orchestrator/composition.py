@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 import trio
 
-from orchestrator.agents import Agent, DefinitionError
+from orchestrator.agents import Agent, DefinitionError, raising_one_error
 from orchestrator.agents.redaction.command_environment import without_secret_variables
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.redaction.secret_variables import has_references, secret_values
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from orchestrator.products.cluster.worker_place import OpenExchange
     from orchestrator.products.telemetry.settings import Telemetry
 
+SILENT_SECONDS: Final = 1.0
+"""A run is shown after these seconds."""
 RunKind: TypeAlias = Literal["new", "durable"]
 
 
@@ -74,11 +77,11 @@ async def open_orchestrator(
     runs: RunKind = "new",
     on_change: OnChange = "refuse",
     rules: Rules | None = None,
-    environ: Mapping[str, str] | None = None,
     machine: Machine | None = None,
     models: Models | None = None,
     workers: Workers | None = None,
     telemetry: "Telemetry | str | None" = None,
+    progress: Literal["auto"] | None = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Open an orchestrator on a journal, and continue the unfinished work of the last process.
 
@@ -94,20 +97,21 @@ async def open_orchestrator(
         on_change: with `"accept"`, a pipeline that a crash interrupted, and whose program has
             changed since, may request other tasks than before.
         rules: the limits of delegation.
-        environ: the variables with keys and directories; by default `os.environ`. A value may be
-            a reference to a secret, such as `secret:file:/run/secrets/openai`.
-        machine: the folder, the sandbox and the secrets of tools, and the name of this machine.
+        machine: the folder, the sandbox and the secrets of tools, the environment variables, and
+            the name of this machine.
         models: the providers, rate limits and prices of models that agents name.
         workers: the places whose tools run in this process, and the work queue.
         telemetry: the address of a collector of OpenTelemetry that receives the spans of all runs,
             or a `Telemetry`; by default none does.
+        progress: with `"auto"`, the newest run is shown on stderr when a second has passed: the
+            tree in a terminal, lines elsewhere. None shows nothing.
     """
     require_trio()
     require_not_loading()
     if runs not in get_args(RunKind):
         raise DefinitionError(f"runs is {runs!r}; it must be 'new' or 'durable'")
-    environ = os.environ if environ is None else environ
     machine = Machine() if machine is None else machine
+    environ = os.environ if machine.environ is None else machine.environ
     if has_references(environ):
         from orchestrator.agents.secret_references import resolve_references
 
@@ -192,10 +196,37 @@ async def open_orchestrator(
         ):
             engine.sessions.delegator.accepts_all_changes = accepts_changes(on_change)
             with release_agents(engine.sessions):
+                orchestrator = Orchestrator(engine, history, journals, earlier=earlier)
                 try:
-                    yield Orchestrator(engine, history, journals, earlier=earlier)
+                    async with _open_progress(orchestrator, progress):
+                        yield orchestrator
                 finally:
                     close_place()
+
+
+@asynccontextmanager
+async def _open_progress(
+    orchestrator: Orchestrator, progress: Literal["auto"] | None
+) -> AsyncGenerator[None]:
+    if progress is None:
+        yield
+        return
+    if progress != "auto":
+        raise DefinitionError(f"progress is {progress!r}; it must be 'auto' or None")
+    with raising_one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_show_progress, orchestrator)
+            yield
+            nursery.cancel_scope.cancel(reason="the orchestrator is closed")
+
+
+async def _show_progress(orchestrator: Orchestrator) -> None:
+    # A quick run shows nothing, and does not wait for the libraries of the terminal.
+    await trio.sleep(SILENT_SECONDS)
+    display = await trio.to_thread.run_sync(
+        import_module, "orchestrator.cli.progress.of_program", abandon_on_cancel=True
+    )
+    await display.show_progress(orchestrator)
 
 
 def _open_telemetry(

@@ -4,7 +4,7 @@ It opens an orchestrator, runs the agent and closes it again. A program that run
 talks to one, opens an orchestrator itself.
 """
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import trio
 
@@ -30,6 +30,7 @@ def run_sync(
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
     machine: "Machine | None" = None,
+    progress: Literal["auto"] | None = "auto",
 ) -> "Run[OutputT]": ...
 @overload
 def run_sync(
@@ -40,6 +41,7 @@ def run_sync(
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
     machine: "Machine | None" = None,
+    progress: Literal["auto"] | None = "auto",
 ) -> "Run[OutputT]": ...
 def run_sync(
     agent: "Agent[OutputT, InputT, Any]",
@@ -49,6 +51,7 @@ def run_sync(
     journal: "str | os.PathLike[str] | Journal | None" = None,
     rules: "Rules | None" = None,
     machine: "Machine | None" = None,
+    progress: Literal["auto"] | None = "auto",
 ) -> "Run[OutputT]":
     """Run an agent on a goal, and return when its whole tree is settled.
 
@@ -63,6 +66,8 @@ def run_sync(
         journal: the journal of the run, as `open_orchestrator` takes it.
         rules: the limits of delegation.
         machine: the folder, the sandbox and the secrets of tools.
+        progress: with `"auto"`, a run that takes longer than a second is shown on stderr: the tree
+            in a terminal, lines elsewhere. None shows nothing.
 
     Raises:
         WrongLoopError: an event loop runs here: await `orchestrator.run` there.
@@ -72,7 +77,9 @@ def run_sync(
     from orchestrator.kernel.errors import WrongLoopError
 
     async def main() -> "Run[Any]":
-        async with open_orchestrator(journal, rules=rules, machine=machine) as orchestrator:
+        async with open_orchestrator(
+            journal, rules=rules, machine=machine, progress=progress
+        ) as orchestrator:
             return await orchestrator.run(agent, goal, *parts, deps=deps)
 
     if running := _running_library():

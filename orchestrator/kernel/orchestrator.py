@@ -20,7 +20,6 @@ from orchestrator.kernel.event_loop import require_trio
 from orchestrator.kernel.execution.agent_registry import ChangeAgent
 from orchestrator.kernel.execution.outcomes import STOPPED
 from orchestrator.kernel.history import ForkTerms, History
-from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.facts import Facts
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.journals import Journals
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.doors.durable_run import DurableRuns, EarlierRuns
     from orchestrator.kernel.doors.session import Session
     from orchestrator.kernel.doors.streamed_run import StreamedRun
+    from orchestrator.kernel.journal.audit import AuditEvent
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -505,7 +505,7 @@ class Orchestrator:
         engine.servers.kill_now()
         await abandon(engine.book, engine.runner.settlement, engine.sessions.machine)
 
-    async def prune(self, *, before: float, by: AuditEvent | None = None) -> Pruned:
+    async def prune(self, *, before: float, by: "AuditEvent | None" = None) -> Pruned:
         """Delete the idle runs that have no fact since a time, and free the space.
 
         All other work goes on meanwhile. Sessions that are not idle are kept: running work, unread
@@ -525,7 +525,7 @@ class Orchestrator:
         """
         return await self._engine.book.preview_prune(before=before)
 
-    async def delete_run(self, run: str, *, by: AuditEvent | None = None) -> Pruned:
+    async def delete_run(self, run: str, *, by: "AuditEvent | None" = None) -> Pruned:
         """Delete one idle run, or one whose facts are damaged, whatever its age.
 
         Args:

@@ -52,6 +52,9 @@ class Machine:
     """The names of secret variables that the commands of agents get all the same."""
     hide: tuple[Path, ...] = attrs.field(default=(), converter=_paths)
     """Files and folders that no tool of an agent sees, besides the orchestrator's own."""
+    environ: Mapping[str, str] | None = None
+    """The variables with keys and directories; by default `os.environ`. A value may be a reference
+    to a secret, such as `secret:file:/run/secrets/openai`."""
     host: str | None = None
     """The name of the machine in facts about commands and folders; by default the value of
     ORCHESTRATOR_HOST, else its network name."""

@@ -12,6 +12,7 @@ from orchestrator.kernel.doors.one_shot import Run
 from orchestrator.kernel.journal.memory import MemoryJournal
 from orchestrator.kernel.orchestrator import Orchestrator
 from orchestrator.kernel.settings import Models
+from orchestrator.ports.settings import Machine
 from orchestrator.testing.crashing_journal import CrashedError, CrashingJournal
 from orchestrator.testing.invariants import assert_laws
 
@@ -59,7 +60,10 @@ class Harness:
             crashing = CrashingJournal(journal, after=crash_after)
         try:
             async with open_orchestrator(
-                crashing or journal, rules=self.rules, models=self._models, environ=self._environ
+                crashing or journal,
+                rules=self.rules,
+                models=self._models,
+                machine=Machine(environ=self._environ),
             ) as orchestrator:
                 yield orchestrator
         except CrashedError:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import pytest
 import trio
 
-from orchestrator import Models, open_orchestrator
+from orchestrator import Machine, Models, open_orchestrator
 from orchestrator.agents import Agent, Failure, Limits, ModelError, ModelRequest, UserMessage
 from orchestrator.agents.models.http.answer_errors import AnswerTooLongError
 from orchestrator.agents.models.http.answer_limits import (
@@ -254,7 +254,7 @@ async def test_a_flood_is_asked_for_once_and_the_task_fails_as_malformed(
     agent = Agent("reader", model="openai:endless", limits=Limits(seconds=30))
 
     async with open_orchestrator(
-        ":memory:", environ=environ, models=Models(answer_limits=SMALL)
+        ":memory:", machine=Machine(environ=environ), models=Models(answer_limits=SMALL)
     ) as orchestrator:
         run = await orchestrator.run(agent, "go")
 

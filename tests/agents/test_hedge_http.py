@@ -4,7 +4,7 @@ import h11
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Run, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Run, open_orchestrator
 from orchestrator.agents import Agent, Budget
 from orchestrator.agents.models.registry import CloseableModel, model_named
 from orchestrator.delegation.events import ModelCalled, ModelFailed
@@ -50,7 +50,7 @@ async def test_the_connection_of_the_slower_call_is_closed_and_both_are_paid(
         model = model_at(name, provider.url)
         hedged = with_hedge(model, first_seconds=0.01)
         agent = Agent("worker", model=hedged, budget=Budget(calls=2, tokens=100_000))
-        async with open_orchestrator(journal, environ={}) as orchestrator:
+        async with open_orchestrator(journal, machine=Machine(environ={})) as orchestrator:
             run: Run[str] = await orchestrator.run(agent, "go")
             # The answering connection stays open for the next call.
             await provider.was_left.wait()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orchestrator import Models, open_orchestrator
+from orchestrator import Machine, Models, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -579,7 +579,7 @@ async def test_children_in_a_storm_over_http_all_succeed() -> None:
         environ = {"OPENAI_BASE_URL": f"{server.url}/v1"}
         agent = Agent("child", model="openai:busy")
         answers: list[str] = []
-        async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+        async with open_orchestrator(":memory:", machine=Machine(environ=environ)) as orchestrator:
 
             async def ask() -> None:
                 answers.append((await orchestrator.run(agent, "go")).output)

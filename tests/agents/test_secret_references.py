@@ -126,11 +126,13 @@ async def test_an_orchestrator_uses_hides_and_redacts_the_values_of_references(
     file = tmp_path / "key"
     file.write_text(VALUE)
     environ = {"HOME": str(tmp_path), "HARMLESS": f"secret:file:{file}"}
-    async with open_orchestrator(":memory:", environ=environ, machine=Machine()) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ=environ)) as orchestrator:
         assert VALUE not in orchestrator.read.redactor.redact(f"it is {VALUE}!")
         commands = orchestrator.sessions.machine.settings.environ
         assert "HARMLESS" not in commands
         assert commands["HOME"] == str(tmp_path)
     with pytest.raises(DefinitionError, match="OTHER"):
-        async with open_orchestrator(":memory:", environ={"OTHER": "secret:file:/none"}):
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ={"OTHER": "secret:file:/none"})
+        ):
             pass

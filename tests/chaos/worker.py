@@ -46,7 +46,7 @@ async def live(life: Life) -> None:
     async with open_sqlite_journal(life.journal) as journal:
         faulty = cast("Journal", FaultyJournal(journal, points))
         async with open_orchestrator(
-            faulty, environ=life.environ, machine=Machine(workspace=life.folder)
+            faulty, machine=Machine(workspace=life.folder, environ=life.environ)
         ) as orchestrator:
             await Clients(life, points, orchestrator).work(agents)
 

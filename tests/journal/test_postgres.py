@@ -220,9 +220,9 @@ async def test_a_writer_is_called_by_the_name_of_its_machine(
     journal_url: str, is_given: bool
 ) -> None:
     """As facts call it: its network name may be that of any container."""
-    machine = Machine(host="north" if is_given else None)
     environ = {"ORCHESTRATOR_HOST": "south" if is_given else "north"}
-    async with open_orchestrator(journal_url, environ=environ, machine=machine):
+    machine = Machine(host="north" if is_given else None, environ=environ)
+    async with open_orchestrator(journal_url, machine=machine):
         writer = store_at(journal_url).writer()
         assert writer is not None
         assert writer.host == "north"

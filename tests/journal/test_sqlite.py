@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import JournalError, JournalInUseError, open_orchestrator
+from orchestrator import JournalError, JournalInUseError, Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import encode
 from orchestrator.delegation.events import TurnEnded
@@ -65,7 +65,7 @@ async def test_only_its_owner_may_read_the_journal(tmp_path: Path) -> None:
 
 async def test_the_default_is_a_file_in_the_state_directory(tmp_path: Path) -> None:
     environ = {"ORCHESTRATOR_HOME": str(tmp_path / "home")}
-    async with open_orchestrator(environ=environ) as orchestrator:
+    async with open_orchestrator(machine=Machine(environ=environ)) as orchestrator:
         await orchestrator.run(editor(), "go")
 
     assert (tmp_path / "home" / "journal.db").exists()

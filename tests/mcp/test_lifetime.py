@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, DefinitionError, McpCommand, McpUrl, ScriptedModel, ToolCall
 from orchestrator.delegation.events import ToolAnswered
 from orchestrator.products.history.replay.run import replay
@@ -52,7 +52,7 @@ async def test_the_next_start_ends_the_servers_of_a_killed_process(tmp_path: Pat
     # In the middle of its exec a process shows no arguments.
     while not is_running(grandchild):
         await trio.lowlevel.checkpoint()
-    async with open_orchestrator(":memory:", environ=environ):
+    async with open_orchestrator(":memory:", machine=Machine(environ=environ)):
         assert not is_running(grandchild)
     assert not any((tmp_path / "home" / "servers").iterdir())
     assert not (tmp_path / "home" / "server-folders").exists()

@@ -58,7 +58,7 @@ async def try_out(folder: Path, server: McpCommand, *commands: str, backend: str
     model = Caller(*[ToolCall("sh__run", {"command": it}) for it in commands])
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(folder / "home")}
     async with open_orchestrator(
-        ":memory:", machine=Machine(workspace=folder / "work", sandbox=backend), environ=environ
+        ":memory:", machine=Machine(workspace=folder / "work", sandbox=backend, environ=environ)
     ) as orchestrator:
         await orchestrator.run(user(model, server), "go")
     return [it.text for it in model.answers]
@@ -92,7 +92,7 @@ async def test_a_file_of_an_agent_is_imported_by_no_server(
     )
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(tmp_path / "home")}
     async with open_orchestrator(
-        ":memory:", machine=Machine(workspace=tmp_path / "work", sandbox=backend), environ=environ
+        ":memory:", machine=Machine(workspace=tmp_path / "work", sandbox=backend, environ=environ)
     ) as orchestrator:
         await orchestrator.run(boss, "go", attended=False)
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import MemoryJournal, UnknownIdError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, UnknownIdError, open_orchestrator
 from orchestrator.agents import Agent, ToolCall
 from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.kernel.engine.shown_text import SHOWN
@@ -123,7 +123,9 @@ async def test_a_secret_that_a_cut_goes_through_is_not_in_the_question(at: int) 
     call = ToolCall("terminal", {"workdir": text})
     journal = MemoryJournal()
 
-    async with open_orchestrator(journal, environ={"DB_PASSWORD": secret}) as opened:
+    async with open_orchestrator(
+        journal, machine=Machine(environ={"DB_PASSWORD": secret})
+    ) as opened:
         async with turn_of(shell.agent(call, tool_texts, rules=ASKS), orchestrator=opened) as turn:
             question = await turn.answer("deny")
 

@@ -12,6 +12,7 @@ import orchestrator
 from orchestrator import (
     Candidates,
     FanOutFailedError,
+    Machine,
     MemoryJournal,
     Review,
     Settled,
@@ -172,7 +173,7 @@ async def test_a_fan_out_with_a_limit_counts_its_coming_tasks() -> None:
         known.append(len(tree) - 1 + tree.to_come)
         return goal
 
-    async with open_orchestrator(":memory:", environ={}) as house:
+    async with open_orchestrator(":memory:", machine=Machine(environ={})) as house:
         for limit in (2, None):
             ended = await house.run(map_each(look, limit=limit), [*"abcde"])
             assert ended.tree.to_come == 0

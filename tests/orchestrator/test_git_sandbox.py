@@ -279,7 +279,7 @@ async def test_a_command_in_a_sandbox_leaves_it_by_no_filter(
     )
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(house.folder / "home")}
     async with open_orchestrator(
-        ":memory:", machine=Machine(workspace=workspace, sandbox=backend), environ=environ
+        ":memory:", machine=Machine(workspace=workspace, sandbox=backend, environ=environ)
     ) as orchestrator:
         done = await orchestrator.run(boss, "go", attended=False)
 

@@ -140,7 +140,7 @@ async def test_a_journal_of_one_machine_survives_a_new_host_name(tmp_path: Path)
     """A laptop has another name in another network."""
     async with left_on_host_a(tmp_path, notify=False) as (journal, _, pid):
         local = MemoryJournal(journal.entries)
-        async with open_orchestrator(local, environ={}, machine=Machine(workspace=tmp_path)):
+        async with open_orchestrator(local, machine=Machine(workspace=tmp_path, environ={})):
             assert has_ended(pid)
 
         assert [it.how for it in facts(local.entries, ProcessEnded)] == [LOST]
@@ -337,7 +337,7 @@ class TestFolders:
         """A file is written on its machine alone: the fact would cost, and say nothing."""
         journal = MemoryJournal()
         async with open_orchestrator(
-            journal, environ={}, machine=Machine(workspace=tmp_path)
+            journal, machine=Machine(workspace=tmp_path, environ={})
         ) as opened:
             async with talking(opened) as talk:
                 manual = await talk.begin()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import Models, open_orchestrator
+from orchestrator import Machine, Models, open_orchestrator
 from orchestrator.agents import (
     Agent,
     CallId,
@@ -77,7 +77,9 @@ def script() -> list[Any]:
 async def test_the_same_team_runs_unchanged_on_every_provider(provider: str) -> None:
     async with open_provider() as server:
         server.replies = script()
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             run = await orchestrator.run(team(f"{provider}:any"), "What is a trio?")
 
     assert run.output == "A trio is three of a kind."
@@ -120,7 +122,9 @@ async def test_the_same_team_runs_unchanged_from_a_cassette(tmp_path: Path) -> N
 async def test_every_failure_that_cannot_heal_ends_in_its_own_kind(reply: Any, kind: str) -> None:
     async with open_provider() as server:
         server.replies = [reply]
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
     assert run.outcome.ending is Ending.FAILED
@@ -133,7 +137,9 @@ async def test_a_transient_failure_is_retried_and_listeners_see_it() -> None:
     busy = Raw(b'{"error": {"message": "slow down"}}', 429, {"retry-after": "0"})
     async with open_provider() as server:
         server.replies = [busy, Say(text="at last")]
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             with orchestrator.listen() as events:
                 run = await orchestrator.run(Agent("a", model="openai:any"), "go")
                 heard = [events.receive_nowait().event for _ in range(2)]
@@ -147,7 +153,9 @@ async def test_a_transient_failure_is_retried_and_listeners_see_it() -> None:
 async def test_a_failed_model_is_replaced_by_the_next_one() -> None:
     async with open_provider() as server:
         server.replies = [Raw(b'{"error": {"message": "no"}}', 401), Say(text="I am here")]
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             agent = Agent("a", model="openai:first | anthropic:second")
             run = await orchestrator.run(agent, "go")
 
@@ -159,7 +167,7 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
     prices = PriceTable.shipped().with_prices({"openai:any": Price(input=1000, output=2000)})
     async with open_provider(Say(text="x", read=10, wrote=5)) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), models=Models(prices=prices)
+            ":memory:", machine=Machine(environ=environ(server)), models=Models(prices=prices)
         ) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
@@ -169,7 +177,9 @@ async def test_a_table_of_ones_own_prices_a_server_elsewhere() -> None:
 async def test_a_stream_that_breaks_for_good_keeps_its_partial_text() -> None:
     broken = Say(text="half of the answer and more", cut=3, then=Then.HANG_UP)
     async with open_provider(broken) as server:
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             bare = model_named("openai:any", environ(server))
             run = await orchestrator.run(Agent("a", model=bare), "go")
             await bare.aclose()
@@ -185,7 +195,9 @@ async def test_a_limiter_holds_for_all_agents_of_an_orchestrator() -> None:
 
     async with open_provider(Say(text="x")) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), models=Models(limiters={"openai": limiter})
+            ":memory:",
+            machine=Machine(environ=environ(server)),
+            models=Models(limiters={"openai": limiter}),
         ) as orchestrator:
 
             async def run() -> None:
@@ -228,7 +240,9 @@ async def test_a_long_transcript_is_compacted_and_the_original_kept() -> None:
 
 async def test_a_thousand_agents_stream_at_once_through_one_process() -> None:
     async with open_provider(Say(text="a few words, streamed", read=3, wrote=4)) as server:
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             agent = Agent("a", model="openai:any")
             outputs: list[str] = []
 
@@ -256,7 +270,9 @@ async def test_a_key_planted_in_every_text_reaches_no_file(tmp_path: Path) -> No
     async with open_provider(Say(text="bye")) as server:
         server.replies = replies
         path = tmp_path / "journal.db"
-        async with open_orchestrator(path, environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            path, machine=Machine(environ=environ(server))
+        ) as orchestrator:
             agent = Agent("a", model="openai:any", tools=[show])
             run = await orchestrator.run(agent, f"use {KEY}")
         live = model_named("openai:any", environ(server))
@@ -280,7 +296,9 @@ def contents(folder: Path) -> list[bytes]:
 async def test_a_file_that_cannot_be_sent_is_refused_once_and_the_session_goes_on() -> None:
     archive = Part("application/zip", data=b"zip", name="all.zip")
     async with open_provider(Say(text="fine")) as server:
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             async with orchestrator.open_session(Agent("a", model="openai:any")) as session:
                 refused = await session.ask("look", archive)
                 after = await session.ask("never mind")
@@ -294,7 +312,7 @@ async def test_limits_of_a_provider_hold_in_both_of_its_protocols() -> None:
     closed = {"openai": Limiter(in_flight=0)}
     async with open_provider(Say(text="x")) as server:
         async with open_orchestrator(
-            ":memory:", environ=environ(server), models=Models(limiters=closed)
+            ":memory:", machine=Machine(environ=environ(server)), models=Models(limiters=closed)
         ) as orchestrator:
             agent = Agent("a", model="openai-responses:any")
             run = await orchestrator.run(agent, "go")
@@ -336,7 +354,9 @@ async def test_the_usage_of_failed_attempts_is_counted() -> None:
     )
     async with open_provider() as server:
         server.replies = [garbled, Say(text="done", read=10, wrote=5)]
-        async with open_orchestrator(":memory:", environ=environ(server)) as orchestrator:
+        async with open_orchestrator(
+            ":memory:", machine=Machine(environ=environ(server))
+        ) as orchestrator:
             run = await orchestrator.run(Agent("a", model="openai:any"), "go")
 
     assert run.output == "done"

@@ -95,12 +95,21 @@ def test_a_picture_changes_while_a_run_goes_on_and_a_kernel_can_run_trio(
 
     `%autoawait trio` gives each cell a loop of its own; without it a sentence says what to do.
     """
-    cells = [PICTURES, FOLLOWED, WRONG_LOOP, "%autoawait trio", ON_TRIO]
+    cells = [
+        PICTURES,
+        FOLLOWED,
+        WRONG_LOOP,
+        "%autoawait trio",
+        ON_TRIO,
+        "%autoawait asyncio",
+        SHOWN,
+    ]
     outputs = run_notebook(written(tmp_path / "notebook.ipynb", cells))
 
     assert text_of(outputs[1][0]) == "True True\n"
     assert "from orchestrator.asyncio import open_orchestrator" in text_of(outputs[2][0])
     assert "<iframe" in data(outputs[4][0])["text/html"]
+    assert "<iframe" in data(outputs[6][0])["text/html"]
 
 
 PICTURES = """
@@ -141,6 +150,10 @@ async with open_on_asyncio(':memory:') as orchestrator:
     last = await pictures.get()
 IPython.display.display = shown
 print('running' in first['image/svg+xml'], '<iframe' in last['text/html'])
+"""
+SHOWN = """
+async with open_on_asyncio(':memory:', progress='auto') as orchestrator:
+    run = await orchestrator.run(Agent('a', model=ScriptedModel(['ok'])), 'go')
 """
 WRONG_LOOP = """
 try:

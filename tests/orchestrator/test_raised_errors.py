@@ -11,6 +11,7 @@ import trio
 from orchestrator import (
     Agent,
     FanOutFailedError,
+    Machine,
     MemoryJournal,
     Run,
     RunFailedError,
@@ -132,7 +133,9 @@ async def test_the_function_of_a_pipeline_raises_for_itself() -> None:
 
 async def test_the_traceback_is_recorded_without_secrets() -> None:
     journal = MemoryJournal()
-    async with open_orchestrator(journal, environ={"MY_KEY": SECRET}) as orchestrator:
+    async with open_orchestrator(
+        journal, machine=Machine(environ={"MY_KEY": SECRET})
+    ) as orchestrator:
         await orchestrator.run(finder("wait_for", SECRET), "go")
 
     (ended,) = facts(journal.entries, TurnEnded)

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, UnknownIdError, open_orchestrator
 from orchestrator.agents import Agent, AssistantMessage, ModelEvent, ScriptedModel, TextDelta
 from orchestrator.delegation import Encoded, TaskId
 from orchestrator.delegation.events import Entry, JournalOpened, TaskRequested, TaskSettled
@@ -170,7 +170,9 @@ async def test_facts_for_a_subscriber_are_redacted() -> None:
         assert not isinstance(entry.event, JournalOpened | TaskRequested)
         texts.append(encoded.body.decode())
 
-    async with open_orchestrator(":memory:", environ={"MY_PASSWORD": secret}) as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(environ={"MY_PASSWORD": secret})
+    ) as orchestrator:
         with orchestrator.read.subscribe(receive):
             run = await orchestrator.run(worker(says=f"it is {secret}"), "go")
         answer = (await orchestrator.read.transcript(run.id))[-1]

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Run, RunFailedError, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Run, RunFailedError, open_orchestrator
 from orchestrator.agents import (
     Agent,
     DefinitionError,
@@ -304,7 +304,7 @@ async def test_an_unavailable_model_is_an_error_before_the_run_starts() -> None:
     journal = MemoryJournal()
     helper = Agent("helper", model="openai:gpt-5")
     editor = Agent("editor", model=ScriptedModel(["x"]), delegates=[helper])
-    async with open_orchestrator(journal, environ={}) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(environ={})) as orchestrator:
         before = len(journal.entries)
         with pytest.raises(DefinitionError, match="OPENAI_API_KEY"):
             await orchestrator.run(editor, "go")

@@ -119,9 +119,8 @@ class Field:
     def open(self, **more: Any) -> AbstractAsyncContextManager[Orchestrator]:
         return open_orchestrator(
             self.journal,
-            environ=self.environ,
             **more,
-            machine=Machine(workspace=self.home, secrets=["LEGACY_PIN"]),
+            machine=Machine(workspace=self.home, secrets=["LEGACY_PIN"], environ=self.environ),
         )
 
     @property
@@ -620,7 +619,7 @@ async def test_a_run_with_secrets_is_the_same_when_it_is_replayed(field: Field) 
 
     said = field.plant("a goal")
     async with open_orchestrator(
-        journal, environ=field.environ, machine=Machine(secrets=["LEGACY_PIN"])
+        journal, machine=Machine(secrets=["LEGACY_PIN"], environ=field.environ)
     ) as orchestrator:
         await orchestrator.run(team(), said)
 
@@ -644,14 +643,14 @@ async def test_a_call_with_a_redacted_secret_is_not_run_after_a_crash(field: Fie
         return Agent("sender", model=model, tools=[send], approve=[confirm("send")])
 
     call = ToolCall("send", {"text": "password=hunter2X9zQ"})
-    async with open_orchestrator(journal, environ=field.environ) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(environ=field.environ)) as orchestrator:
         async with orchestrator.open_session(sender(call)) as session:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.ask, "go")
                 await session.questions.receive()
                 nursery.cancel_scope.cancel()
     async with open_orchestrator(
-        journal, environ=field.environ, machine=Machine(sandbox="none")
+        journal, machine=Machine(sandbox="none", environ=field.environ)
     ) as orchestrator:
         async with orchestrator.open_session(sender(last, "ok"), session=session.id) as again:
             # By now it waits at the gate again, or has been told that it cannot.
@@ -807,7 +806,7 @@ async def test_a_weak_password_does_not_redact_names_of_agents(field: Field) -> 
     boss = Agent("boss", model=ScriptedModel([call, last]), delegates=[child])
     environ = {**field.environ, "PGPASSWORD": "postgres"}
 
-    async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ=environ)) as orchestrator:
         run = await orchestrator.run(boss, "go")
 
     assert json.loads(run.output)["results"][0]["status"] == "succeeded"

@@ -10,7 +10,7 @@ import h11
 import pytest
 import trio
 
-from orchestrator import Agent, Orchestrator, open_orchestrator
+from orchestrator import Agent, Machine, Orchestrator, open_orchestrator
 from orchestrator.agents.models.wrappers.pace import Pace, with_pace
 from orchestrator.agents.models.wrappers.shared_hold import LONGEST_HOLD, FileHold, SharedHold
 from orchestrator.kernel.execution.model_resolver import ModelResolver
@@ -149,7 +149,7 @@ async def test_processes_with_journals_in_one_database_share_refusals(postgres: 
         environ = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": provider.url}
         first, second = [
             await opened.enter_async_context(
-                open_orchestrator(f"{postgres}&journal={name}", environ=environ)
+                open_orchestrator(f"{postgres}&journal={name}", machine=Machine(environ=environ))
             )
             for name in ("one", "two")
         ]

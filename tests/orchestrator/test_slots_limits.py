@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trio
 
-from orchestrator import Models, open_orchestrator
+from orchestrator import Machine, Models, open_orchestrator
 from orchestrator.agents import Agent, ToolCall, Transcript, tool
 from orchestrator.agents.models.wrappers.rate_limit import Limiter, with_rate_limit
 from orchestrator.delegation import Rules
@@ -149,7 +149,9 @@ async def test_live_calls_of_a_provider_are_limited_by_its_name() -> None:
         environ = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{server.url}/v1"}
         lead = editor(hand_on(*goals(8)), "end", delegates=[Agent("worker", model="openai:any")])
         async with open_orchestrator(
-            ":memory:", environ=environ, models=Models(limiters={"openai": limiter})
+            ":memory:",
+            machine=Machine(environ=environ),
+            models=Models(limiters={"openai": limiter}),
         ) as orchestrator:
             with orchestrator.listen() as heard:
                 async with trio.open_nursery() as nursery:

@@ -75,7 +75,7 @@ async def test_the_state_folder_is_hidden_but_for_the_worktrees_in_it(tmp_path: 
         workspace=tmp_path / "state" / "worktrees" / "t_1",
     )
     async with open_orchestrator(
-        ":memory:", environ=environ, machine=Machine(sandbox="none")
+        ":memory:", machine=Machine(sandbox="none", environ=environ)
     ) as orchestrator:
         assert "mine" in (await orchestrator.run(agent, "go")).output
 

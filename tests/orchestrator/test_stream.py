@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orchestrator import (
     ApprovalNeeded,
+    Machine,
     ModelRetried,
     ReasoningWritten,
     RunEvent,
@@ -302,7 +303,9 @@ async def test_an_answer_that_a_hook_has_changed_replaces_its_pieces() -> None:
 
 async def test_a_secret_in_pieces_is_in_no_piece() -> None:
     model = StreamingModel([["The key is s3cr", "3t-w0rd", " indeed."]])
-    async with open_orchestrator(":memory:", environ={"SHOP_KEY": "s3cr3t-w0rd"}) as orchestrator:
+    async with open_orchestrator(
+        ":memory:", machine=Machine(environ={"SHOP_KEY": "s3cr3t-w0rd"})
+    ) as orchestrator:
         async with orchestrator.stream(Agent("leak", model=model), "go") as run:
             events = [event async for event in run]
             done = await run.wait()

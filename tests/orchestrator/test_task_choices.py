@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, delegate, detach, open_orchestrator
+from orchestrator import Machine, MemoryJournal, delegate, detach, open_orchestrator
 from orchestrator.agents import (
     Agent,
     Budget,
@@ -117,7 +117,7 @@ async def test_effort_that_the_chosen_model_rejects_is_refused_before_the_task()
     child = Agent("writer", model="local:llama", efforts=["low"])
     boss = editor(ask("a", effort="low"), last_text, delegates=[child])
 
-    async with open_orchestrator(":memory:", environ={}) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator:
         with pytest.raises(DefinitionError):
             await orchestrator.run(boss, "go")
 

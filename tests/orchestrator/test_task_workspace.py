@@ -59,9 +59,9 @@ def house(tmp_path: Path, environ: dict[str, str]) -> Open:
     """Open orchestrators that leave nothing outside of the test's folder."""
 
     def open_one(journal: Any = None, *, given: Any = None, **of_machine: Any) -> Any:
-        machine = Machine(**{"workspace": tmp_path, **of_machine})
+        machine = Machine(**{"workspace": tmp_path, "environ": given or environ, **of_machine})
         kept = MemoryJournal() if journal is None else journal
-        return open_orchestrator(kept, environ=given or environ, machine=machine)
+        return open_orchestrator(kept, machine=machine)
 
     return open_one
 
@@ -324,7 +324,7 @@ async def test_tools_work_in_the_folder_of_the_process_by_default(
     agent = Agent(
         "here", model=asking(ToolCall("leave"), ToolCall("where_async")), tools=[leave, where_async]
     )
-    async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ=environ)) as orchestrator:
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path)
 
 
@@ -334,7 +334,7 @@ async def test_a_relative_workspace_of_an_orchestrator_is_below_where_it_was_ope
     monkeypatch.chdir(tmp_path)
     agent = Agent("here", model=asking(ToolCall("where")), tools=[where])
     async with open_orchestrator(
-        ":memory:", environ=environ, machine=Machine(workspace="a/b")
+        ":memory:", machine=Machine(workspace="a/b", environ=environ)
     ) as orchestrator:
         monkeypatch.chdir("/")
         assert (await orchestrator.run(agent, "go")).output == str(tmp_path / "a/b")

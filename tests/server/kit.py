@@ -56,8 +56,7 @@ async def serving(
         open_orchestrator(
             journal,
             rules=rules,
-            environ=environ or {},
-            machine=Machine(workspace=workspace),
+            machine=Machine(workspace=workspace, environ=environ or {}),
             telemetry=telemetry,
         ) as orchestrator,
         open_server(

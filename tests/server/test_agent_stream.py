@@ -2,7 +2,7 @@
 
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -34,7 +34,7 @@ async def heard_of(agent: Agent) -> tuple[list[str], list[str]]:
     pieces: dict[int, str] = {}
     kept: list[str] = []
     async with (
-        open_orchestrator(":memory:", environ={}) as orchestrator,
+        open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, Settings(token="x" * 16)) as state,
     ):
         session = state.journals.first.door.open_background(

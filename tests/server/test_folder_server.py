@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator import JournalError, Orchestrator, open_orchestrator
+from orchestrator import JournalError, Machine, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, raising_one_error
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.sandbox.choice import SandboxChoice
@@ -70,7 +70,7 @@ class Disk:
             await fails.wait()
             raise JournalError(held.name, "the disk is gone")
 
-        async with open_orchestrator(held.journal, environ={}) as orchestrator:
+        async with open_orchestrator(held.journal, machine=Machine(environ={})) as orchestrator:
             with raising_one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(fail)

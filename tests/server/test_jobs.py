@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import (
     Agent,
     ScriptedModel,
@@ -103,7 +103,7 @@ async def serving(
     file = folder / "keys.json"
     settings = Settings(token=TOKEN, keys=file, jobs=jobs, clock=clock)
     async with (
-        open_orchestrator(journal, environ={}) as orchestrator,
+        open_orchestrator(journal, machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {it.name: it for it in agents}, settings) as state,
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(application(state)),
@@ -336,7 +336,7 @@ async def test_servers_of_one_folder_begin_each_job_of_the_file_once(tmp_path: P
 
     @asynccontextmanager
     async def open_(held: HeldJournal) -> AsyncGenerator[Orchestrator]:
-        async with open_orchestrator(held.journal, environ={}) as orchestrator:
+        async with open_orchestrator(held.journal, machine=Machine(environ={})) as orchestrator:
             yield orchestrator
 
     said: list[str] = []

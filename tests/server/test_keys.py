@@ -270,7 +270,7 @@ async def slow_server(file: Path) -> AsyncGenerator[ServerState]:
     agent = Agent("worker", model=ScriptedModel.always("done", 1000))
     settings = Settings(token=TOKEN, keys=file)
     async with (
-        open_orchestrator(":memory:", environ={}) as orchestrator,
+        open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, settings) as state,
     ):
         yield state
@@ -499,7 +499,7 @@ async def test_a_command_behind_a_wall_forges_no_key_while_keys_change(tmp_path:
             opened.write("go\n")
 
     async with open_orchestrator(
-        tmp_path / "journal.db", environ=os.environ, machine=Machine(workspace=tmp_path)
+        tmp_path / "journal.db", machine=Machine(workspace=tmp_path, environ=os.environ)
     ) as orchestrator:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import trio
 
-from orchestrator import MemoryJournal, Orchestrator, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, open_orchestrator
 from orchestrator.agents import Agent, Price, ScriptedModel, Usage
 from orchestrator.kernel.journal.journal import Journal
 from orchestrator.products.server.app import application
@@ -81,7 +81,7 @@ async def limited(
     file = folder / "keys.json"
     settings = Settings(token=TOKEN, keys=file)
     async with (
-        open_orchestrator(journal, environ={}) as orchestrator,
+        open_orchestrator(journal, machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {it.name: it for it in agents}, settings) as state,
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(application(state)), base_url="http://test", timeout=None

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.agents import Agent, ScriptedModel
 from orchestrator.delegation import DeliveryCapability
 from orchestrator.delegation.session_kind import SessionKind
@@ -99,7 +99,7 @@ async def test_a_client_that_disconnects_before_the_first_byte_leaves_no_run() -
     """A response that is not stored belongs to its client: it must end with its stream."""
     agent = worker()
     async with (
-        open_orchestrator(":memory:", environ={}) as orchestrator,
+        open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         reader = Reader()
@@ -117,7 +117,7 @@ async def test_a_crash_leaves_no_run_of_a_request_without_a_client() -> None:
     """Its turn begins with the session: the next process finds it lost, and not to be done."""
     agent = worker()
     async with (
-        open_orchestrator(":memory:", environ={}) as orchestrator,
+        open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         session = state.journals.first.door.open_one_turn(
@@ -191,7 +191,7 @@ async def test_a_client_that_stops_reading_is_disconnected_wherever_that_is(
 async def test_a_response_in_the_background_that_the_server_leaves_ends_in_an_error() -> None:
     agent = Agent("worker", model=ScriptedModel.always("done", 1000))
     async with (
-        open_orchestrator(":memory:", environ={}) as orchestrator,
+        open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
     ):
         reader = Reader()

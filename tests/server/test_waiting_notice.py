@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import trio
 
-from orchestrator import MemoryJournal, open_orchestrator
+from orchestrator import Machine, MemoryJournal, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.models import Limiter, with_rate_limit
 from orchestrator.products.server.console.topics import TaskTopic
@@ -17,7 +17,7 @@ from tests.server.test_key_shares import SlowModel
 async def test_a_task_that_is_opened_while_it_waits_has_a_notice() -> None:
     agent = Agent("worker", model=with_rate_limit(SlowModel(), Limiter(in_flight=1)))
     async with (
-        open_orchestrator(MemoryJournal(), environ={}) as orchestrator,
+        open_orchestrator(MemoryJournal(), machine=Machine(environ={})) as orchestrator,
         open_server_state(orchestrator, {agent.name: agent}, Settings(token=TOKEN)) as state,
         trio.open_nursery() as nursery,
     ):

@@ -13,6 +13,7 @@ import openai
 import pytest
 import trio
 
+from orchestrator import Machine
 from orchestrator.agents import DefinitionError
 from orchestrator.composition import open_orchestrator
 from orchestrator.delegation import Reply, SessionRecord
@@ -171,7 +172,7 @@ async def test_the_reply_of_a_job_is_sent_to_its_url_and_signed(tmp_path: Path) 
         job = Job("0 8 * * *", agent, "Write.", zone="UTC", deliver=f"webhook:{url}")
         targets = {"webhook": target}
         async with (
-            open_orchestrator(":memory:", environ={}) as orchestrator,
+            open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator,
             open_schedule(orchestrator, [job], targets=targets) as scheduler,
         ):
             run = scheduler.run_now(scheduler.find(agent.name))

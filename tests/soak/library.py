@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import trio
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Machine, Orchestrator, open_orchestrator
 from tests.server.server_process import ROOT
 from tests.soak.server import journal_bytes
 from tests.soak.slopes import Sample
@@ -48,7 +48,7 @@ class SoakedLibrary:
 
 
 async def main(journal: Path, pause: float) -> None:
-    async with open_orchestrator(journal, environ={}) as orchestrator:
+    async with open_orchestrator(journal, machine=Machine(environ={})) as orchestrator:
         library = SoakedLibrary(orchestrator)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(probe.beat_forever)

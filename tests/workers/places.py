@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from orchestrator import MemoryJournal, Orchestrator, Workers, open_orchestrator
+from orchestrator import Machine, MemoryJournal, Orchestrator, Workers, open_orchestrator
 from orchestrator.agents import Agent
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.redaction.secret_variables import secret_values
@@ -210,7 +210,7 @@ class Places:
         if self._url:
             address = f"{self._url}&journal=tests"
             async with open_orchestrator(
-                address, environ=environ or {}, workers=Workers(queue=self._queue)
+                address, machine=Machine(environ=environ or {}), workers=Workers(queue=self._queue)
             ) as orchestrator:
                 with orchestrator._engine.book.subscribers.subscribe(
                     lambda entry, _: self._posted.append(entry)
@@ -223,7 +223,7 @@ class Places:
         with suppress(CrashedError):
             async with open_orchestrator(
                 self.journal,
-                environ=environ or {},
+                machine=Machine(environ=environ or {}),
                 workers=Workers(queue=self.open_exchange, here=[PLACE] if self.here else ()),
             ) as orchestrator:
                 yield orchestrator

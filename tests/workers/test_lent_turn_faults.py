@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import ClosedError, JournalInUseError, Workers, open_orchestrator
+from orchestrator import ClosedError, JournalInUseError, Machine, Workers, open_orchestrator
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -649,13 +649,13 @@ def test_a_replay_and_a_simulation_send_no_dispatch() -> None:
 
 async def test_a_place_of_an_agent_needs_a_journal_that_workers_reach() -> None:
     flights = Flights()
-    async with open_orchestrator(":memory:", environ={}) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator:
         with pytest.raises(
             DefinitionError, match=r"it runs at workers of the place 'gpu'.*ORCHESTRATOR_HERE=gpu"
         ):
             await orchestrator.run(flights.agent, "go")
     async with open_orchestrator(
-        ":memory:", environ={}, workers=Workers(here=[PLACE])
+        ":memory:", machine=Machine(environ={}), workers=Workers(here=[PLACE])
     ) as orchestrator:
         run = await orchestrator.run(flights.agent, "go")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import open_orchestrator
+from orchestrator import Machine, open_orchestrator
 from orchestrator.backends import store_at
 from orchestrator.kernel.journal.store import Level
 from tests.postgres import PostgresServer, find_program, open_postgres, require_postgres
@@ -72,7 +72,7 @@ async def test_a_database_is_restored_to_a_moment_while_a_worker_runs(
     worker = workers.start()
     try:
         with trio.fail_after(300):
-            async with open_orchestrator(journal, environ={}) as orchestrator:
+            async with open_orchestrator(journal, machine=Machine(environ={})) as orchestrator:
                 first = await orchestrator.run(boss, "painter first")
                 await trio.to_thread.run_sync(back_up, archived)
                 async with trio.open_nursery() as nursery:
@@ -90,7 +90,9 @@ async def test_a_database_is_restored_to_a_moment_while_a_worker_runs(
             # The writer of that moment is gone; its lease would end by itself.
             ended = "UPDATE orchestrator.journals SET until = 'epoch'"
             archived.execute(ended, database="journals")
-            async with open_orchestrator(journal, session=under_way, environ={}) as orchestrator:
+            async with open_orchestrator(
+                journal, session=under_way, machine=Machine(environ={})
+            ) as orchestrator:
                 assert {*orchestrator.runs} == {first.id, under_way}
                 resumed = await orchestrator.resume(boss, under_way)
                 new = await orchestrator.run(boss, "painter new")

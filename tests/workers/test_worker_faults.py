@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from orchestrator import ClosedError, JournalInUseError, open_orchestrator
+from orchestrator import ClosedError, JournalInUseError, Machine, open_orchestrator
 from orchestrator.agents import (
     Agent,
     CallKey,
@@ -485,13 +485,13 @@ async def test_a_worker_that_answers_rubbish_breaks_one_call() -> None:
 
 async def test_a_place_needs_a_journal_that_workers_reach() -> None:
     launches = Launches()
-    async with open_orchestrator(":memory:", environ={}) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ={})) as orchestrator:
         with pytest.raises(
             DefinitionError, match=r"--journal postgresql://.*ORCHESTRATOR_HERE=gpu"
         ):
             await orchestrator.run(launches.agent, "go")
     environ = {"ORCHESTRATOR_HERE": f"cpu,{PLACE}"}
-    async with open_orchestrator(":memory:", environ=environ) as orchestrator:
+    async with open_orchestrator(":memory:", machine=Machine(environ=environ)) as orchestrator:
         run = await orchestrator.run(launches.agent, "go")
 
     assert run.outcome.output == "launched 1"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from orchestrator import Orchestrator, open_orchestrator
+from orchestrator import Machine, Orchestrator, open_orchestrator
 from orchestrator.agents.tools.terminal.process_tags import with_tag
 from orchestrator.delegation.events import CallPlaced
 from orchestrator.ports.execution import host_of
@@ -108,7 +108,7 @@ def workers(
 @asynccontextmanager
 async def writing(url: str) -> AsyncGenerator[Orchestrator]:
     address = f"{url}&journal=tests"
-    async with open_orchestrator(address, environ={}) as orchestrator:
+    async with open_orchestrator(address, machine=Machine(environ={})) as orchestrator:
         yield orchestrator
 
 

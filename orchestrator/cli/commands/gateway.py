@@ -133,9 +133,11 @@ def gateway(
             open_platforms(wanted) as platforms,
             open_orchestrator(
                 path,
-                environ={**environ, **webhooks.secrets},
                 machine=Machine(
-                    sandbox=choice, workspace=workspace, secrets=[*values, *webhooks.secrets]
+                    sandbox=choice,
+                    workspace=workspace,
+                    secrets=[*values, *webhooks.secrets],
+                    environ={**environ, **webhooks.secrets},
                 ),
                 on_change=on_change_of(accept_changes=accept_changes),
             ) as orchestrator,

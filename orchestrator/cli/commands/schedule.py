@@ -56,8 +56,11 @@ def schedule(
         async with (
             open_orchestrator(
                 path,
-                environ={**environ, **webhooks.secrets},
-                machine=Machine(sandbox=choice, secrets=[*values, *webhooks.secrets]),
+                machine=Machine(
+                    sandbox=choice,
+                    secrets=[*values, *webhooks.secrets],
+                    environ={**environ, **webhooks.secrets},
+                ),
                 on_change=on_change_of(accept_changes=accept_changes),
             ) as orchestrator,
             webhooks.open() as targets,

@@ -122,9 +122,7 @@ class ProgressDisplay:
         except Exception as exc:  # noqa: BLE001 (a bulkhead)
             if not self._has_failed:
                 self._has_failed = True
-                self._console.print(
-                    Text(_display_failure_text(exc), style="yellow"), soft_wrap=True
-                )
+                self._console.print(Text(display_failure_text(exc), style="yellow"), soft_wrap=True)
 
     async def _print_watch_hint(self, orchestrator: Orchestrator, run: SessionId | None) -> None:
         await wait_delegated(orchestrator, run)
@@ -133,7 +131,8 @@ class ProgressDisplay:
         print_hint(self._console, WATCH_HINT, f"  {again}")
 
 
-def _display_failure_text(exc: Exception) -> str:
+def display_failure_text(exc: Exception) -> str:
+    """Return the message about an error of a display."""
     (*_, (frame, line)) = walk_tb(exc.__traceback__)
     where = f"{Path(frame.f_code.co_filename).name}, line {line}"
     return (

@@ -42,11 +42,16 @@ BATCH_SECONDS: Final = 0.1
 class ProgressLog:
     """Writes the progress of one run after another."""
 
-    def __init__(self, console: Console, tree_of: Callable[[SessionId], Tree | None]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        tree_of: Callable[[SessionId], Tree | None],
+        began: float | None = None,
+    ) -> None:
         self._console = console
         self._is_ascii = styles.is_ascii(console)
         self._tree_of = tree_of
-        self._began: float | None = None
+        self._began = began
         self._active_at = 0.0
         self._session: SessionId | None = None
         self._tasks = 0
@@ -179,14 +184,18 @@ class ProgressLog:
         self._console.print(Text(line, style=style), soft_wrap=True)
 
 
-def new_log(orchestrator: Orchestrator, console: Console) -> ProgressLog:
+def new_log(
+    orchestrator: Orchestrator, console: Console, *, began: float | None = None
+) -> ProgressLog:
+    """Return a log whose times count from the first fact that it writes, or from a time."""
+
     def tree_of(session: SessionId) -> Tree | None:
         try:
             return orchestrator.tree(session)
         except UnknownIdError:
             return None  # the session is not in memory any more
 
-    return ProgressLog(console, tree_of)
+    return ProgressLog(console, tree_of, began)
 
 
 async def write_log(orchestrator: Orchestrator, facts: FactQueue, log: ProgressLog) -> NoReturn:

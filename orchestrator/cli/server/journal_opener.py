@@ -52,12 +52,12 @@ class JournalOpener:
             orchestrator = await opened.enter_async_context(
                 open_orchestrator(
                     held.journal,
-                    environ={**os.environ, **self.secrets},
                     machine=Machine(
                         secrets=self.secrets,
                         hide=[*self.hidden, *self._state_files(file)],
                         workspace=self.workspace,
                         sandbox=self.sandbox,
+                        environ={**os.environ, **self.secrets},
                     ),
                     models=Models(policy=self.policy),
                     workers=Workers(queue=None if self.exchange is None else self.exchange.open),

@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 
 from orchestrator.agents import well_formed
 from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.kernel.journal.checksums import NO_HASH
 
 LONGEST_TEXT: Final = 200
 """How many characters of a target, an outcome or a peer are recorded."""
@@ -106,7 +107,7 @@ class AuditHead(msgspec.Struct, frozen=True, gc=False):
     """The last row of a chain: its number and hash, which stand for all rows before it, too."""
 
     seq: int = 0
-    hash: str = "0" * 64
+    hash: str = NO_HASH
 
     def __str__(self) -> str:
         return f"{self.seq}:{self.hash}"

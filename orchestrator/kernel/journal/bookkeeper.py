@@ -16,7 +16,6 @@ from orchestrator.delegation import Ledger, SessionId, TaskId
 from orchestrator.delegation.events import Entry, Event, ModelAnswered, ModelFailed, TaskSettled
 from orchestrator.kernel.errors import ClosedError, JournalError
 from orchestrator.kernel.journal.admission import Admission
-from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.fact_redaction import EventT, FactRedactor
 from orchestrator.kernel.journal.group_commit import MAX_DELAY_SECONDS
 from orchestrator.kernel.journal.journal import Journal, Pruned
@@ -28,6 +27,7 @@ from orchestrator.kernel.journal.wakeups import Schedule, Wakeups
 
 if TYPE_CHECKING:
     from orchestrator.kernel.journal.accounts import AccountStore
+    from orchestrator.kernel.journal.audit import AuditEvent
 
 PAID: Final = frozenset[type[Event]]({ModelAnswered, ModelFailed, TaskSettled})
 """The facts that may cost money: until they are durable, a crash makes them cost it again."""
@@ -139,7 +139,7 @@ class Bookkeeper:
                 self.wakeups.notify(entry)
         return event
 
-    def audit(self, event: AuditEvent) -> None:
+    def audit(self, event: "AuditEvent") -> None:
         """Record who did something, in the commit of the facts that were posted just before."""
         if self.closed:
             raise ClosedError("the orchestrator is closed")
@@ -218,7 +218,7 @@ class Bookkeeper:
         return await self._journal.read_naming("", task, session=session)
 
     async def prune(
-        self, *, before: float, only: SessionId | None = None, by: AuditEvent | None = None
+        self, *, before: float, only: SessionId | None = None, by: "AuditEvent | None" = None
     ) -> Pruned:
         """Delete idle sessions for good, while facts are posted.
 

@@ -8,6 +8,9 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+NO_HASH: Final = "0" * 64
+"""The hash before the first row of a chain."""
+
 _NUMBERS: Final = Struct("<qdqq")
 
 

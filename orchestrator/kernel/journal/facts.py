@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Event
-from orchestrator.kernel.journal.audit import AuditEvent
 
 if TYPE_CHECKING:
     from orchestrator.kernel.journal.accounts import AccountStore
+    from orchestrator.kernel.journal.audit import AuditEvent
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -20,7 +20,7 @@ class Facts(Protocol):
     """No more facts are posted."""
     is_broken: bool
     """The journal failed: nothing becomes durable any more."""
-    on_audit: Callable[[float, AuditEvent], None] | None
+    on_audit: "Callable[[float, AuditEvent], None] | None"
     """Receives a copy of each event of the audit."""
 
     @property
@@ -46,7 +46,7 @@ class Facts(Protocol):
         """Wait until everything posted so far survives a crash."""
         ...
 
-    def audit(self, event: AuditEvent) -> None:
+    def audit(self, event: "AuditEvent") -> None:
         """Record who did something, in the commit of the facts that were posted just before."""
         ...
 

@@ -18,13 +18,13 @@ from orchestrator.delegation import (
 )
 from orchestrator.delegation.events import Entry, JournalOpened
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.left_commands import OpenLeftCommands
 from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.tenure import JournalLease, Tenure
 
 if TYPE_CHECKING:
     from orchestrator.kernel.journal.accounts import AccountStore
+    from orchestrator.kernel.journal.audit import AuditEvent
 
 MISFITS: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -136,7 +136,7 @@ class Journal(Protocol):
         """Wait until the entry of this number, and all before it, survive a crash."""
         ...
 
-    def append_audit(self, at: float, event: AuditEvent) -> None:
+    def append_audit(self, at: float, event: "AuditEvent") -> None:
         """Take the next row of the audit. It is in the commit of the entry just before it.
 
         Args:
@@ -208,7 +208,7 @@ class Journal(Protocol):
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
-        audit: tuple[float, AuditEvent] | None = None,
+        audit: "tuple[float, AuditEvent] | None" = None,
     ) -> Pruned:
         """Delete idle sessions for good, and free the space, while facts are appended.
 

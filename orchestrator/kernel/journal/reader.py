@@ -4,15 +4,17 @@ A reader sees the journal at one moment, and only its durable entries. Its metho
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from orchestrator.delegation import SessionId, encode
 from orchestrator.delegation.events import Entry, SessionOpened, TaskRequested
-from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.journal import fold_entries
 from orchestrator.kernel.journal.session_summary import SessionSummary
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditLog
 
 
 class DatedSession(msgspec.Struct, frozen=True, gc=False):
@@ -92,7 +94,7 @@ class JournalReader(Protocol):
         """Return the sessions that have a task whose id begins with a prefix, oldest first."""
         ...
 
-    def audit(self) -> AuditLog:
+    def audit(self) -> "AuditLog":
         """Return the audit; its rows are read as they are iterated over."""
         ...
 
@@ -100,11 +102,15 @@ class JournalReader(Protocol):
 class EntriesReader:
     """Reads a journal that is a list in memory."""
 
-    def __init__(self, entries: Sequence[Entry], audit: AuditLog | None = None) -> None:
+    def __init__(self, entries: Sequence[Entry], audit: "AuditLog | None" = None) -> None:
         self._entries = entries
-        self._audit = AuditLog(rows=()) if audit is None else audit
+        self._audit = audit
 
-    def audit(self) -> AuditLog:
+    def audit(self) -> "AuditLog":
+        if self._audit is None:
+            from orchestrator.kernel.journal.audit import AuditLog
+
+            return AuditLog(rows=())
         return self._audit
 
     def sessions(self, *, prefix: str = "", newest: int | None = None) -> Sequence[SessionId]:

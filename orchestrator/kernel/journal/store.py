@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import msgspec
 
 from orchestrator.delegation import SessionId
-from orchestrator.kernel.journal.audit import AuditEvent
 from orchestrator.kernel.journal.journal import Journal, Pruned
 from orchestrator.kernel.journal.reader import JournalReader
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditEvent
 
 
 class Level(StrEnum):
@@ -105,7 +107,7 @@ class JournalStore(Protocol):
         *,
         before: float,
         only: SessionId | None = None,
-        audit: tuple[float, AuditEvent] | None = None,
+        audit: "tuple[float, AuditEvent] | None" = None,
     ) -> Pruned:
         """Delete the idle sessions whose last entry is older than a time, and free the space.
 
@@ -119,7 +121,7 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def append_audit(self, at: float, event: AuditEvent) -> None:
+    async def append_audit(self, at: float, event: "AuditEvent") -> None:
         """Record an action beside a journal that no process writes.
 
         Raises:
@@ -127,7 +129,7 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+    async def prune_audit(self, *, before: float, at: float, event: "AuditEvent") -> int:
         """Delete the rows of the audit that are older than a time, and return how many.
 
         A checkpoint takes their place: a row with the number and the hash of the last of them.

@@ -5,7 +5,7 @@ A closing process writes the rest of the queue, within `FLUSH_SECONDS`, and then
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -13,17 +13,19 @@ from orchestrator.agents import raising_one_error
 from orchestrator.delegation import Encoded, Ledger, SessionRecord
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.group_commit import GroupCommit, RunInThread
 from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary, store_form
 from orchestrator.kernel.journal.snapshots import SnapshotQueue, StoredSnapshot
 from orchestrator.kernel.journal.stored_entries import FactRow, IdleChanges
 
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
+
 FLUSH_SECONDS: Final = 10
 """The most seconds that a closing process takes to write the rest of the queue."""
 
 Commit: TypeAlias = Callable[
-    [Sequence[FactRow], Sequence[AuditedEvent], Sequence[StoredSummary]], None
+    [Sequence[FactRow], Sequence["AuditedEvent"], Sequence[StoredSummary]], None
 ]
 """Writes all of it, or nothing; blocking."""
 RunUntil: TypeAlias = Callable[[trio.CancelScope], Awaitable[None]]
@@ -36,7 +38,7 @@ class WriteQueue:
     def __init__(self, commit: Commit, *, in_thread: RunInThread | None = None) -> None:
         self._commit = commit
         self.snapshots = SnapshotQueue()
-        self.group = GroupCommit[FactRow | AuditedEvent | StoredSummary](
+        self.group: GroupCommit[FactRow | AuditedEvent | StoredSummary] = GroupCommit(
             self._commit_batch, in_thread=in_thread
         )
 
@@ -45,7 +47,7 @@ class WriteQueue:
     ) -> None:
         self.group.append(entry.seq, (entry, encoded, idle_changes), urgent=urgent)
 
-    def append_audit(self, at: float, event: AuditEvent) -> None:
+    def append_audit(self, at: float, event: "AuditEvent") -> None:
         self.group.append_unnumbered((at, event))
 
     def store_snapshot(self, ledger: Ledger, session: SessionRecord) -> None:
@@ -54,7 +56,7 @@ class WriteQueue:
     def store_summary(self, summary: SessionSummary, seq: int) -> None:
         self.group.append_unnumbered(store_form(summary, seq))
 
-    def _commit_batch(self, batch: Sequence[FactRow | AuditedEvent | StoredSummary]) -> None:
+    def _commit_batch(self, batch: "Sequence[FactRow | AuditedEvent | StoredSummary]") -> None:
         facts = [row for row in batch if len(row) == 3]
         audited = [row for row in batch if len(row) == 2]
         # Of each session, the newest matters.

@@ -4,6 +4,7 @@ Methods that read its state are coroutines here, since another thread changes th
 """
 
 import inspect
+import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -40,6 +41,27 @@ def _in_thread(
         # The attributes of the class below.
         thread, inner = self._thread, self._inner  # pyright: ignore[reportPrivateUsage]
         return await thread.call(partial(method, inner, *args, **keywords))
+
+    return call
+
+
+def _shown_in_thread(
+    method: Callable[Concatenate[kernel.Orchestrator, ParametersT], Awaitable[kernel.Run[OutputT]]],
+) -> Callable[Concatenate["Orchestrator", ParametersT], Coroutine[Any, Any, kernel.Run[OutputT]]]:
+    """Return a method like `run`, whose run a notebook may show while it goes on."""
+    call_in_thread = _in_thread(method)
+
+    @wraps(method)
+    async def call(
+        self: "Orchestrator", /, *args: ParametersT.args, **keywords: ParametersT.kwargs
+    ) -> kernel.Run[OutputT]:
+        if not self.shows_runs:
+            return await call_in_thread(self, *args, **keywords)
+        # It has the arguments of `run`.
+        stream: Callable[..., Opened[StreamedRun[OutputT]]] = self.stream
+        async with stream(*args, **keywords) as streamed:
+            streamed.show()
+            return await streamed.wait()
 
     return call
 
@@ -98,13 +120,21 @@ async def _keep(orchestrator: "Orchestrator", opening: Awaitable[PartT]) -> Part
 class Orchestrator:
     """Runs agents on one journal, while it is open. Any number of tasks may use it at once."""
 
-    def __init__(self, thread: TrioThread[kernel.Orchestrator], inner: kernel.Orchestrator) -> None:
+    def __init__(
+        self,
+        thread: TrioThread[kernel.Orchestrator],
+        inner: kernel.Orchestrator,
+        *,
+        shows_runs: bool = False,
+    ) -> None:
         self._thread = thread
         self._inner = inner
+        self.shows_runs = shows_runs
+        """Whether a notebook shows each run while it goes on."""
         self.questions = Received(thread, inner.questions.receive)
         """The approval questions of all runs and sessions, each once. Answer them with `answer`."""
 
-    run = _in_thread(kernel.Orchestrator.run)
+    run = _shown_in_thread(kernel.Orchestrator.run)
     resume = _in_thread(kernel.Orchestrator.resume)
     fork = _in_thread(kernel.Orchestrator.fork)
     retry = _in_thread(kernel.Orchestrator.retry)
@@ -182,9 +212,20 @@ def open_orchestrator(*args: Any, **keywords: Any) -> Opened[Orchestrator]:
     It takes the arguments of `orchestrator.open_orchestrator`. The loop that opens it runs the
     asyncio functions of its agents; other loops of the process may use it too.
     """
-    return Opened(lambda: _open(partial(composition.open_orchestrator, *args, **keywords)))
+    shows_runs = keywords.get("progress") == "auto" and _is_notebook()
+    if shows_runs:
+        del keywords["progress"]
+    open_held = partial(composition.open_orchestrator, *args, **keywords)
+    return Opened(lambda: _open(open_held, shows_runs=shows_runs))
 
 
-async def _open(open_held: "Callable[[], Any]") -> Orchestrator:
+def _is_notebook() -> bool:
+    """Return whether the program is a cell of a notebook, whose kernel is an application."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+async def _open(open_held: "Callable[[], Any]", *, shows_runs: bool) -> Orchestrator:
     thread: TrioThread[kernel.Orchestrator] = TrioThread(open_held)
-    return Orchestrator(thread, await thread.open())
+    return Orchestrator(thread, await thread.open(), shows_runs=shows_runs)

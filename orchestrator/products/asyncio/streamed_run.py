@@ -86,9 +86,11 @@ class StreamedRun(Generic[OutputT_co]):
         finally:
             await self._display.close()  # noqa: ASYNC102 (asyncio cancels once)
 
-    def _ipython_display_(self) -> None:
+    def show(self) -> None:
         """Show the tree in a notebook, and follow it for the duration of the block."""
         self._display.show()
+
+    _ipython_display_ = show
 
 
 async def open_stream(

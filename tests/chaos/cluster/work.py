@@ -57,7 +57,7 @@ def work_as_writer() -> int:
     async def work() -> None:
         nonlocal is_writer
         async with open_orchestrator(
-            address, environ={"PATH": os.environ["PATH"]}, machine=Machine(workspace=home.folder)
+            address, machine=Machine(workspace=home.folder, environ={"PATH": os.environ["PATH"]})
         ) as orchestrator:
             is_writer = True
             home.write(home.receipts, "writer", name=os.environ["CHAOS_NAME"])

@@ -80,8 +80,8 @@ class World:
         # Nothing is lent in the simulation.
         held.journal.tenure = None  # type: ignore[misc]
         environ = {"ORCHESTRATOR_HOME": self.home}
-        machine = Machine(workspace=self.home, sandbox="none")
-        async with open_orchestrator(held.journal, environ=environ, machine=machine) as opened:
+        machine = Machine(workspace=self.home, sandbox="none", environ=environ)
+        async with open_orchestrator(held.journal, machine=machine) as opened:
             yield opened
 
 

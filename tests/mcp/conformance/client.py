@@ -130,7 +130,7 @@ async def run_agent(
     )
     home = Path(environ["ORCHESTRATOR_HOME"])
     async with (
-        open_orchestrator(":memory:", environ=environ, machine=Machine(workspace=home)) as it,
+        open_orchestrator(":memory:", machine=Machine(workspace=home, environ=environ)) as it,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(say_yes, it)

@@ -14,12 +14,10 @@ from msgspec.structs import replace
 from orchestrator.delegation import Ledger, Rules, SessionId
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError, JournalInUseError
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import JournalContents, Pruned
 from orchestrator.kernel.journal.session_summary import SessionSummary, StoredSummary
 from orchestrator.kernel.journal.snapshots import StoredSnapshot
 from orchestrator.kernel.journal.sqlite import schema
-from orchestrator.kernel.journal.sqlite.audit import prune_audit, write_audit
 from orchestrator.kernel.journal.sqlite.entries import (
     has_more_entries,
     last_time,
@@ -55,6 +53,7 @@ from orchestrator.kernel.journal.write_queue import WriteQueue
 from orchestrator.kernel.private_files import PRIVATE_FILE, foreign_hand
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
     from orchestrator.kernel.journal.sqlite.accounts import FolderAccounts
 
 __all__ = ["SQLiteJournal", "connect", "open_sqlite_journal", "read_sqlite_journal", "writer_of"]
@@ -164,7 +163,7 @@ class SQLiteJournal:
         before: float,
         release: Callable[[SessionId], bool],
         only: SessionId | None = None,
-        audit: AuditedEvent | None = None,
+        audit: "AuditedEvent | None" = None,
     ) -> Pruned:
         from orchestrator.kernel.journal.sqlite import prune
 
@@ -193,8 +192,10 @@ class SQLiteJournal:
             freed=max(0, size - prune.size_of(self._path)),
         )
 
-    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+    async def prune_audit(self, *, before: float, at: float, event: "AuditEvent") -> int:
         """Put a checkpoint in place of the rows of the audit before a time; return how many."""
+        from orchestrator.kernel.journal.sqlite.audit import prune_audit
+
         return await self._step(prune_audit, self._path, before, (at, event))
 
     async def _delete_strings(self) -> None:
@@ -275,7 +276,7 @@ class SQLiteJournal:
     def _commit(
         self,
         facts: Sequence[FactRow],
-        audited: Sequence[AuditedEvent],
+        audited: "Sequence[AuditedEvent]",
         summaries: Sequence[StoredSummary],
     ) -> None:
         last = facts[-1][0].seq if facts else self._lock.last_writer.durable_seq
@@ -284,7 +285,11 @@ class SQLiteJournal:
             self._require_sole_writer()
             with self._connection:
                 strings = write_entries(self._connection, facts)
-                write_audit(self._connection, audited)
+                if audited:
+                    # Imported late: a program without a server or a control socket audits nothing.
+                    from orchestrator.kernel.journal.sqlite.audit import write_audit
+
+                    write_audit(self._connection, audited)
                 if summaries:
                     write_summaries(self._connection, summaries)
                 snapshots = self.queue.snapshots.take(until=last)

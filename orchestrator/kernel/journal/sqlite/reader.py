@@ -9,17 +9,15 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import Entry
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal import stored_entries
-from orchestrator.kernel.journal.audit import AuditLog
 from orchestrator.kernel.journal.reader import DatedSession
 from orchestrator.kernel.journal.session_summary import SessionSummary
 from orchestrator.kernel.journal.sqlite import lock, schema
-from orchestrator.kernel.journal.sqlite.audit import read_audit
 from orchestrator.kernel.journal.sqlite.entries import (
     COLUMNS,
     decode_rows,
@@ -29,6 +27,9 @@ from orchestrator.kernel.journal.sqlite.entries import (
 )
 from orchestrator.kernel.journal.sqlite.trust import distrust, reading_deadline, require_own_tables
 from orchestrator.kernel.private_files import irregularity
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditLog
 
 IS_KEPT: Final = "session NOT IN (SELECT session FROM pruned_sessions)"
 """The condition of entries that are not about to be deleted."""
@@ -169,7 +170,9 @@ class SQLiteReader:
         )
         return [SessionId(session) for (session,) in rows]
 
-    def audit(self) -> AuditLog:
+    def audit(self) -> "AuditLog":
+        from orchestrator.kernel.journal.sqlite.audit import read_audit
+
         return read_audit(self._connection)
 
     def all_entries(self) -> list[Entry]:

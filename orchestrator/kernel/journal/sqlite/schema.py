@@ -13,8 +13,7 @@ from typing import Final
 from orchestrator.delegation import UnreadableFactError, encode
 from orchestrator.delegation.events import JournalOpened
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditHead
-from orchestrator.kernel.journal.checksums import row_checksum
+from orchestrator.kernel.journal.checksums import NO_HASH, row_checksum
 from orchestrator.kernel.journal.stored_entries import RESTORE
 
 # Marks a file as ours: another application's database is not to be written into.
@@ -139,10 +138,8 @@ def install_schema(connection: sqlite3.Connection) -> None:
         if version_of(connection):
             return
         create_tables(connection)
-        none = AuditHead()
-        connection.execute(
-            "INSERT INTO audit_head VALUES (1, ?, ?, ?, ?)", (none.seq, none.hash) * 2
-        )
+        # The last row, and the last one that was pruned.
+        connection.execute("INSERT INTO audit_head VALUES (1, ?, ?, ?, ?)", (0, NO_HASH) * 2)
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 

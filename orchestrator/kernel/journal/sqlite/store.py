@@ -9,13 +9,12 @@ import platform
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from orchestrator.delegation import Rules, SessionId
 from orchestrator.kernel.errors import JournalError
-from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 from orchestrator.kernel.journal.journal import Pruned
 from orchestrator.kernel.journal.reader import JournalReader
 from orchestrator.kernel.journal.sqlite.journal import SQLiteJournal, open_sqlite_journal
@@ -28,6 +27,9 @@ from orchestrator.kernel.journal.sqlite.reader import (
 from orchestrator.kernel.journal.sqlite.schema import translate_errors
 from orchestrator.kernel.journal.store import Finding, Writer
 from orchestrator.kernel.private_files import PRIVATE_FILE, foreign_hand
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.journal.audit import AuditedEvent, AuditEvent
 
 ADDRESS_SUFFIX: Final = ".address"
 LONGEST_ADDRESS: Final = 1_000
@@ -74,17 +76,17 @@ class SQLiteStore:
 
         return preview_prune(self._path, before=before)
 
-    async def append_audit(self, at: float, event: AuditEvent) -> None:
+    async def append_audit(self, at: float, event: "AuditEvent") -> None:
         async with open_sqlite_journal(self._path) as journal:
             journal.append_audit(at, event)
             await journal.wait_audited()
 
-    async def prune_audit(self, *, before: float, at: float, event: AuditEvent) -> int:
+    async def prune_audit(self, *, before: float, at: float, event: "AuditEvent") -> int:
         async with open_sqlite_journal(self._path) as journal:
             return await journal.prune_audit(before=before, at=at, event=event)
 
     async def prune(
-        self, *, before: float, only: SessionId | None = None, audit: AuditedEvent | None = None
+        self, *, before: float, only: SessionId | None = None, audit: "AuditedEvent | None" = None
     ) -> Pruned:
         from orchestrator.kernel.journal.sqlite.prune import size_of
 
