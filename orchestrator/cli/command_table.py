@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, dict[str, str]]] = {
         "ui": "Open the console in a browser: watch, steer, stop, chat and approve.",
         "serve": "Serve the agents of a file over HTTP, for OpenAI's clients and the console.",
         "mcp": "Serve the agents of a file over MCP, and manage the MCP servers of agents.",
+        "acp": "Serve an agent and its team to an editor: Zed, JetBrains, Neovim, Emacs.",
         "gateway": "Let people talk to an agent on Telegram, Slack or Discord.",
         "schedule": "Start the jobs of a file by the clock, and deliver their answers.",
         "jobs": "List, run, change, pause, resume and remove the jobs that the clock starts.",

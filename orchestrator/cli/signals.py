@@ -7,7 +7,7 @@ abandoned, and the process exits.
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -81,6 +81,33 @@ class Drainable(Protocol):
     async def abandon(self) -> None:
         """Abandon the work that still runs, because the process must exit."""
         ...
+
+
+class AllOrchestrators:
+    """The orchestrators of one process, which a signal drains together."""
+
+    def __init__(self, orchestrators: Sequence[Drainable]) -> None:
+        self._orchestrators = orchestrators
+
+    @property
+    def working(self) -> int:
+        return sum(it.working for it in self._orchestrators)
+
+    async def drain(self, seconds: float) -> bool:
+        have_ended: list[bool] = []
+
+        async def drain(orchestrator: Drainable) -> None:
+            have_ended.append(await orchestrator.drain(seconds))
+
+        async with trio.open_nursery() as nursery:
+            for it in self._orchestrators:
+                nursery.start_soon(drain, it)
+        return all(have_ended)
+
+    async def abandon(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for it in self._orchestrators:
+            await it.abandon()
 
 
 class Stop:

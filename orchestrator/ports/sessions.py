@@ -41,6 +41,7 @@ from orchestrator.kernel.doors.run_events import (
     TextWritten,
     ToolCalled,
     ToolReturned,
+    open_events,
 )
 from orchestrator.kernel.doors.session import Session, open_session
 from orchestrator.kernel.engine.deliveries import Deliveries

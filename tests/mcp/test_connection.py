@@ -15,7 +15,8 @@ from mcp_types import jsonrpc_message_adapter
 
 from orchestrator.agents import McpCommand, ToolError
 from orchestrator.products.mcp.client.connection import ServerConnection
-from orchestrator.products.mcp.client.stdio import LineReader, ServerLog, TooLong
+from orchestrator.products.mcp.client.stdio import ServerLog
+from orchestrator.products.mcp.lines import LineReader, TooLong
 from tests.mcp.hostile import Hostile
 
 SERVER = McpCommand("bad", ["not started"])

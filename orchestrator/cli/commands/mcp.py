@@ -1,11 +1,9 @@
 """`orchestrator mcp`: agents as tools of the program that starts it, over stdin and stdout."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-import trio
 from cyclopts import App, Parameter
 
 from orchestrator.cli.agent_file import load_agents
@@ -14,10 +12,10 @@ from orchestrator.cli.errors import CommandError
 from orchestrator.cli.options import JournalOption, TeamFile, journals_of
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.server.journal_opener import JournalOpener
-from orchestrator.cli.signals import Stop, run_stoppable
+from orchestrator.cli.signals import AllOrchestrators, Stop, run_stoppable
 from orchestrator.cli.trust import TrustOption
 from orchestrator.ports.journals import local_actor
-from orchestrator.ports.sessions import Orchestrator
+from orchestrator.products.mcp.lines import take_stdio
 from orchestrator.products.mcp.server.tools import parse_modes, tools_of
 
 INSTALL: Final = "pip install 'delegation-orchestrator[mcp]'"
@@ -61,7 +59,7 @@ def speak(
         # Imported late: the SDK is an extra, and slow to import.
         from orchestrator.products.mcp.server.local_caller import open_local_caller
         from orchestrator.products.mcp.server.protocol import open_protocol
-        from orchestrator.products.mcp.server.stdio import serve_stdio, take_stdio
+        from orchestrator.products.mcp.server.stdio import serve_stdio
     except ModuleNotFoundError as exc:
         raise CommandError(f"MCP needs {exc.name}: {INSTALL}") from exc
     # Before the file runs: it may print.
@@ -81,37 +79,10 @@ def speak(
             caller,
             orchestrators,
         ):
-            stop.set_orchestrator(_All(orchestrators))
+            stop.set_orchestrator(AllOrchestrators(orchestrators))
             with stop.end_wait_on_signal():
                 await serve_stdio(open_protocol(tools, lambda _: caller), wire)
             await stop.wait_drained()
         return 0
 
     return run_stoppable(work)
-
-
-class _All:
-    """The orchestrators of one process, as one that a signal drains."""
-
-    def __init__(self, orchestrators: Sequence[Orchestrator]) -> None:
-        self._orchestrators = orchestrators
-
-    @property
-    def working(self) -> int:
-        return sum(it.working for it in self._orchestrators)
-
-    async def drain(self, seconds: float) -> bool:
-        have_ended: list[bool] = []
-
-        async def drain(orchestrator: Orchestrator) -> None:
-            have_ended.append(await orchestrator.drain(seconds))
-
-        async with trio.open_nursery() as nursery:
-            for it in self._orchestrators:
-                nursery.start_soon(drain, it)
-        return all(have_ended)
-
-    async def abandon(self) -> None:
-        await trio.lowlevel.checkpoint()
-        for it in self._orchestrators:
-            await it.abandon()

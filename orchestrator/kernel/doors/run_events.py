@@ -16,6 +16,7 @@ import trio
 from msgspec.structs import replace
 
 from orchestrator.agents import (
+    AssistantMessage,
     CallId,
     ModelEvent,
     ReasoningDelta,
@@ -212,8 +213,9 @@ class RunEvents:
                     self._calls[task, call.id] = call
                     self._put(ToolCalled(task, self._path(task), call), seq)
             case ToolAnswered(task, message):
-                # A call before the first event of this reader is not known.
                 asked = self._calls.pop((task, message.call), None)
+                # A call before the first event of this reader is in the transcript alone.
+                asked = asked or self._earlier_call(task, message.call)
                 if asked is not None:
                     self._put(
                         ToolReturned(task, self._path(task), asked, message.text, message.failed),
@@ -243,6 +245,12 @@ class RunEvents:
                 self._put(TaskEnded(root, self._path(root), outcome), seq)
             case _:
                 pass  # the fact is no event of a run
+
+    def _earlier_call(self, task: TaskId, id_: CallId) -> ToolCall | None:
+        for message in reversed(self._ledger.tasks[task].transcript):
+            if isinstance(message, AssistantMessage):
+                return next((it for it in message.calls if it.id == id_), None)
+        return None
 
     def receive_model_event(self, task: TaskId, event: ModelEvent) -> None:
         record = self._ledger.tasks.get(task)

@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from orchestrator.products.mcp.lines import LineReader, TooLong
     from orchestrator.products.mcp.server.caller import (
         Ask,
         HeldRun,
@@ -21,6 +22,7 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "orchestrator.products.mcp.lines": "LineReader TooLong",
             "orchestrator.products.mcp.server.caller": (
                 "Ask HeldRun OpenJournal RefusedError RunPage"
             ),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
-import attrs
 import trio
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -28,6 +27,7 @@ from orchestrator.agents.tools.terminal.output_buffer import OutputBuffer
 from orchestrator.agents.tools.terminal.process_group import RunningCommand, open_program
 from orchestrator.products.mcp.client.checked_messages import ClosedByBlock
 from orchestrator.products.mcp.client.server_call import note_sent
+from orchestrator.products.mcp.lines import HEAD, LineReader, TooLong
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -43,7 +43,6 @@ PARSED_IN_THREAD: Final = 2**18
 LONGEST_SHOWN: Final = 200
 # Where an answer says which request it is for; it comes early, or the answer is not ours to mend.
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*[,}]')
-_HEAD: Final = 512
 
 
 class ServerLog:
@@ -155,7 +154,7 @@ async def _read_messages(
             pass
 
 
-async def _message(line: "bytes | TooLong", log: ServerLog) -> JSONRPCMessage | None:
+async def _message(line: bytes | TooLong, log: ServerLog) -> JSONRPCMessage | None:
     if isinstance(line, TooLong):
         log.too_long += 1
         why = f"its answer has more than {LONGEST_LINE:,} bytes"
@@ -169,7 +168,7 @@ async def _message(line: "bytes | TooLong", log: ServerLog) -> JSONRPCMessage | 
     except ValueError:
         log.note_strange(line)
         why = "its answer is not a message of the protocol"
-        return failure_of(line[:_HEAD], why)  # noqa: ASYNC910
+        return failure_of(line[:HEAD], why)  # noqa: ASYNC910
 
 
 def _parsed(line: bytes) -> JSONRPCMessage:
@@ -183,47 +182,3 @@ def failure_of(head: bytes, why: str) -> JSONRPCError | None:
         return None
     error = ErrorData(code=INTERNAL_ERROR, message=why)
     return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
-
-
-@attrs.frozen
-class TooLong:
-    """A line that was too long to be kept: its beginning."""
-
-    head: bytes
-
-
-class LineReader:
-    """Cuts bytes into lines, looking at each byte once. A line that is too long is dropped."""
-
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._pieces: list[bytes] = []
-        self._length = 0
-        self._is_dropped = False
-        """The line was too long, and its rest is dropped."""
-
-    def feed(self, chunk: bytes | bytearray) -> list[bytes | TooLong]:
-        """Return the lines that a chunk completes."""
-        *ended, rest = bytes(chunk).split(b"\n")
-        found: list[bytes | TooLong] = []
-        for piece in ended:
-            found += self._add(piece)
-            if not self._is_dropped:
-                found.append(b"".join(self._pieces))
-            self._pieces.clear()
-            self._length, self._is_dropped = 0, False
-        found += self._add(rest)
-        return found
-
-    def _add(self, piece: bytes) -> list[bytes | TooLong]:
-        """Add to the line, and return it once it is too long: its end may never come."""
-        if self._is_dropped:
-            return []
-        self._pieces.append(piece)
-        self._length += len(piece)
-        if self._length <= self._longest:
-            return []
-        head = b"".join(self._pieces)[:_HEAD]
-        self._pieces.clear()
-        self._is_dropped = True
-        return [TooLong(head)]

@@ -4,11 +4,9 @@ The two are taken before any other code runs, and printed text goes to stderr. T
 its stdin: waiting calls are cancelled, and tasks go on when the next process begins.
 """
 
-import os
 from contextlib import suppress
 from typing import Any, Final, cast
 
-import attrs
 import trio
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
@@ -23,19 +21,11 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from orchestrator.agents import raising_one_error
-from orchestrator.products.mcp.client.stdio import LineReader, TooLong
+from orchestrator.products.mcp.lines import LineReader, TooLong, Wire
 
 LONGEST_LINE: Final = 10_000_000
 """How many bytes a message may have, as over HTTP."""
 CHUNK: Final = 2**16
-
-
-@attrs.frozen
-class Wire:
-    """The descriptors that stdin and stdout had when the process began."""
-
-    stdin: int
-    stdout: int
 
 
 async def serve_stdio(protocol: Server[Any], wire: Wire) -> None:
@@ -111,13 +101,3 @@ async def _write_messages(
                     await stdout.send_all(f"{text}\n".encode(errors="replace"))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     is_read = False
-
-
-def take_stdio() -> Wire:
-    """Take stdin and stdout for the messages: other code reads nothing, and prints to stderr."""
-    stdin, stdout = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return Wire(stdin, stdout)
