@@ -241,6 +241,23 @@ def test_two_runs_are_compared_by_cost_time_agents_and_answers(page: Page, runs:
     wait(page, "document.body.innerText.includes('r_nowhere')")
 
 
+def test_a_comparison_marks_kept_and_new_tasks(
+    page: Page, server: ConsoleServer, runs: list[str]
+) -> None:
+    with server.http() as http:
+        nodes = http.get(f"/v1/runs/{runs[2]}/tree", params={"format": "json"}).json()["nodes"]
+        first = next(it["id"] for it in nodes if it["path"].endswith("[1]"))
+        retried = http.post(f"/v1/tasks/{first}/retry").json()["id"]
+    show(page, f"#/compare/{runs[2]}/{retried}")
+    rows = "[...document.querySelectorAll('.compare article')]"
+    wait(page, f"{rows}[1].querySelectorAll('tr.kept').length > 0")
+    assert page.run(f"{rows}[0].querySelectorAll('tr.kept, tr.new').length") == 0
+    wait(page, f"{rows}[1].querySelectorAll('tr.new .name').length > 0")
+    new = page.run(f"[...{rows}[1].querySelectorAll('tr.new .name')].map(it => it.innerText)")
+    assert any("[1]" in it for it in new)
+    assert "new, " in page.run(f"{rows}[1].querySelector('h3').innerText")
+
+
 def test_a_run_is_deleted_after_a_question(
     page: Page, server: ConsoleServer, runs: list[str]
 ) -> None:

@@ -15,6 +15,7 @@ from orchestrator.delegation import TaskId
 from orchestrator.delegation.events import Entry, ModelAnswered, TurnEnded
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.run_history import read_history
+from orchestrator.products.history.export_formats import html_report
 from orchestrator.products.history.report import Transcripts, build_report, transcripts
 from orchestrator.products.history.report.packed_tree import columns_of
 from orchestrator.products.history.report.summary import cached_share, failure_groups, model_costs
@@ -131,6 +132,13 @@ def test_a_small_report_keeps_transcripts_of_failed_tasks_first(
     assert carried.left_out == 3
     assert "--transcripts all has more room" in carried.sentence
     assert len(whole.index) == 4
+
+
+def test_a_report_has_the_coordination_metrics_of_a_team() -> None:
+    html, tasks = html_report(SESSION, run_of(5), has_writer=True)
+    assert tasks > 1
+    assert "<h2>Coordination</h2>" in html
+    assert "<li>messages " in html
 
 
 def test_a_run_of_a_dead_process_is_not_shown_as_running() -> None:

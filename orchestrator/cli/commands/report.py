@@ -62,6 +62,7 @@ def report_run(
     """Write the report of a run: to a file, or to run-ID.html in this directory."""
     # Imported late: only this command needs the viewer.
     from orchestrator.ports.journals import read_history
+    from orchestrator.products.history.coordination import coordination
     from orchestrator.products.history.report import Transcripts, build_report
 
     if output is not None:
@@ -73,7 +74,8 @@ def report_run(
     history = read_history(
         session, found.entries, has_writer=found.has_writer, wants_transcript=kind.wants
     )
-    page = build_report(history, version=VERSION, transcripts=kind)
+    team = coordination(found.entries)
+    page = build_report(history, version=VERSION, transcripts=kind, team=team)
     file = _default_file(session) if output is None else output
     options.require_writable(file, journals)
     options.write_file(

@@ -29,7 +29,7 @@ from orchestrator.delegation.events import Entry, TaskSettled
 from orchestrator.delegation.tree.exports.node_link import plain
 from orchestrator.delegation.tree.glyphs import shown_mode
 from orchestrator.delegation.tree.safe_text import json_text
-from orchestrator.products.evaluation.metrics import coordination
+from orchestrator.products.history.coordination import coordination
 
 SHOWN_CHILDREN: Final = 20
 

@@ -72,6 +72,7 @@ def html_report(
 ) -> tuple[str, int]:
     """Return the report of a run without transcripts, and its number of tasks."""
     # Imported late: only reports need it.
+    from orchestrator.products.history.coordination import coordination
     from orchestrator.products.history.report import Transcripts, build_report
 
     kind = Transcripts.NONE
@@ -79,4 +80,6 @@ def html_report(
     if not tracebacks:
         story = attrs.evolve(story, tracebacks={})
     ours = VERSION
-    return build_report(story, version=ours, transcripts=kind).html, len(story.tree)
+    team = coordination(entries)
+    page = build_report(story, version=ours, transcripts=kind, team=team)
+    return page.html, len(story.tree)

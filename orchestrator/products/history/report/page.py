@@ -14,6 +14,7 @@ from orchestrator.agents.script import Script
 from orchestrator.agents.turn_plan import SCRIPT
 from orchestrator.delegation import one_line
 from orchestrator.ports.journals import RunHistory
+from orchestrator.products.history.coordination import Coordination
 from orchestrator.products.history.report.packed_tree import columns_of, pack
 from orchestrator.products.history.report.summary import summary_of
 from orchestrator.products.history.report.transcripts import (
@@ -45,14 +46,16 @@ class Report:
     transcripts: PackedTranscripts
 
 
-def build_report(history: RunHistory, *, version: str, transcripts: Transcripts) -> Report:
-    """Build the report of a run."""
+def build_report(
+    history: RunHistory, *, version: str, transcripts: Transcripts, team: Coordination | None = None
+) -> Report:
+    """Build the report of a run, with its coordination metrics if they are given."""
     if transcripts is Transcripts.NONE:
         history = attrs.evolve(history, answer="")
     packed = pack_transcripts(history, transcripts)
     title = _title(history)
     body = BODY.format(
-        summary=summary_of(history, title, version=version, transcripts=packed.sentence),
+        summary=summary_of(history, title, version=version, transcripts=packed.sentence, team=team),
         about=_json(_about(history, title, packed)),
         columns=pack(columns_of(history, sources=transcripts is not Transcripts.NONE)),
         transcripts="\n".join(

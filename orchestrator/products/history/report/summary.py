@@ -20,6 +20,7 @@ from orchestrator.delegation.tree.critical_path import SegmentKind
 from orchestrator.delegation.tree.glyphs import STATUS_GLYPHS
 from orchestrator.delegation.tree.tally import FAILURES
 from orchestrator.ports.journals import RunHistory
+from orchestrator.products.history.coordination import Coordination
 
 ANSWER_CHARACTERS: Final = 4_000
 ERROR_CHARACTERS: Final = 300
@@ -69,7 +70,14 @@ class Tile:
     more: str = ""
 
 
-def summary_of(history: RunHistory, title: str, *, version: str, transcripts: str) -> str:
+def summary_of(
+    history: RunHistory,
+    title: str,
+    *,
+    version: str,
+    transcripts: str,
+    team: Coordination | None = None,
+) -> str:
     """Return the summary of a run."""
     tree = history.tree
     glyph, word, group = STATUS_DISPLAY[tree[tree.root].status]
@@ -86,6 +94,7 @@ def summary_of(history: RunHistory, title: str, *, version: str, transcripts: st
             *_costs(history),
             *_costliest(history),
             *_critical(history),
+            *_coordination(tree, team),
             "<h2>About this file</h2>",
             f'<p class="small">{_text(transcripts)} Goals, errors and questions are cut in the'
             " tree where they are long, and end with “…” then.</p>",
@@ -294,6 +303,14 @@ def _critical(history: RunHistory) -> Iterator[str]:
         classes=["", "", "n", "n"],
     )
     yield _left_out(len(path.segments) - STEPS_SHOWN, "step", "not shown here")
+
+
+def _coordination(tree: Tree, team: Coordination | None) -> Iterator[str]:
+    if team is None or len(tree) < 2:
+        return
+    yield "<h2>Coordination</h2>"
+    yield '<p class="small">How the agents worked together, counted without a model.</p>'
+    yield f"<ul>{''.join(f'<li>{_text(it)}</li>' for it in team.lines())}</ul>"
 
 
 def _name(history: RunHistory, task: TaskId) -> str:

@@ -1,4 +1,4 @@
-/*! sources sha256 b26b6561e3022e71615ff54f31f6469e76edbab1172049c94326f73ceb74545c */
+/*! sources sha256 5327391887f6f8325071c857120335abab55b34b1ca9984c5d4441b1a25c9095 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -2,8 +2,10 @@
 
 import { element, fill } from '../run/dom.js';
 import { count, counted, duration, money, oneLine, printable, tokens } from '../run/format.js';
+import { describe } from '../run/status.js';
 import { address } from './router.js';
 
+const MOST_TASKS = 60; // rows of a run
 const BAD = new Set(['failed', 'timed_out', 'over_budget', 'lost', 'refused']);
 
 export class ComparePage {
@@ -41,7 +43,7 @@ export class ComparePage {
   async read(id) {
     const path = `v1/runs/${encodeURIComponent(id)}`;
     const [run, tree] = await Promise.all([this.console.api.get(path), this.console.api.get(`${path}/tree?format=json`)]);
-    return { ...run, roles: roles(tree.nodes) };
+    return { ...run, nodes: tree.nodes, roles: roles(tree.nodes) };
   }
 
   draw(runs) {
@@ -68,11 +70,33 @@ export class ComparePage {
         element('tbody', {}, ...names.map((name) => element('tr', {}, element('th', { scope: 'row' }, oneLine(name, 60)),
           ...runs.map((run) => element('td', {}, ...role(run.roles.get(name)))),
           element('td', {}, roleChange(...runs.map((run) => run.roles.get(name))))))))),
+      element('h2', {}, 'Tasks', ...(runs.some(isFork) ? [element('span', { class: 'hint' }, ' kept: copied from an earlier run, free here · new: ran in this run')] : [])),
+      element('div', { class: 'sides' }, ...runs.map((run) => tasks(run))),
       element('h2', {}, 'Answers'),
       element('div', { class: 'sides' }, ...runs.map((run) => element('article', { 'aria-label': `Answer of ${run.id}` },
         element('h3', {}, oneLine(run.about, 80) || run.id),
         element('pre', { class: 'answer', tabindex: 0 }, printable(run.output || run.error?.message || 'No answer.'))))));
   }
+}
+
+function isFork(run) {
+  return run.nodes.some((it) => it.kept);
+}
+
+// The tasks of a run, parents first. In a fork, each is kept or new.
+function tasks(run) {
+  const marks = isFork(run);
+  const kept = run.nodes.filter((it) => it.kept).length;
+  const row = (node) => element('tr', { class: node.kept ? 'kept' : marks ? 'new' : null },
+    element('td', { class: 'name' }, `${'  '.repeat(node.path.split('/').length - 2)}${describe(node.status).glyph} ${oneLine(node.path.slice(node.path.lastIndexOf('/') + 1), 60)}`),
+    element('td', {}, marks ? (node.kept ? 'kept' : 'new') : ''),
+    element('td', { class: 'number' }, node.kept || node.started === null || node.ended === null ? '' : duration(node.ended - node.started)),
+    element('td', { class: 'number' }, node.kept ? '' : money(node.micro_usd ?? 0, (node.usage?.unpriced ?? 0) + (node.usage?.estimated ?? 0))));
+  const left = run.nodes.length - MOST_TASKS;
+  return element('article', { 'aria-label': `Tasks of ${run.id}` },
+    element('h3', {}, marks ? `${counted(run.nodes.length - kept, 'task')} new, ${count(kept)} kept` : counted(run.nodes.length, 'task')),
+    element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Tasks of ${run.id} as a table` }, element('table', { class: 'tasks' }, element('tbody', {}, ...run.nodes.slice(0, MOST_TASKS).map(row),
+      left > 0 ? element('tr', {}, element('td', { colspan: 4, class: 'hint' }, `… ${count(left)} more`)) : null))));
 }
 
 function total(tasks) {

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from orchestrator.delegation import Cause, Ending, TaskId, events, root_of
-from orchestrator.products.history.ports import DELEGATION_TOOLS
+from orchestrator.products.history.replay.record import DELEGATION_TOOLS
 
 COORDINATION_TOOLS: Final = DELEGATION_TOOLS | {"ask_parent", "run_script"}
 """The tools that let agents work together."""
