@@ -1,13 +1,16 @@
 """How `make docs` builds the site: pages of Markdown, and the API from docstrings, by Sphinx."""
 
+import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Any, Final
 
 project = "delegation-orchestrator"
 author = "the delegation-orchestrator authors"
 release = version = version_of("delegation-orchestrator")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.append(str(Path(__file__).parent))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "markdown_pages"]
 default_role = "code"  # docstrings have code in single backticks
 
 # Pages are Markdown as GitHub shows it, so that both read them.

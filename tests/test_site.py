@@ -51,6 +51,39 @@ def test_the_site_needs_no_network(site: Path) -> None:
         assert imported.findall(style.read_text()) == []
 
 
+def test_every_page_is_also_markdown_with_links_and_pictures_that_are_there(site: Path) -> None:
+    link = re.compile(r"\]\((?!https?:|#)([^)#\s]+\.(?:md|png|svg))(?:#[^)]*)?\)")
+    for page in DOCS.rglob("*.md"):
+        twin = site / page.relative_to(DOCS)
+        text = twin.read_text()
+        assert text.startswith("# "), page
+        assert "```{" not in text, page
+        inside = [it for it in link.findall(text) if (page.parent / it).resolve().is_file()]
+        inside = [it for it in inside if (page.parent / it).resolve().is_relative_to(DOCS)]
+        assert [it for it in inside if not (twin.parent / it).is_file()] == [], page
+        pictures = [it for it in link.findall(text) if "_images/" in it]
+        assert [it for it in pictures if not (twin.parent / it).is_file()] == [], page
+
+
+def test_the_reference_as_markdown_has_signatures_and_docstrings(site: Path) -> None:
+    text = (site / "api" / "run.md").read_text()
+
+    assert "orchestrator.open_orchestrator(" in text
+    assert "autofunction" not in text
+
+
+def test_the_list_for_models_has_every_page_once_with_a_sentence(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    entries = re.findall(r"^- \[([^\]]+)\]\(([^)]+)\)(: .+)?$", text, re.MULTILINE)
+    pages = sorted(str(it.relative_to(DOCS)) for it in DOCS.rglob("*.md"))
+
+    assert text.startswith("# delegation-orchestrator\n\n> ")
+    assert sorted(path for _, path, _ in entries) == pages
+    # The title of a decision is a sentence already.
+    untold = [path for _, path, said in entries if not said]
+    assert [path for path in untold if not path.startswith("decisions/0")] == []
+
+
 def test_every_name_of_the_library_is_in_one_group_of_the_reference() -> None:
     groups = ("agents", "models", "pipelines", "run", "errors")
     text = "".join((DOCS / "api" / f"{it}.md").read_text() for it in groups)

@@ -65,6 +65,7 @@ CLIENTS: Final = (
     Client("anthropic (Python)", "anthropic-python", "anthropic_checks.py", "Anthropic"),
     Client("anthropic (Node)", "anthropic-node", "anthropic_checks.mjs", "Anthropic"),
     Client("Claude Code", "claude-code", "claude_code_checks.mjs", "Anthropic"),
+    Client("@ag-ui/client", "agui-client", "agui_checks.mjs", "AG-UI"),
 )
 
 

@@ -47,6 +47,11 @@ FEATURES: Final[Mapping[str, str]] = {
     "errors": "errors as its own classes",
     "idempotency": "`Idempotency-Key`",
     "cancel": "an abort cancels the run",
+    "subagents": "the tree as subagents, with failed ones",
+    "state": "shared state",
+    "approvals": "approvals as interrupts",
+    "reconnection": "a stream that continues",
+    "stop": "a run that is stopped elsewhere",
 }
 """The subjects of checks, and their names in the matrix."""
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import trio
 
+from orchestrator import tool
 from orchestrator.agents import (
     Agent,
     AssistantMessage,
@@ -37,6 +38,7 @@ from orchestrator.agents import (
     ToolMessage,
     Usage,
     UserMessage,
+    confirm,
 )
 from orchestrator.agents.models.settings import FREE_CHOICES
 from tests.kit import hand_on
@@ -105,12 +107,12 @@ def _calls(request: ModelRequest) -> Iterator[ToolCall]:
         if order[2] and request.settings.parallel_tool_calls is not False:
             many = 2
         arguments = json.loads(order[3]) if order[3] else None
-    for tool in request.tools:
-        for number in range(many * (tool.name in names)):
+    for offered in request.tools:
+        for number in range(many * (offered.name in names)):
             # The position in the transcript makes an id unique there.
             id_ = CallId(f"call_{len(request.transcript)}_{number}")
-            given = fitting(tool.parameters) if arguments is None else arguments
-            yield ToolCall(tool.name, given, id=id_)
+            given = fitting(offered.parameters) if arguments is None else arguments
+            yield ToolCall(offered.name, given, id=id_)
 
 
 def _text(request: ModelRequest) -> str:
@@ -236,6 +238,29 @@ def delegate(transcript: Any) -> Any:
     return "Looked up."
 
 
+@tool
+async def publish(page: str) -> str:
+    """Publish a page."""
+    await trio.lowlevel.checkpoint()
+    return f"{page} is public"
+
+
+def publish_once(transcript: Any) -> Any:
+    """Publish a page, and answer with the result."""
+    last = transcript[-1]
+    return last.text if isinstance(last, ToolMessage) else ToolCall("publish", {"page": "home"})
+
+
+def delegate_and_wait(transcript: Any) -> Any:
+    """Delegate a task to each delegate at once, and answer with the results."""
+    last = transcript[-1]
+    if isinstance(last, ToolMessage):
+        results = json.loads(last.text)["results"]
+        return ", ".join(it["output"] or it["status"] for it in results)
+    tasks = [{"goal": "publish", "agent": "careful"}, {"goal": "fail", "agent": "broken"}]
+    return ToolCall("delegate_task", {"tasks": tasks, "background": False})
+
+
 report = Agent("report", model=ReportModel())
 count = Agent("count", model=CountingAnswers())
 endless = Agent("endless", model=EndlessModel(), limits=Limits(seconds=None))
@@ -246,5 +271,12 @@ limited = failing("limited", Failure.RATE_LIMIT, "too many requests", retry_afte
 poor = failing("poor", Failure.QUOTA, "the account is empty")
 long = failing("long", Failure.CONTEXT_TOO_LONG, "the conversation is too long")
 broken = failing("broken", Failure.OVERLOADED, "the provider is overloaded")
+careful = Agent(
+    "careful",
+    model=ScriptedModel.always(publish_once),
+    tools=[publish],
+    approve=[confirm("publish")],
+)
+editor = Agent("editor", model=ScriptedModel.always(delegate_and_wait), delegates=[careful, broken])
 refusing = failing("refusing", Failure.REFUSED, "I cannot help with that.")
 filtered = failing("filtered", Failure.FILTERED, "filtered", partial="Once upon")
