@@ -52,26 +52,29 @@ def test_the_inbox_count_adds_approvals_and_unread_messages(
 BADGE = "document.querySelector('.number-badge')?.innerText ?? '0'"
 
 
-def test_failures_that_stopped_a_branch_lead_to_their_task_and_are_read_once(
+def test_a_failed_run_leads_to_its_task_and_is_read_once(
     page: Page, browser: Browser, server: ConsoleServer
 ) -> None:
     show(page, "#/inbox")
-    run = server.begin("quick", "ship 4 items")
+    handled = server.begin("quick", "ship 4 items")
+    with server.http() as http, http.stream("GET", f"/v1/runs/{handled}/events") as events:
+        assert any("TurnEnded" in line for line in events.iter_lines())
+    run = server.begin("broken", "count the coins")
     entry = f"document.querySelector('.entry[data-run={run}]')"
     wait(page, f"{entry}?.classList.contains('unread')")
-    # One of its two items, and one file of the other.
-    wait(page, f"{entry}.querySelectorAll('li').length === 2")
-    assert "the provider is overloaded" in page.run(f"{entry}.innerText")
+    assert "no money" in page.run(f"{entry}.innerText")
+    # The agent of the other run has handled the failures of its tasks.
+    assert not page.run(f"document.querySelector('.entry[data-run={handled}]')")
     assert page.run(BADGE) == "1"
     other = browser.open(f"{server.url}/#/inbox")
     wait(other, f"{entry}?.classList.contains('unread')")
     path = page.run(f"{entry}.querySelector('li a').innerText")
-    assert path.startswith("/quick/researcher[")
+    assert path == "/broken"
 
     page.run(f"{entry}.querySelector('li a').click()")
 
-    wait(page, "document.querySelector('.details')?.innerText.includes('overloaded')")
-    assert "/tasks/t_" in page.run("location.hash")
+    wait(page, "document.querySelector('.details')?.innerText.includes('no money')")
+    assert run in page.run("location.hash")
     for tab in (page, other):
         wait(tab, f"({BADGE}) === '0'")
     wait(other, f"!{entry}.classList.contains('unread')")
@@ -94,3 +97,30 @@ def test_replies_are_unread_until_they_are_opened_or_marked(
         wait(page, f"document.querySelector('.entry a[href=\"#/chat/{session}\"]')")
         assert http.get(f"/v1/sessions/{session}/inbox").json()["data"] == []
     assert page.run("document.querySelectorAll('[aria-label=Replies] .unread').length") == 0
+
+
+def test_replies_of_one_conversation_are_one_entry_and_are_taken_once(
+    page: Page, server: ConsoleServer
+) -> None:
+    show(page, "#/inbox")
+    with server.http() as http:
+        made = {"model": "hostile", "metadata": {"title": "The quarrel"}}
+        session = http.post("/v1/sessions", json=made).json()["id"]
+        for words in ("one", "two"):
+            http.post(f"/v1/sessions/{session}/messages", json={"text": words})
+            server.wait_for_reply(session, "bold")
+    wait(page, "orchestrator.inbox.replies.length === 2")
+    entries = "document.querySelectorAll('[aria-label=Replies] .unread')"
+    wait(page, f"{entries}.length === 1 && {entries}[0].innerText.includes('2 unread replies')")
+    said = page.run(f"{entries}[0].innerText")
+    assert "The quarrel" in said
+    assert "**" not in said
+
+    page.run(
+        "window.sent = []; window.remove = orchestrator.api.remove.bind(orchestrator.api);"
+        " orchestrator.api.remove = (path) => { sent.push(path); return remove(path) };"
+        f" orchestrator.inbox.take('{session}'); orchestrator.inbox.take('{session}')"
+    )
+    wait(page, "orchestrator.inbox.replies.length === 0")
+    sent = page.run("delete orchestrator.api.remove; sent")
+    assert len(sent) == len(set(sent)) == 2

@@ -371,7 +371,10 @@ def test_while_a_run_is_paused_no_new_task_starts(page: Page, server: ConsoleSer
 
     pressed(page, "Pause starts")
     says(page, "Paused: no new task starts below manager")
-    wait(page, "document.querySelector('.state.waiting')?.innerText === '‖ paused'")
+    states = "[...document.querySelectorAll('.top .state')].map(it => it.innerText)"
+    wait(page, f"({states}).join() === '! waiting for you,‖ paused'")
+    assert page.run("orchestrator.page.hasPace") is False
+    assert "left" not in page.run("document.querySelector('.progress').innerText")
     [approval] = server.approvals(run)
     server.answer(approval, "once")
     wait(page, "orchestrator.page.model.agent.includes('look')")

@@ -13,7 +13,7 @@ import pytest
 from tests.console.kit import ROOT, TEAM, ConsoleServer, show, sign_in, wait
 from tests.report.browser import Browser, Page
 
-ROWS = "[...document.querySelectorAll('.list tbody tr')]"
+ROWS = "[...document.querySelectorAll('.list tbody:not(.grey) tr')]"
 
 
 OTHER = "openai:gpt-5-mini"
@@ -258,12 +258,42 @@ def test_a_comparison_marks_kept_and_new_tasks(
     assert "new, " in page.run(f"{rows}[1].querySelector('h3').innerText")
 
 
+def test_the_whole_row_of_a_run_is_its_link(page: Page, runs: list[str]) -> None:
+    show(page, "#/runs?q=another")
+    wait(page, f"{ROWS}.length === 1")
+    at = page.run(
+        "{const box = document.querySelector('.list tbody .time').getBoundingClientRect();"
+        " const found = document.elementFromPoint(box.left + 2, box.top + 2);"
+        " found.closest('a')?.getAttribute('href')}"
+    )
+    assert at == f"#/runs/{runs[1]}"
+
+
+def test_a_list_shows_grey_rows_until_its_runs_are_read(page: Page, runs: list[str]) -> None:
+    del runs
+    show(page, "#/inbox")
+    page.run(
+        "orchestrator.pages.clear(); window.answer = null; window.get = orchestrator.api.get;"
+        " orchestrator.api.get = (path) => new Promise(done => {"
+        "   if (path.startsWith('v1/runs?')) window.answer = done; else done({data: []})})"
+    )
+    show(page, "#/runs")
+    wait(page, "answer && document.querySelector('.grey')?.hidden === false")
+    assert page.run("document.querySelector('.runs > .empty').hidden")
+    page.run("answer({data: [], has_more: false}); delete orchestrator.api.get")
+    wait(page, "document.querySelector('.grey').hidden")
+    wait(page, "!document.querySelector('.runs > .empty').hidden")
+    page.run("orchestrator.pages.clear()")
+
+
 def test_a_run_is_deleted_after_a_question(
     page: Page, server: ConsoleServer, runs: list[str]
 ) -> None:
     show(page, "#/runs?q=another")
     wait(page, f"{ROWS}.length === 1")
-    page.run(f"document.querySelector('tr[data-run={runs[1]}] button').click()")
+    page.run(f"document.querySelector('tr[data-run={runs[1]}] .more').click()")
+    wait(page, "document.querySelector('.menu [role=menuitem]') === document.activeElement")
+    page.run("document.activeElement.click()")
     wait(page, "document.querySelector('dialog')?.open")
     page.run("document.querySelector('dialog .danger').click()")
 

@@ -1,4 +1,4 @@
-/*! sources sha256 5327391887f6f8325071c857120335abab55b34b1ca9984c5d4441b1a25c9095 */
+/*! sources sha256 bda3428a05e5abb0a770db5a3744637c78a9f589daa5304a4c9924614ee4a0e5 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -42,11 +42,11 @@ export function approvalBox(console_, approval, { keys = false } = {}) {
     element('pre', { class: 'subject', tabindex: 0 }, printable(approval.subject)),
     approval.details && approval.details !== approval.subject ? element('pre', { class: 'given', tabindex: 0 }, printable(approval.details)) : null,
     approval.why ? element('p', { class: 'hint' }, printable(approval.why)) : null,
-    approval.deadline ? element('p', { class: 'hint' }, `Denied by itself in ${duration(Math.max(0, approval.deadline - console_.now()))}.`) : null,
+    approval.deadline ? element('p', { class: 'hint' }, `Auto-denies in ${duration(Math.max(0, approval.deadline - console_.now()))}.`) : null,
     element('div', { class: 'actions' },
       button(keys ? 'Approve (a)' : 'Approve', 'once', 'approve', 'This call, once'),
-      button('… in this task', 'task', '', 'The same again in this task and below it'),
-      button('… in this run', 'session', '', 'The same again in the whole run')),
+      button('Approve for this task', 'task', '', 'Also the same call later in this task and below it'),
+      button('Approve for this run', 'session', '', 'Also the same call later in the whole run')),
     element('div', { class: 'actions' }, reason, button(keys ? 'Deny (d)' : 'Deny', 'deny', 'deny', 'The agent is told, and goes on without it')));
   return box;
 }

@@ -1,4 +1,6 @@
-// The runs in which branches were stopped by a failure, and which of them were read.
+// The runs that failed, the tasks that stopped their branches, and which of them were read.
+//
+// A failure that the program or an agent has handled does not make its run fail, and is not here.
 //
 // What was read is known to this browser alone: no one else is told that a failure was seen.
 
@@ -22,6 +24,7 @@ export class Failures {
     this.changed = changed;
     this.items = new Map(); // run to {run, agent, about, bad, total, tasks, last}
     this.stale = new Map(); // run to its summary
+    this.hasRead = false;
     window.addEventListener('storage', ({ key }) => key === READ && this.changed());
   }
 
@@ -66,10 +69,12 @@ export class Failures {
   // All runs that have failures, as far as they are new.
   async read() {
     try {
-      const { data } = await this.console.api.get(`v1/runs?failures=true&limit=${MOST}`);
+      const { data } = await this.console.api.get(`v1/runs?failures=true&status=failed&limit=${MOST}`);
       const known = new Set(data.map((it) => it.id));
       for (const run of this.items.keys()) if (!known.has(run)) this.items.delete(run);
       this.receive(data, []);
+      this.hasRead = true;
+      this.changed();
     } catch {
       // It is read again with the next change.
     }
@@ -78,7 +83,7 @@ export class Failures {
   receive(runs, deleted) {
     for (const run of runs) {
       const bad = badTasks(run.tasks);
-      if (!bad) deleted = [...deleted, run.id];
+      if (!bad || run.status !== 'failed') deleted = [...deleted, run.id];
       else if (bad !== this.items.get(run.id)?.bad) this.stale.set(run.id, { ...run, bad });
     }
     const gone = deleted.filter((id) => this.stale.delete(id) | this.items.delete(id));

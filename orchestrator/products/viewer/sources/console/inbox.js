@@ -14,6 +14,8 @@ export class Inbox {
   constructor(console_) {
     this.console = console_;
     this.approvals = [];
+    this.hasApprovals = false; // until the server has told which there are
+    this.hasReplies = false;
     this.replies = []; // {session, agent, turn, text, status}
     this.conversations = new Map(); // the newest ones
     this.failures = new Failures(console_, () => this.changed());
@@ -61,6 +63,7 @@ export class Inbox {
 
   receive(approvals) {
     this.approvals = approvals;
+    this.hasApprovals = true;
     this.changed();
   }
 
@@ -88,6 +91,7 @@ export class Inbox {
       const sessions = await newestSessions(this.console.api);
       this.conversations = new Map(sessions.data.map((it) => [it.id, it]));
       const found = await Promise.all(sessions.data.filter((it) => it.inbox).map(({ id, agent }) => this.repliesOf(id, agent)));
+      this.hasReplies = true;
       this.keep((it) => this.stale.has(it.session), found.flat().filter((it) => !this.stale.has(it.session)));
     } catch {
       // It is read again with the next change.
@@ -128,13 +132,16 @@ export class Inbox {
   // A person has seen the replies of a conversation. Another tab may have taken them before.
   async take(session) {
     if (!this.console.may('run')) return;
-    for (const reply of this.replies.filter((it) => it.session === session && !it.isTaken)) {
-      reply.isTaken = true;
+    const taken = this.replies.filter((it) => it.session === session && !it.isTaken);
+    for (const reply of taken) reply.isTaken = true; // all at once: the same may be asked for again meanwhile
+    for (const reply of taken) {
       try {
         await this.console.api.remove(`v1/sessions/${session}/inbox/${reply.turn}`);
       } catch (error) {
-        reply.isTaken = error.status === 404;
-        if (!reply.isTaken) return;
+        if (error.status !== 404) {
+          for (const it of taken) it.isTaken = false;
+          return;
+        }
       }
       this.replies = this.replies.filter((it) => it.session !== session || it.turn !== reply.turn);
       this.changed();

@@ -6,6 +6,7 @@ import { describe } from '../run/status.js';
 import { approvalBox } from './actions.js';
 import { address } from './router.js';
 
+const READING = 'Reading …';
 const TICK = 10_000; // milliseconds: how long ago something was
 
 export class InboxPage {
@@ -74,7 +75,7 @@ export class InboxPage {
     const open = new Set(approvals.map((it) => it.id));
     for (const id of this.boxes.keys()) if (!open.has(id)) this.boxes.delete(id);
     patch(this.asks, [
-      this.head(approvals.length ? `${counted(approvals.length, 'approval')} needed` : 'No approval is needed'),
+      this.head(approvals.length ? `${counted(approvals.length, 'approval')} needed` : this.console.inbox.hasApprovals ? 'No approval is needed' : READING),
       ...approvals.map((it) => this.approval(it)),
     ]);
   }
@@ -94,7 +95,7 @@ export class InboxPage {
     const { failures } = this.console.inbox;
     const unread = new Set(failures.unread);
     patch(this.failures, [
-      this.head(unread.size ? `${counted(unread.size, 'run')} with new failures` : 'No new failures', 'failures', unread.size),
+      this.head(unread.size ? `${counted(unread.size, 'failed run')}` : failures.hasRead ? 'No new failures' : READING, 'failures', unread.size),
       ...failures.list.map((it) => this.failure(it, unread.has(it))),
     ]);
   }
@@ -114,21 +115,36 @@ export class InboxPage {
   }
 
   drawReplies() {
-    const { replies, answered } = this.console.inbox;
+    const { replies, answered, hasReplies } = this.console.inbox;
     const words = replies.length === 1 ? '1 unread reply' : `${count(replies.length)} unread replies`;
     const may = this.console.may('run');
+    const sessions = Map.groupBy(replies, (it) => it.session);
     patch(this.replies, [
-      this.head(replies.length ? words : 'No unread replies', 'replies', may ? replies.length : 0),
-      ...replies.map((it) => element('article', { class: 'entry unread' },
-        element('div', { class: 'entry-head' }, mark(true), element('b', {}, oneLine(it.agent, 60)), element('span', { class: 'about' }),
-          may ? element('button', { type: 'button', class: 'link', 'data-read': it.session, 'aria-label': `Mark as read: ${oneLine(it.text, 60)}` }, 'Mark as read') : null),
-        element('a', { class: `reply ${it.error ? 'failed' : ''}`, href: address(['chat', it.session]) }, oneLine(it.error ? it.error.message : it.text, 240) || 'An empty answer.'))),
+      this.head(replies.length ? words : hasReplies ? 'No unread replies' : READING, 'replies', may ? sessions.size : 0),
+      ...[...sessions].map(([session, unread]) => this.conversation(session, unread, may)),
       ...answered.map((it) => element('article', { class: 'entry' },
         element('div', { class: 'entry-head' }, mark(false), element('b', {}, oneLine(it.agent, 60)),
           element('a', { class: 'about', href: address(['chat', it.id]) }, oneLine(it.metadata.title || it.about, 120)),
           element('span', { class: 'hint' }, this.ago(it.changed))))),
     ]);
   }
+
+  // The unread replies of one conversation, as one entry with the last of them.
+  conversation(session, unread, may) {
+    const last = unread.at(-1);
+    const known = this.console.inbox.conversations.get(session);
+    const title = oneLine(known?.metadata.title || known?.about || '', 120);
+    return element('article', { class: 'entry unread' },
+      element('div', { class: 'entry-head' }, mark(true), element('b', {}, oneLine(last.agent, 60)), element('span', { class: 'about' }, title),
+        unread.length > 1 ? element('span', { class: 'hint' }, `${count(unread.length)} unread replies`) : null,
+        may ? element('button', { type: 'button', class: 'link', 'data-read': session, 'aria-label': `Mark as read: ${title || oneLine(last.text, 60)}` }, 'Mark as read') : null),
+      element('a', { class: `reply ${last.error ? 'failed' : ''}`, href: address(['chat', session]) }, oneLine(last.error ? last.error.message : withoutMarkup(last.text), 240) || 'An empty answer.'));
+  }
+}
+
+// A reply in one line: its Markdown would be read as signs.
+function withoutMarkup(text) {
+  return text.replace(/^\s*(#+|[-*>]|\d+\.)\s+/gm, '').replace(/(\*\*|__|`+)/g, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1');
 }
 
 // Colour never stands alone.

@@ -108,7 +108,7 @@ export class RunPage {
   }
 
   tick() {
-    if (!this.viewer || !this.isWorking) return;
+    if (!this.viewer || !this.isWorking || this.console.live.state !== 'live') return;
     this.setTime(this.console.now());
     this.viewer.changed({ hasGrown: false });
   }
@@ -152,9 +152,25 @@ export class RunPage {
     this.wanted = { task, view: tab };
   }
 
+  // A question to a person is the status of the whole run, whatever else runs.
+  status() {
+    const isWaiting = this.isWorking && this.groups?.waiting[0];
+    return isWaiting ? { glyph: '!', word: 'waiting for you', group: 'waiting' } : null;
+  }
+
+  get groups() {
+    return this.viewer?.rollups?.groups;
+  }
+
+  // Whether the time goes on: not while the run waits for a person, is paused or cannot be seen.
+  get hasPace() {
+    return this.isWorking && !this.groups?.waiting[0] && !this.state.paused.size && this.console.live.state === 'live';
+  }
+
   header() {
     const { rollups, model } = this.viewer ?? {};
-    const parts = [element('span', { class: `badge ${this.isWorking ? 'live' : ''}` }, this.isWorking ? 'live' : 'ended')];
+    const { process } = this.state;
+    const parts = process ? [element('span', { class: 'badge process', title: 'Another process of this machine runs it. Your actions are sent to that process.' }, `in another process (${process})`)] : [];
     if (this.model.size > 1) parts.push(this.progress());
     parts.push(...(this.budgets ?? []).map((it) => this.budget(it)).filter(Boolean).slice(0, 2));
     parts.push(...this.runVerbs());
@@ -182,7 +198,7 @@ export class RunPage {
   // How many of the tasks that are known of have ended, and when the others will at this pace.
   progress() {
     const { ended, known, secondsLeft } = progressOf(this.model, this.toCome);
-    const left = this.isWorking && secondsLeft !== null ? ` · about ${duration(secondsLeft)} left` : '';
+    const left = this.hasPace && secondsLeft !== null ? ` · about ${duration(secondsLeft)} left` : '';
     return element('span', { class: 'progress', title: 'Tasks that have ended, of those that were asked for or will be; agents may ask for more' },
       element('progress', { max: known, value: ended, 'aria-label': 'Tasks that have ended' }), `${count(ended)} of ${count(known)}${left}`);
   }
@@ -221,7 +237,9 @@ export class RunPage {
 
   // What begins a new run with what this one has.
   beginVerbs(number) {
-    const why = !this.console.may('run') ? 'Your key may not begin runs' : this.isWorking ? 'The run has not ended' : '';
+    const why = !this.console.may('run') ? 'Your key may not begin runs'
+      : this.isWorking ? 'The run has not ended'
+        : this.state.process ? `Process ${this.state.process} still writes its journal` : '';
     const button = (words, does, title) => element('button', { type: 'button', disabled: Boolean(why), title: why || title, onclick: does }, words);
     return [
       number === 0 && this.state.interrupted && button('Resume', () => this.resume(), 'From its last step'),

@@ -4,6 +4,7 @@ import { element, fill, patch } from '../run/dom.js';
 import { count, duration, money, oneLine, tokens } from '../run/format.js';
 import { deleteDialog } from './actions.js';
 import { badTasks } from './failures.js';
+import { greyRows, menuButton } from './list_parts.js';
 import { pruneDialog } from './prune_dialog.js';
 import { address } from './router.js';
 import { RunFilter } from './run_filter.js';
@@ -11,7 +12,7 @@ import { RunFilter } from './run_filter.js';
 const STATUSES = {
   queued: ['·', 'queued', 'queued'],
   in_progress: ['◐', 'running', 'running'],
-  waiting: ['!', 'waiting', 'waiting'],
+  waiting: ['!', 'waiting for you', 'waiting'],
   completed: ['✓', 'done', 'done'],
   failed: ['✗', 'failed', 'failed'],
   cancelled: ['⊘', 'cancelled', 'cancelled'],
@@ -33,6 +34,7 @@ export class RunsPage {
     this.isReading = false;
     this.filter = new RunFilter(new URLSearchParams());
     this.body = element('tbody');
+    this.grey = greyRows(10);
     this.more = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.older() });
     this.note = element('p', { class: 'empty', hidden: true });
     this.compare = element('button', { type: 'button', class: 'chip', disabled: true, title: 'Choose two runs', onclick: () => this.console.router.go(['compare', ...this.chosen]) }, 'Compare');
@@ -45,7 +47,7 @@ export class RunsPage {
       element('form', { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() }, ...Object.values(this.fields)),
       element('div', { class: 'scroll' }, element('table', { class: 'list' },
         element('thead', {}, element('tr', {}, ...heads.map((words, at) => element(words ? 'th' : 'td', { scope: words ? 'col' : null, class: at > 3 && at < 9 ? 'number' : '' }, words)))),
-        this.body)),
+        this.body, this.grey.element)),
       this.note, this.more);
   }
 
@@ -132,6 +134,7 @@ export class RunsPage {
     const found = new Map();
     let next = after;
     this.isReading = true;
+    this.grey.show(!this.runs.size);
     try {
       do {
         const query = filter.asked(this.console.now());
@@ -186,6 +189,7 @@ export class RunsPage {
     for (const id of this.chosen) if (!this.runs.has(id)) this.chosen.delete(id);
     this.addAgents([...runs.map((it) => it.agent), this.filter.agent]);
     this.drawRows(runs);
+    this.grey.show(this.isReading && !runs.length);
     this.more.hidden = !this.next && !this.isReading;
     this.more.textContent = this.isReading ? '■ Searching older runs …' : 'Show older runs';
     this.note.hidden = runs.length > 0 || this.isReading;
@@ -241,10 +245,11 @@ export class RunsPage {
       element('td', {}, box),
       element('td', { class: `status ${group}` }, `${glyph} ${word}`),
       element('td', {}, oneLine(run.agent, 40)),
-      element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, name)),
+      element('td', { class: 'about' }, element('a', { href: address(['runs', run.id]) }, name),
+        run.process ? element('span', { class: 'hint process' }, `in another process (${run.process})`) : null),
       ...cells.map((words, at) => element('td', { class: at === 3 ? 'number time' : 'number', 'data-unit': units[at] }, words,
         at === 0 && failed ? element('span', { class: 'failed' }, ` ✗${count(failed)}`) : null)),
       element('td', {}, this.console.may('steer')
-        ? element('button', { type: 'button', class: 'link', 'aria-label': `Delete ${name}`, onclick: () => deleteDialog(this.console, this.runs.get(run.id) ?? run, name) }, 'Delete') : null));
+        ? menuButton(`More actions for ${name}`, [['Delete …', () => deleteDialog(this.console, this.runs.get(run.id) ?? run, name)]]) : null));
   }
 }

@@ -27,13 +27,13 @@ export class Shell {
       element('header', { class: 'bar' },
         element('a', { class: 'brand', href: '#/runs' }, element('img', { src: 'console/icon.svg', alt: '', width: 20, height: 20 }), 'Orchestrator'),
         element('nav', { 'aria-label': 'Console' }, ...this.links.values()),
-        element('span', { class: 'space' }),
+        this.toasts,
         readOnly ? element('span', { class: 'badge' }, 'read-only') : null,
         this.lock,
         this.state,
         element('button', { type: 'button', class: 'chip who', title: `Signed in as ${me.key}, owner ${me.owner}. Click to sign out.`, onclick: signOut }, printable(me.shown)),
         element('button', { type: 'button', class: 'chip theme', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: () => this.swapTheme() }, '◑')),
-      this.holder, this.toasts);
+      this.holder);
     this.connection('connecting');
   }
 
@@ -68,8 +68,8 @@ export class Shell {
   }
 
   say(words, { failed = false } = {}) {
-    const toast = element('p', { class: `toast ${failed ? 'failed' : ''}` }, printable(words));
-    this.toasts.append(toast);
+    const toast = element('p', { class: `toast ${failed ? 'failed' : ''}`, title: printable(words) }, printable(words));
+    fill(this.toasts, toast);
     setTimeout(() => toast.remove(), TOAST);
   }
 

@@ -1,9 +1,12 @@
 // The failures of a run, grouped by their errors: of a thousand, most are one.
+//
+// A group has the text that its errors share as its title, and the numbers that differ below it.
 
 import { element, fill } from './dom.js';
 import { count, counted, oneLine, printable } from './format.js';
 
 const SHOWN = 12; // tasks of a group; more are shown when asked for
+const MOST_VALUES = 20; // of the numbers in which the errors of a group differ
 const NUMBERS = /\d+/g;
 
 export class Failures {
@@ -28,17 +31,18 @@ export class Failures {
     this.draw();
   }
 
-  // [[error, tasks], ...], the most frequent first. Numbers in an error do not make it another one.
+  // The most frequent first. Numbers in an error do not make it another one.
   groups() {
     const { model, treeOrder } = this.viewer;
     const groups = new Map();
     for (const number of treeOrder.failed) {
       const error = oneLine(model.error[number], 300) || model.status[number];
-      const key = error.replace(NUMBERS, '#');
-      if (!groups.has(key)) groups.set(key, { key, error, tasks: [] });
+      const key = error.replaceAll('#', '♯').replace(NUMBERS, '#');
+      if (!groups.has(key)) groups.set(key, { key, tasks: [], numbers: [] });
       groups.get(key).tasks.push(number);
+      groups.get(key).numbers.push(error.match(NUMBERS) ?? []);
     }
-    return [...groups.values()].sort((one, other) => other.tasks.length - one.tasks.length);
+    return [...groups.values()].map(withTitle).sort((one, other) => other.tasks.length - one.tasks.length);
   }
 
   draw() {
@@ -50,14 +54,27 @@ export class Failures {
       ...groups.map((group) => this.group(group)));
   }
 
-  group({ key, error, tasks }) {
+  group({ key, title, values, tasks }) {
     const { model } = this.viewer;
     const shown = this.open.has(key) ? tasks : tasks.slice(0, SHOWN);
     return element('section', { class: 'failure' },
-      element('h3', {}, element('b', { class: 'failed' }, `✗ ${count(tasks.length)}`), ' ', element('span', {}, printable(error))),
+      element('h3', {}, element('b', { class: 'failed' }, `✗ ${count(tasks.length)}`), ' ', element('span', {}, printable(title))),
+      values.length ? element('p', { class: 'values' }, `…: ${values.slice(0, MOST_VALUES).join(', ')}${values.length > MOST_VALUES ? `, and ${count(values.length - MOST_VALUES)} more` : ''}`) : null,
       element('ul', {}, ...shown.map((number) => element('li', {}, element('button', {
         type: 'button', class: 'link', 'data-task': model.ids[number],
       }, `${oneLine(model.agent[number], 40)} ${oneLine(model.name(number), 80)}`), element('span', { class: 'path' }, oneLine(model.path[number], 160))))),
       shown.length < tasks.length ? element('button', { type: 'button', class: 'link', 'data-all': key }, `show ${counted(tasks.length - shown.length, 'more task')}`) : null);
   }
+}
+
+// The text that all errors of a group share, and the values that stand for each "…" in it.
+function withTitle({ key, tasks, numbers }) {
+  const differs = numbers[0].map((first, at) => numbers.some((it) => it[at] !== first));
+  let at = -1;
+  const title = key.replace(/#/g, () => {
+    at += 1;
+    return differs[at] ? '…' : numbers[0][at];
+  });
+  const values = new Set(numbers.map((it) => it.filter((_, place) => differs[place]).join(' / ')));
+  return { key, title: title.replaceAll('♯', '#'), tasks, values: differs.some(Boolean) ? [...values] : [] };
 }

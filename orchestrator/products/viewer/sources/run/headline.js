@@ -13,7 +13,7 @@ export function headline(viewer) {
     ['cost', money(model.ofTotal(0, COST), model.unknownTotal(0))],
     ['time', duration(model.last - model.start)], ['peak', `${count(peakOf(viewer.changes))} at once`],
   ] : [];
-  const state = model.size ? describe(model.status[0]) : null;
+  const state = model.size ? viewer.live?.status() ?? describe(model.status[0]) : null;
   return [
     element('h1', {}, viewer.title),
     state && element('span', { class: `state ${state.group}` }, `${state.glyph} ${state.word}`),
