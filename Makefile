@@ -161,7 +161,7 @@ models: ## check the model of the cluster protocol, and that its mutations are c
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: clients judges prefixes soak ## the clients of others, and a long life
+acceptance: clients judges backends prefixes soak ## the clients of others, and a long life
 
 .PHONY: clients
 clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
@@ -176,6 +176,10 @@ prefixes: $(VENV)/.dev ## count the prompt tokens that a local model evaluates f
 judges: $(VENV)/.dev ## let the clients that others wrote judge our fakes of chat platforms, and skills-ref our skills
 	@$(BIN)/python -m tests.chat.judges
 	@$(BIN)/python -m tests.skills.judge
+
+.PHONY: backends
+backends: $(VENV)/.dev ## let MLflow and Arize Phoenix judge the spans of a run that was killed
+	@$(BIN)/python -m tests.telemetry.backends
 
 .PHONY: client-pins
 client-pins: ## pin the newest versions of the clients that are tried (needs uv and npm)

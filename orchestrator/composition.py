@@ -4,10 +4,11 @@ The kernel imports no product. This module passes products to the kernel through
 imports each product when a program uses it.
 """
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -229,14 +230,22 @@ async def _show_progress(orchestrator: Orchestrator) -> None:
     await display.show_progress(orchestrator)
 
 
-def _open_telemetry(
+@asynccontextmanager
+async def _open_telemetry(
     book: Bookkeeper, telemetry: "Telemetry | str | None"
-) -> "AbstractAsyncContextManager[StepSpans | None]":
-    if telemetry is None:
-        return nullcontext()
-    from orchestrator.products.telemetry.exporter import open_telemetry
+) -> "AsyncGenerator[StepSpans | None]":
+    """Log the facts of runs if a program wants to read them, and send their spans."""
+    async with AsyncExitStack() as opened:
+        if logging.getLogger("orchestrator.runs").isEnabledFor(logging.INFO):
+            from orchestrator.products.telemetry.fact_log import log_facts
 
-    return open_telemetry(book, telemetry)
+            opened.enter_context(log_facts(book))
+        if telemetry is None:
+            yield None
+        else:
+            from orchestrator.products.telemetry.exporter import open_telemetry
+
+            yield await opened.enter_async_context(open_telemetry(book, telemetry))
 
 
 @asynccontextmanager

@@ -1,7 +1,12 @@
-"""The current call of a tool, for a process that runs calls of turns elsewhere."""
+"""The current call of a tool, for a log, and for a process that runs calls of turns elsewhere."""
 
 from orchestrator.agents.approved_call import APPROVED_CALL, ApprovedCall
 from orchestrator.agents.tools.tool import CURRENT_CALL_KEY, SECONDS_LEFT, CallKey
+
+
+def current_call_key() -> CallKey | None:
+    """Return the key of the call that runs here, which begins with the id of its task."""
+    return CURRENT_CALL_KEY.get(None)
 
 
 def set_current_call(key: CallKey, approved: ApprovedCall | None, seconds: float | None) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.command_table import COMMANDS, module_of
+from orchestrator.cli.log_output import show_log
 from orchestrator.cli.quiet_interrupt import end_quietly_on_interrupt
 from orchestrator.version import VERSION
 
@@ -38,7 +39,8 @@ def run_command(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        return _run_or_help(arguments)
+        with show_log():
+            return _run_or_help(arguments)
     except BrokenPipeError:
         # The reader of our output has left; without this, Python complains again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

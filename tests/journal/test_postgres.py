@@ -112,7 +112,7 @@ class EventOfLog(logging.Handler):
 def away() -> Generator[trio.Event]:
     """An event that is set in the thread of the journal when an outage begins."""
     handler = EventOfLog()
-    log = logging.getLogger("orchestrator.kernel.journal")
+    log = logging.getLogger("orchestrator.journal")
     log.addHandler(handler)
     yield handler.away
     log.removeHandler(handler)

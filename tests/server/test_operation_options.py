@@ -61,13 +61,14 @@ async def test_other_origins_get_no_cors_headers(origins: tuple[str, ...]) -> No
         assert not [name for name in each.headers if name.startswith("access-control")]
 
 
-async def test_a_line_is_logged_for_each_request(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_line_is_logged_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(token=TOKEN, logs_access=True)
     async with serving(Agent("a", model=speaker("42")), settings=settings) as served:
         answer = await served.http.post(CHAT, json=BODY)
         await served.http.get("/v1/runs/none?q=a-question")
         await served.http.get("/health/%0Aforged", headers={"authorization": "x y"})
-    chat, missing, wrong = capsys.readouterr().err.splitlines()
+    chat, missing, wrong = caplog.messages
+    assert {it.name for it in caplog.records} == {"orchestrator.server.access"}
 
     run = answer.headers["x-run-id"]
     request = answer.headers["x-request-id"]

@@ -90,7 +90,7 @@ def test_every_cipher_has_forward_secrecy(tmp_path: Path) -> None:
 
 @pytest.mark.realtime
 async def test_a_new_certificate_is_used_without_a_restart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that is broken is told, once, and the one before it goes on."""
     async with serving_tls(tmp_path) as served:
@@ -102,7 +102,7 @@ async def test_a_new_certificate_is_used_without_a_restart(
             for _ in range(2):
                 async with encrypted(served.url, trusting(trusted)):
                     pass
-    assert capsys.readouterr().err.count("cannot be used") == 1
+    assert caplog.text.count("cannot be used") == 1
 
 
 async def test_a_handshake_that_stops_is_closed(

@@ -5,7 +5,6 @@ journals. The usage is in the journal before the part tells it, so the part neve
 journal. A part is written again when a call has ended, and when a journal is opened.
 """
 
-import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,11 +19,12 @@ from orchestrator.delegation.given_budgets import GIVEN_KINDS, amount_of, in_wor
 from orchestrator.kernel.common_budgets import resets_at
 from orchestrator.kernel.errors import JournalError
 from orchestrator.kernel.journal.accounts import Part, StoredPart, total_held, total_used
+from orchestrator.loggers import logger_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.reservations import Reservation, Reservations
 
-log = logging.getLogger(__name__)
+log = logger_of("engine")
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """How long a call that waits for another process pauses between two looks: no store tells that

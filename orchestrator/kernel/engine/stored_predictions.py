@@ -4,7 +4,6 @@ The file is a cache: a process that cannot read it learns anew. It is read once,
 have to wait for the first time, and written seldom, so a crash loses the last half of a minute.
 """
 
-import logging
 import math
 import os
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ import trio
 from orchestrator.agents.models.samples import Samples
 from orchestrator.kernel.private_files import PRIVATE_FILE, PrivateFile
 from orchestrator.kernel.state_files import FIRST_JOURNAL, JOURNALS
+from orchestrator.loggers import logger_of
 
 KINDS: Final = 10_000
 """The most predictions of a table; the oldest are forgotten."""
@@ -95,4 +95,4 @@ class StoredPredictions:
                 opened.write(msgspec.json.encode(stored))
             temporary.replace(self._file.path)
         except OSError as exc:
-            logging.getLogger(__name__).warning("predictions are not stored: %s", exc)
+            logger_of("engine").warning("predictions are not stored: %s", exc)

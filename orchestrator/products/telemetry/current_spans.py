@@ -4,6 +4,8 @@ The requests of a step name its span to other programs. After a crash the number
 before it is unknown: the requests of a resumed task name the span of the task.
 """
 
+from typing import Final
+
 import attrs
 import msgspec
 
@@ -29,6 +31,9 @@ from orchestrator.products.telemetry.span import (
     turn_ids,
     turn_key,
 )
+
+KINDS: Final = (ModelAnswered, ModelFailed, TaskRequested, TurnStarted, TaskSettled, TurnEnded)
+"""The facts that it counts."""
 
 
 @attrs.define
@@ -63,6 +68,10 @@ class CurrentSpans:
             self._steps.pop(event.task, None)
         elif isinstance(event, TurnEnded):
             self._steps.pop(TaskId(event.session), None)
+
+    def trace_of(self, task: TaskRecord) -> str:
+        """Return the id of the trace of a task."""
+        return f"{self._ids(task).trace:032x}"
 
     def task_span(self, task: TaskRecord) -> str:
         ids = self._ids(task)

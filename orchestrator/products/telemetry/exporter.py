@@ -6,7 +6,6 @@ or facts come faster than they are sent, the exporter keeps only the ids of the 
 behind; their spans are built again from the journal later.
 """
 
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -27,9 +26,10 @@ from orchestrator.delegation.events import (
     TurnResumed,
     TurnStarted,
 )
+from orchestrator.loggers import logger_of
 from orchestrator.ports.errors import JournalError
 from orchestrator.ports.journals import Bookkeeper
-from orchestrator.products.telemetry.current_spans import CurrentSpans
+from orchestrator.products.telemetry.current_spans import KINDS, CurrentSpans
 from orchestrator.products.telemetry.session_spans import SessionSpans
 from orchestrator.products.telemetry.settings import Telemetry, telemetry_of
 from orchestrator.products.telemetry.span import Span
@@ -59,7 +59,7 @@ CONTINUING: Final = (
 )
 """The facts that continue a span that another fact has begun."""
 
-_LOG: Final = logging.getLogger("orchestrator.telemetry")
+_LOG: Final = logger_of("telemetry")
 
 
 class Sender(Protocol):
@@ -87,7 +87,7 @@ async def open_telemetry(book: Bookkeeper, given: Telemetry | str) -> AsyncGener
     current = CurrentSpans(book)
     sender = OtlpSender(settings, metrics=True)
     async with export_spans(book, sender, content=settings.content):
-        with book.subscribers.subscribe(current.receive):
+        with book.subscribers.subscribe_kinds(current.receive, KINDS):
             yield current
 
 

@@ -4,13 +4,13 @@ The exporter reads the standard variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEAD
 `_COMPRESSION`, `_CERTIFICATE`. No tracer and no global state of OpenTelemetry is used.
 """
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from orchestrator.agents import DefinitionError
+from orchestrator.loggers import logger_of
 from orchestrator.products.telemetry import conventions as names
 from orchestrator.products.telemetry.settings import Telemetry
 from orchestrator.products.telemetry.span import Span, SpanIds
@@ -34,7 +34,7 @@ UNKNOWN_SERVICE: Final = "unknown_service"
 MAX_FAILURES: Final = 3
 """The failed requests in a row after which no metrics are sent."""
 NANO: Final = 1_000_000_000
-_LOG: Final = logging.getLogger("orchestrator.telemetry")
+_LOG: Final = logger_of("telemetry")
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _SCOPE: Final = InstrumentationScope("orchestrator", VERSION, names.CONVENTIONS)

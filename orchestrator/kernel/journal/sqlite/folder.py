@@ -9,7 +9,6 @@ All but the first are in a subfolder, which exists before any of them: a sandbox
 its future contents.
 """
 
-import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
@@ -28,6 +27,7 @@ from orchestrator.kernel.journal.sqlite.schema import translate_errors
 from orchestrator.kernel.journal.sqlite.store import SQLiteStore
 from orchestrator.kernel.private_files import foreign_folder, foreign_link, make_private_folder
 from orchestrator.kernel.state_files import FIRST_JOURNAL, JOURNALS
+from orchestrator.loggers import logger_of
 
 NAME_PATTERN: Final = re.compile(r"journal-([2-9]|[1-9][0-9]{1,8})\.db")
 MOST_FILES: Final = 100
@@ -85,7 +85,7 @@ class SQLiteFolder(SeparateJournals):
         """Say once that a journal cannot be used."""
         if name not in self._damaged:
             self._damaged.add(name)
-            logging.getLogger(__name__).warning(
+            logger_of("journal").warning(
                 "warning: a journal is passed over: %s; see `orchestrator doctor`", error
             )
 

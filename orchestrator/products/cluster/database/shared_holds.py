@@ -5,7 +5,6 @@ the process keeps the holds in memory, so no call waits for the database. While 
 away, each process asks its providers for itself.
 """
 
-import logging
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import trio
 
 from orchestrator.agents import raising_one_error
 from orchestrator.agents.models.wrappers.shared_hold import LONGEST_HOLD
+from orchestrator.loggers import logger_of
 from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.database import Database
 from orchestrator.products.cluster.database.wakeups import Bell, channel, open_wakeups
@@ -69,7 +69,7 @@ class SharedHolds:
                         # It rings also when the connection is back after an outage.
                         await bell.wait(math.inf)
         except JournalError as exc:
-            logging.getLogger(__name__).warning("refusals of providers are not shared: %s", exc)
+            logger_of("cluster").warning("refusals of providers are not shared: %s", exc)
 
     async def _exchange(self, database: Database) -> None:
         """Tell and hear holds, over a connection for this moment: refusals are seldom."""

@@ -5,13 +5,13 @@ writes a journal that another one has taken over, and after an outage the number
 interrupted change has happened. The connection waits through an outage, however long it takes.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 
 import trio
 
+from orchestrator.loggers import logger_of
 from orchestrator.ports.errors import JournalError
 from orchestrator.products.cluster.database.address import DatabaseAddress
 from orchestrator.products.cluster.database.connection import UnreachableError, connect, problem_of
@@ -57,7 +57,7 @@ OUTAGES: Final = frozenset(
 )
 """The states of SQL after which the same is tried again, with a new connection."""
 
-log = logging.getLogger("orchestrator.kernel.journal")
+log = logger_of("journal")
 
 
 class _HappenedError(Exception):

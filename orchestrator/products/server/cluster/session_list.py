@@ -4,7 +4,6 @@ Such a journal is read beside its writer, so a list shows durable facts. Each se
 its own facts.
 """
 
-import logging
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from orchestrator.delegation import SessionId
+from orchestrator.loggers import logger_of
 from orchestrator.ports.errors import JournalAwayError, JournalError, JournalInUseError
 from orchestrator.ports.journals import (
     Journals,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.products.server.api.lookup import Bodies
 
 T = TypeVar("T")
-_LOG: Final = logging.getLogger(__name__)
+_LOG: Final = logger_of("server")
 
 
 @attrs.frozen(order=True)

@@ -1,11 +1,10 @@
-"""The server's log on stderr: its own errors and, by an option, a line for each request.
+"""The server's log: its own errors and, by an option, a line for each request.
 
 Secrets are redacted. A line has no body, query or token. The path is escaped, so that no request
 can write a line of its own.
 """
 
 import logging
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -16,36 +15,44 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.agents.redaction.redactor import Redactor
+from orchestrator.loggers import logger_of
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.transport.errors import CLIENT_CLOSED_REQUEST
 
+ACCESS: Final = "server.access"
 LONGEST_PATH: Final = 500
 
 
-def redacted_logger(
-    redactor: Redactor, level: int = logging.WARNING, form: str = "orchestrator: %(message)s"
-) -> logging.Logger:
-    """Return a logger that redacts secrets."""
-    # Not a named logger: no global configuration applies, and it dies with the server.
-    logger = logging.Logger("orchestrator.server", level)  # noqa: LOG001
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_RedactingFormatter(redactor, form))
-    logger.addHandler(handler)
+def redacted_logger(redactor: Redactor, package: str = "server") -> logging.Logger:
+    """Return a logger below the logger of a package, whose records have no secrets."""
+    parent = logger_of(package)
+    # Not a named logger: it knows the secrets of one server, and dies with that server.
+    logger = logging.Logger(parent.name)  # noqa: LOG001
+    logger.parent = parent
+    logger.addFilter(_Redaction(redactor))
     return logger
 
 
 def access_logger(redactor: Redactor) -> logging.Logger:
-    """Return a logger of requests that redacts secrets."""
-    return redacted_logger(redactor, logging.INFO, "%(message)s")
+    """Return the logger of requests, whose records have no secrets."""
+    logger = redacted_logger(redactor, ACCESS)
+    logger.setLevel(logging.INFO)
+    return logger
 
 
-class _RedactingFormatter(logging.Formatter):
-    def __init__(self, redactor: Redactor, form: str) -> None:
-        super().__init__(form)
+class _Redaction(logging.Filter):
+    """Removes secrets from the text of a record, and from its traceback."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
         self._redactor = redactor
 
-    def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.redact(super().format(record))
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = self._redactor.redact(record.getMessage()), ()
+        if record.exc_info:
+            traceback = logging.Formatter().formatException(record.exc_info)
+            record.exc_text, record.exc_info = self._redactor.redact(traceback), None
+        return True
 
 
 @attrs.frozen(kw_only=True)
