@@ -250,7 +250,7 @@ async def test_every_wrong_key_is_answered_with_the_same_401(tmp_path: Path) -> 
 
 @pytest.mark.realtime
 async def test_unreadable_keys_are_the_server_s_fault_and_not_the_client_s(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving_with_keys(worker(), folder=tmp_path) as server:
         token = server.new_token("ann")
@@ -261,7 +261,7 @@ async def test_unreadable_keys_are_the_server_s_fault_and_not_the_client_s(
     assert (answer.status_code, problem(answer)["code"]) == (503, "keys_unreadable")
     assert str(tmp_path) not in answer.text
     assert default.status_code == 200
-    assert str(server.file) in capfd.readouterr().err
+    assert str(server.file) in caplog.text
 
 
 @asynccontextmanager

@@ -1,17 +1,17 @@
 """The journal, the session and the owner of the subject of a request, read from the journals."""
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.delegation import SessionId
 from orchestrator.delegation.events import ApprovalAsked
+from orchestrator.loggers import logger_of
 from orchestrator.ports.errors import JournalAwayError, JournalError
 from orchestrator.ports.journals import JournalReader, Journals, JournalStore
 from orchestrator.products.server.keys.key import DEFAULT
 from orchestrator.products.server.request_subject import Subject, SubjectKind
 
-_LOG: Final = logging.getLogger(__name__)
+_LOG: Final = logger_of("server")
 
 
 def locate(journals: Journals, subject: Subject) -> str | None:
