@@ -6,7 +6,7 @@ package, and the code that runs one when it is first used.
 
 from importlib import import_module
 
-from orchestrator.agents.agent import Agent, Compaction, is_agent
+from orchestrator.agents.agent import Agent, is_agent
 from orchestrator.agents.approval import allow, confirm, deny
 from orchestrator.agents.budget import Budget
 from orchestrator.agents.errors import (
@@ -63,6 +63,7 @@ from orchestrator.agents.transcript import Transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from orchestrator.agents.compaction import Compaction
     from orchestrator.agents.models.providers.scripted import ScriptedModel
     from orchestrator.agents.nurseries import raising_one_error
     from orchestrator.agents.output.json_schema import require_schema
@@ -141,6 +142,7 @@ __all__ = [
 ]
 
 _LATE = {
+    "Compaction": "orchestrator.agents.compaction",
     "McpCommand": "orchestrator.agents.tools.mcp.server",
     "McpUrl": "orchestrator.agents.tools.mcp.server",
     "Sandbox": "orchestrator.agents.sandbox.sandbox",

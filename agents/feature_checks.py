@@ -4,10 +4,12 @@ Imported late: most agents use none of them.
 """
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.agents.agent import DELEGATION_TOOLS, Agent, require_parts
 from orchestrator.agents.errors import DefinitionError
+from orchestrator.agents.hooks import Hooks
 from orchestrator.agents.models.model import ModelRequest
 from orchestrator.agents.models.settings import EFFORTS, NO_SETTINGS, ModelSettings
 from orchestrator.agents.models.token_estimate import estimated_tokens, usable_tokens
@@ -24,6 +26,8 @@ RUN_SCRIPT: Final = "run_script"
 """The tool that an agent with `scripts` has."""
 BOARD: Final = "board"
 """The tool that an agent with `board` has."""
+MEMORY: Final = "memory"
+"""The tool that an agent with `memory` has."""
 JOB: Final = "job"
 """The tool that an agent with `schedules` has as the root of a session."""
 DELEGATION_TOKENS: Final = 900
@@ -34,6 +38,7 @@ SHORTEST_MESSAGE: Final = 50
 
 def require_features(agent: Agent[Any]) -> None:
     """Refuse an agent whose features do not fit together."""
+    _require_types(agent)
     _require_settings(agent)
     _require_choices(agent)
     _require_room(agent)
@@ -56,11 +61,38 @@ def require_features(agent: Agent[Any]) -> None:
             f"it has a delegate called {SCRIPT!r}, the name of the tasks that run its scripts: give"
             " it another name",
         )
+    if agent.memory is not None:
+        _require(agent, has_type(agent.memory, Path), "its memory must be the path of a file")
+        _require_free_name(agent, MEMORY, "memory=...")
+        _require_no_place(agent, "has a memory, which is where the run is")
     if agent.skills:
         _require_no_place(agent, "has skills, which are read where the run is")
     if agent.schedules:
         _require_free_name(agent, JOB, "schedules")
         _require_no_place(agent, "schedules, which workers cannot do")
+
+
+def _require_types(agent: Agent[Any]) -> None:
+    """Refuse values of other types, which no type checker has seen."""
+    if agent.compaction is not None:
+        from orchestrator.agents.compaction import Compaction
+
+        is_one = has_type(agent.compaction, Compaction)
+        _require(agent, is_one, "its compaction must be Compaction(...)")
+    if agent.sandbox is not None:
+        from orchestrator.agents.sandbox.sandbox import Sandbox
+
+        _require(agent, has_type(agent.sandbox, Sandbox), "its sandbox must be Sandbox(...)")
+    for hooks in agent.hooks:
+        _require(agent, has_type(hooks, Hooks), f"{hooks!r} in hooks= must be Hooks(...)")
+    for check in agent.checks:
+        is_function = callable(check)
+        _require(agent, is_function, f"{check!r} in checks= must be a function of the final answer")
+    _require(
+        agent,
+        not agent.handoff or bool(agent.delegates),
+        "handoff=True, and it has no delegates to hand its conversation to",
+    )
 
 
 def _require_free_name(agent: Agent[Any], name: str, feature: str) -> None:
@@ -98,6 +130,8 @@ def _require_settings(agent: Agent[Any]) -> None:
         names.add(JOB)
     if agent.scripts:
         names.add(RUN_SCRIPT)
+    if agent.memory is not None:
+        names.add(MEMORY)
     # Which tools a server has is known when it is connected.
     names |= {f"{it.name}__" for it in agent.servers if hasattr(it, "name")}
     _require(

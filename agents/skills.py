@@ -140,10 +140,13 @@ def read_regular_file(path: Path) -> bytes:
         ValueError: it is no such file; the text says why.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("it is no plain file")
-        data = opened.read(MOST_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as opened:
+            data = opened.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
     return data

@@ -34,6 +34,7 @@ class TurnPlan:
         "may_ask_person",
         "needs_machine",
         "output",
+        "reads_notes",
         "takes_context",
         "task_options",
         "tool_agents",
@@ -71,14 +72,19 @@ class TurnPlan:
             or agent.asks_parent
             or agent.board
             or agent.schedules
+            or agent.memory is not None
             or self.tool_agents
         )
         """It has tools besides its own and the tools of its servers."""
-        self.needs_machine: Final = bool(agent.workspace or agent.servers) or any(
-            tool.task is None for tool in agent.tools
-        )
+        self.reads_notes: Final = agent.memory is not None or "AGENTS.md" in agent.skills
+        """Its turns begin with texts of files."""
+        self.needs_machine: Final = bool(
+            agent.workspace or agent.servers or self.reads_notes
+        ) or any(tool.task is None for tool in agent.tools)
         """Its tools may use a workspace."""
-        self.has_evidence: Final = bool(agent.tools or agent.servers or agent.delegates)
+        self.has_evidence: Final = bool(
+            agent.tools or agent.servers or agent.delegates or agent.memory
+        )
         """Its outcome has evidence of its effects."""
         self.may_ask_person: Final = bool(agent.servers or agent.schedules) or any(
             tool.machine is not None for tool in agent.tools

@@ -145,7 +145,7 @@ def file_change(
     if old != UNKNOWN and max(len(before or b""), len(after)) <= LARGE:
         was, now = Counter((before or b"").splitlines()), Counter(after.splitlines())
         added, removed = (now - was).total(), (was - now).total()
-    return _plain(FileChange(path, _digest(after), old, added=added, removed=removed))
+    return effect_fields(FileChange(path, _digest(after), old, added=added, removed=removed))
 
 
 def command_run(command: str, exit_code: int | None, *, id: str = "") -> Mapping[str, Any]:  # noqa: A002
@@ -153,10 +153,11 @@ def command_run(command: str, exit_code: int | None, *, id: str = "") -> Mapping
     # Redacted before it is cut: half a secret is not recognized.
     is_test = TEST_COMMAND.search(command) is not None
     shown = redact_secrets(command)[:SHOWN_CHARACTERS]
-    return _plain(CommandRun(shown, exit_code, id, is_test))
+    return effect_fields(CommandRun(shown, exit_code, id, is_test))
 
 
-def _plain(effect: Effect) -> Mapping[str, Any]:
+def effect_fields(effect: Effect) -> Mapping[str, Any]:
+    """Return an effect as a tool result has it."""
     plain: Mapping[str, Any] = msgspec.to_builtins(effect)
     return plain
 

@@ -28,7 +28,7 @@ def task_evidence(
     tools = () if agent is None else agent.tools
     found = evidence_of(
         task.transcript[task.first_step :],
-        has_tools=agent is not None and bool(agent.tools or agent.servers),
+        has_tools=agent is not None and bool(agent.tools or agent.servers or agent.memory),
         effects=[it.machine for it in tools if isinstance(it.machine, str)],
         children=unsuccessful,
     )

@@ -76,6 +76,7 @@ from orchestrator.kernel.journal.fact_redaction import without_secrets
 
 if TYPE_CHECKING:
     from orchestrator.kernel.engine.approvals import TaskApprovalCheck
+    from orchestrator.kernel.engine.memory import TaskMemory
     from orchestrator.kernel.engine.task_runner import TaskDelegator
     from orchestrator.kernel.pipelines.scripts.dry_run import SimulateScript
     from orchestrator.kernel.step_spans import StepSpans
@@ -153,6 +154,8 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             below = (*below, scripts.tool())
         if agent.board:
             below = (*below, self._board_tool())
+        if agent.memory is not None:
+            below = (*below, self._memory().tool())
         if self._record.is_root:
             return (*below, self._job_tool(agent)) if agent.schedules else below
         request = self._record.request
@@ -176,6 +179,16 @@ class LocalTaskHost(msgspec.Struct, eq=False):
             one_call=self._side_calls(),
         )
         return (*below, ask_parent_tool(agent, questions.ask))
+
+    async def memory_note(self) -> str:
+        return await self._memory().note()
+
+    def _memory(self) -> "TaskMemory":
+        # Imported late: most agents have no memory.
+        from orchestrator.kernel.engine.memory import TaskMemory
+
+        assert self.order.agent.memory is not None, "only an agent with a memory asks"
+        return TaskMemory(self._book, self._record, self.order.agent.memory)
 
     def _board_tool(self) -> Tool:
         # Imported late: most agents have no board.

@@ -73,6 +73,10 @@ class TaskHost(TurnHost, ServerCaller, Protocol):
         """Return the tools that delegate, control delegated tasks, ask the parent, and set jobs."""
         ...
 
+    async def memory_note(self) -> str:
+        """Return the memory of the task's agent, as a part of its instructions."""
+        ...
+
     def agent_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """Return the tools; calls of those that are agents delegate for the task."""
         ...

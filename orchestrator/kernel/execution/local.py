@@ -96,11 +96,17 @@ class LocalExecutor:
 
     async def _answer_with_servers(self, order: WorkOrder, host: TaskHost) -> str:
         """Take a turn that has the tools of the agent's servers, too."""
+        notes: Sequence[str] = ()
+        if order.agent.plan.reads_notes and self._place.has_effects:
+            # Imported late: few agents have notes.
+            from orchestrator.kernel.execution.turn_notes import turn_notes
+
+            notes = await turn_notes(order.agent, host)
         if not order.agent.servers:
-            return await self._answer(order, host, self._place)
+            return await self._answer(order, host, self._place, NO_TOOLS, notes)
         async with self._servers.open_turn(order, host) as opened:
             host.add_tools(opened.tools)
-            return await self._answer(order, host, self._place, opened)
+            return await self._answer(order, host, self._place, opened, notes)
 
     async def _answer_elsewhere(
         self, order: WorkOrder, host: TaskHost, opened: AbstractAsyncContextManager[PlacedTurn]
@@ -118,7 +124,12 @@ class LocalExecutor:
         return answer
 
     def _answer(
-        self, order: WorkOrder, host: TaskHost, place: ToolPlace, servers: ServerTools = NO_TOOLS
+        self,
+        order: WorkOrder,
+        host: TaskHost,
+        place: ToolPlace,
+        servers: ServerTools = NO_TOOLS,
+        notes: Sequence[str] = (),
     ) -> Awaitable[str]:
         task, agent = order.task, order.agent
         if isinstance(agent, Pipeline):
@@ -137,8 +148,8 @@ class LocalExecutor:
         if agent.plan.brings_tools or servers.tools:
             tools = [*tools, *host.delegation_tools(agent), *servers.tools]
         extra = task.instructions
-        if servers.note:
-            extra = f"{extra}\n\n{servers.note}" if extra else servers.note
+        if servers.note or notes:
+            extra = "\n\n".join(filter(None, (extra, servers.note, *notes)))
         made = task.made_instructions
         if made is None and not self._place.has_effects:
             made = ""  # no model reads them, as in a replay

@@ -33,7 +33,7 @@ from orchestrator.products.agent_files.job_entry import JobEntry, read_schedule
 from orchestrator.products.agent_files.located import Located, split_names
 from orchestrator.products.agent_files.server_names import KEYS as SERVER_KEYS
 from orchestrator.products.agent_files.server_names import is_of_server, servers_of
-from orchestrator.products.agent_files.skill_entry import is_for_claude_code, skills_of
+from orchestrator.products.agent_files.skill_entry import is_for_claude_code, memory_of, skills_of
 from orchestrator.products.agent_files.team_file import TeamEntries
 from orchestrator.products.agent_files.unknown_keys import left_out_keys
 
@@ -449,6 +449,7 @@ PARSERS: Final[Mapping[str, Callable[[Located], Any]]] = {
     "settings": _model_settings,
     "workspace": _workspace,
     "skills": skills_of,
+    "memory": memory_of,
 }
 """The keys that are fields of `Agent`, and how each is read."""
 NEVER_EMPTY: Final = frozenset({"budget", "limits"})

@@ -105,6 +105,8 @@ def _listed(verb: str, paths: Iterable[Path]) -> Iterator[str]:
 def _agent_lines(agent: Agent[Any]) -> Iterator[str]:
     if isinstance(agent.workspace, Path) and _may_lead_out(agent.workspace):
         yield f"lets {agent.name} read and write {agent.workspace}"
+    if agent.memory is not None:
+        yield f"lets {agent.name} write its memory {agent.memory}"
     for skill in agent.skills:
         if not (isinstance(skill, str) or skill.folder.is_relative_to(Path.cwd())):
             yield f"lets {agent.name} load the skill {skill.folder}"

@@ -86,9 +86,8 @@ class TaskWorkspaces:
         """Open the workspace of a task, and the context of its tools, for the block."""
         record, agent, origin = order.task, order.agent, order.origin
         session = self._book.records.sessions[record.session]
-        touches = agent.workspace is not None or any(
-            tool.machine is not None for tool in agent.tools
-        )
+        has_files = agent.workspace is not None or agent.plan.reads_notes
+        touches = has_files or any(tool.machine is not None for tool in agent.tools)
         if touches and (why := elsewhere(session, self._settings.host)):
             raise WorkspaceError(f"{record.path} cannot work here: {why}")
         await self._open_worktrees(record, agent)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from orchestrator.delegation import Cause, Mode, TaskId, TaskRecord, events
 from orchestrator.delegation.board import BoardState
+from orchestrator.delegation.memory import MemoryState
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.sessions import ended_with_caller
 from orchestrator.products.history.replay.record import DELEGATION_TOOLS, RecordedRun, ReplayError
@@ -30,7 +31,7 @@ def facts_before(record: RecordedRun, task: TaskId) -> list[events.Entry]:
     """Return the facts before the request of a task, and later answers to earlier tool calls."""
     until = _requested_at(record, task)
     kept = [it for it in _copied_facts(record) if it.seq < until]
-    return [*kept, *_pending_tool_answers(record, until)]
+    return [*kept, *_pending_tool_answers(record, until), *_memories_read_later(record, until)]
 
 
 def facts_without(record: RecordedRun, task: TaskId) -> list[events.Entry]:
@@ -58,7 +59,7 @@ def _copied_facts(record: RecordedRun) -> Iterator[events.Entry]:
         else:
             match entry.event:
                 case (
-                    events.StateChanged(state=BoardState.NAME)
+                    events.StateChanged(state=BoardState.NAME | MemoryState.NAME)
                     | events.ModelFailed(reason=events.ModelFailure.CONVERSATION)
                 ):
                     yield entry
@@ -92,6 +93,24 @@ def _pending_tool_answers(record: RecordedRun, until: int) -> Iterator[events.En
                 yield events.Entry(entry.seq, entry.at, entry.session, replace(event, mail=()))
 
 
+def _memories_read_later(record: RecordedRun, until: int) -> Iterator[events.Entry]:
+    """Yield the first text of each memory that the run read after a point, and not before it.
+
+    No task of the run had changed it, so it is the memory at that point.
+    """
+    known: set[str] = set()
+    for entry in record.entries:
+        match entry.event:
+            case events.StateChanged(state=MemoryState.NAME, changes={"texts": dict() as texts}):
+                read = {file: text for file, text in texts.items() if file not in known}
+                known.update(texts)
+                if read and entry.seq > until and "changes" not in entry.event.changes:
+                    changed = replace(entry.event, changes={"texts": read})
+                    yield events.Entry(entry.seq, entry.at, entry.session, changed)
+            case _:
+                pass
+
+
 class _Retry:
     """Passes through a run once, and leaves out the consequences of the end of one task.
 
@@ -104,6 +123,7 @@ class _Retry:
         self._record = record
         self._tasks = record.ledger.tasks
         self._ended_at = record.outcomes[record.task_turn(task.id)].seq
+        self._requested_at = _requested_at(record, task.id)
         self._anew = {task.id}
         """The tasks that keep only their request."""
         self._absent: set[TaskId] = set()
@@ -151,6 +171,7 @@ class _Retry:
 
     def kept(self) -> Iterator[events.Entry]:
         """Yield the kept facts."""
+        yield from _memories_read_later(self._record, self._requested_at)
         for entry in _copied_facts(self._record):
             if self._is_kept(entry):
                 self._kept.add(entry.seq)
@@ -168,6 +189,8 @@ class _Retry:
                 return request.id not in self._absent
             case events.MessageReceived():
                 return root not in self._stopped
+            case events.StateChanged(state=MemoryState.NAME):
+                return entry.seq < self._requested_at
             case events.StateChanged():
                 return True
             case events.TurnStarted(mail=mail):

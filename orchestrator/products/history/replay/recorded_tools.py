@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from orchestrator.agents import Agent, CallKey, RefusedBy, Tool, ToolCall, ToolError, ToolMessage
-from orchestrator.agents.feature_checks import RUN_SCRIPT
+from orchestrator.agents.feature_checks import MEMORY, RUN_SCRIPT
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.agents.turn_host import PastChecks
 from orchestrator.delegation import ASK_PARENT, Cause, Ledger, TaskId, TaskRecord
@@ -83,7 +83,7 @@ class RecordedTools:
     ) -> str | ToolResult:
         is_own = tool.server or tool in self._registry.agent_of(task).tools
         is_dry_run = tool.name == RUN_SCRIPT and call.arguments.get("dry_run") is True
-        if is_own or is_dry_run or tool.name in {ASK_PARENT, BOARD, JOB_TOOL}:
+        if is_own or is_dry_run or tool.name in {ASK_PARENT, BOARD, JOB_TOOL, MEMORY}:
             return await self._answer_from_record(task, tool, call)
         return await self._run_delegation_tool(task, tool, call)
 

@@ -28,6 +28,7 @@ from orchestrator.agents import (
     ToolCall,
     Usage,
 )
+from orchestrator.agents.feature_checks import MEMORY
 from orchestrator.agents.models.token_estimate import OUTPUT_ALLOWANCE, estimated_tokens
 from orchestrator.agents.models.wrappers.attempts import Attempts, SecondCall
 from orchestrator.agents.models.wrappers.wrapper import ModelWrapper
@@ -271,8 +272,8 @@ class RandomModel:
         }
         position = len(self._task.record.transcript)
         # A question to the parent would be a model call, which is not drawn here; and a simulation
-        # begins no jobs.
-        not_own = {*DELEGATION_TOOLS, ASK_PARENT, BOARD, JOB_TOOL}
+        # begins no jobs, and writes no memory.
+        not_own = {*DELEGATION_TOOLS, ASK_PARENT, BOARD, JOB_TOOL, MEMORY}
         own = [it for it in request.tools if it.name not in not_own]
         if own and self._settings.tool_calls and made.isdisjoint(it.name for it in own):
             return tuple(

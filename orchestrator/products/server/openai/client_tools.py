@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from orchestrator.agents import Agent, CallId, Tool, ToolCall, ToolError
+from orchestrator.agents.feature_checks import MEMORY
 from orchestrator.agents.models.registry import has_custom_tools
 from orchestrator.agents.tools.model_names import model_name
 from orchestrator.agents.tools.text_input import INPUT, TextInput, input_of
@@ -109,6 +110,8 @@ def reserved_tool_names(agent: Agent[Any]) -> set[str]:
         own.add(JOB_TOOL)
     if agent.board:
         own.add(BOARD)
+    if agent.memory is not None:
+        own.add(MEMORY)
     return own | DELEGATION_TOOLS if agent.may_delegate else own
 
 
