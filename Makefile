@@ -161,11 +161,15 @@ models: ## check the model of the cluster protocol, and that its mutations are c
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: clients judges backends prefixes soak ## the clients of others, and a long life
+acceptance: clients evaluators judges backends prefixes soak ## the clients of others, and a long life
 
 .PHONY: clients
 clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
 	@$(BIN)/python -m tests.clients
+
+.PHONY: evaluators
+evaluators: $(VENV)/.dev ## try autoevals, inspect_ai and promptfoo with the examples of docs/evaluation.md (fetches 2 GB)
+	@$(BIN)/python -m tests.clients.evaluators
 
 .PHONY: prefixes
 prefixes: $(VENV)/.dev ## count the prompt tokens that a local model evaluates for siblings, and the price at providers

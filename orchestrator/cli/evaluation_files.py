@@ -53,7 +53,7 @@ def load_cases(file: Path, variables: Sequence[dict[str, Any]]) -> Dataset:
 
 
 def load_scorers(targets: Sequence[str]) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return the scorers of FILE:NAME, or of the list `scorers` of FILE; and all variables."""
+    """Return the scorers FILE:NAME, one or a list, or the list `scorers` of FILE; all variables."""
     scorers: list[Any] = []
     loaded: dict[Path, dict[str, Any]] = {}
     for target in targets:
@@ -72,7 +72,8 @@ def load_scorers(targets: Sequence[str]) -> tuple[list[Any], list[dict[str, Any]
                 f"--scorer {target}: name a function, {target}:NAME, or let the file have a list"
                 " `scorers`"
             )
-        scorers += [found[name]] if name else found["scorers"]
+        chosen = found[name or "scorers"]
+        scorers += cast("Sequence[Any]", chosen) if isinstance(chosen, list | tuple) else [chosen]
     return scorers, list(loaded.values())
 
 

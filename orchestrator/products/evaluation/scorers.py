@@ -199,6 +199,8 @@ def as_scorer(value: Any, *, judge_model: str | Model | None = None) -> Scorer:
     """Return a function, an evaluator of pydantic-evals or autoevals, or a judge as a scorer."""
     if isinstance(value, FunctionScorer | Judge | EvaluatorScorer):
         return value
+    if isinstance(value, type):
+        value = _made(cast("type[Any]", value))
     kind = type(value).__name__
     if hasattr(value, "evaluate_async"):
         if kind == "LLMJudge":
@@ -271,8 +273,19 @@ def _judge_of(evaluator: Any, model: str | Model | None) -> Judge:
 
 
 def _autoevals(evaluator: Any, result: TaskResult) -> ScoredValue:
-    found = evaluator.eval(output=result.answer, expected=result.expected, input=result.goal)
-    return None if found.score is None else float(found.score)
+    output = _builtins(result.output)
+    found = evaluator.eval(output=output, expected=result.expected, input=result.goal)
+    if found.score is None:
+        return None
+    return one_score(float(found.score), str((found.metadata or {}).get("rationale", "")))
+
+
+def _made(kind: type[Any]) -> Any:
+    """Return an evaluator of a class that needs no arguments."""
+    try:
+        return kind()
+    except TypeError as exc:
+        raise DefinitionError(f"the scorer {kind.__name__} is a class: {exc}") from exc
 
 
 def _as_type(expected: Any, output: Any) -> Any:
