@@ -164,8 +164,9 @@ SECONDS ?= 600
 acceptance: clients evaluators judges backends prefixes soak ## the clients of others, and a long life
 
 .PHONY: clients
-clients: $(VENV)/.dev ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
+clients: $(VENV)/.dev chromium ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
 	@$(BIN)/python -m tests.clients
+	@$(BIN)/python -m tests.clients.agui_page
 
 .PHONY: evaluators
 evaluators: $(VENV)/.dev ## try autoevals, inspect_ai and promptfoo with the examples of docs/evaluation.md (fetches 2 GB)
