@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orchestrator.agents import MessageId, Transcript, UserMessage
@@ -50,6 +51,7 @@ from orchestrator.delegation.ledger.fold_tasks import (
 from orchestrator.delegation.ledger.session_record import (
     NOTHING_DECODED,
     Envelope,
+    PastTurn,
     Reply,
     SessionRecord,
     Turn,
@@ -75,8 +77,9 @@ from orchestrator.delegation.ledger.transitions import (
     require_transition,
 )
 from orchestrator.delegation.notices import MAX_RESULT_CHARACTERS, share_per_result
+from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.delegation.session_state import merge_changes
-from orchestrator.delegation.task import NO_DELIVERY, ROOT, Grant, Status, root_of
+from orchestrator.delegation.task import NO_DELIVERY, ROOT, Ending, Grant, Status, root_of
 from orchestrator.delegation.tree.node import TaskNode
 
 if TYPE_CHECKING:
@@ -328,14 +331,19 @@ def turn_ended(ledger: "Ledger", event: TurnEnded, entry: Entry) -> None:
         drop_questions(ledger, root)
     if turn.promises is NO_DELIVERY:
         drop_processes(session, root)
-    session.last_outcome = event.outcome
+    session.last_outcome = outcome = event.outcome
+    if session.kind is SessionKind.CONVERSATION or session.kind is SessionKind.CHAT:
+        failure = None if outcome.ending is Ending.SUCCEEDED else outcome
+        if failure is not None:
+            failure = replace(failure, output="", recorded_evidence=UNSET)
+        session.past_turns.append(PastTurn(len(root.transcript), failure))
     # The caller of a turn without delivery gets the outcome as its result.
     if turn.capability is not NO_DELIVERY and not session.closed:
         session.undelivered[event.turn] = Reply(
-            session.id, event.turn, turn.read, event.outcome, root.context, trace=turn.trace
+            session.id, event.turn, turn.read, outcome, root.context, trace=turn.trace
         )
     change_state(session, root, IDLE)
-    session.tree.end_turn(entry.at, event.outcome.error)
+    session.tree.end_turn(entry.at, outcome.error)
     refresh_wakeable(ledger, session)
 
 

@@ -63,6 +63,15 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
         return self.capability if self.async_delivery else NO_DELIVERY
 
 
+class PastTurn(msgspec.Struct, frozen=True, gc=False):
+    """A turn of a conversation that has ended. Its messages came since the turn before it."""
+
+    end: int
+    """The length of the transcript when it ended."""
+    failure: Outcome | None = None
+    """Its outcome without the output, if it did not succeed."""
+
+
 class Reply(msgspec.Struct, frozen=True, gc=False):
     """The result of a turn."""
 
@@ -131,6 +140,7 @@ class SessionRecord:
         "metadata",
         "own_accounts",
         "owner",
+        "past_turns",
         "processes",
         "root",
         "slots",
@@ -201,6 +211,8 @@ class SessionRecord:
         self.turns = 0
         self.turn: Turn | None = None
         self.last_outcome: Outcome | None = None
+        self.past_turns: list[PastTurn] = []
+        """The turns of a conversation that have ended, oldest first; other kinds have none."""
         self.undelivered: dict[int, Reply] = {}
         """The replies that no door has taken yet, by turn."""
 

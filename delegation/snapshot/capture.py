@@ -123,6 +123,7 @@ def _stored_session(session: SessionRecord) -> StoredSession:
         provider_waits=session.tree.provider_waits,
         awaited=session.tree.awaited,
         last_outcome=session.last_outcome,
+        past_turns=list(session.past_turns),
         mail=[(seq, _stored_mail(mail)) for seq, mail in session.mail.items()],
         consumed=[(seq, _stored_mail(mail)) for seq, mail in session.consumed.items()],
         envelopes=list(session.envelopes.items()),

@@ -194,6 +194,7 @@ class _Restoration:
         session.tree.provider_waits = it.provider_waits
         session.tree.awaited = it.awaited
         session.last_outcome = it.last_outcome
+        session.past_turns = it.past_turns
         session.mail = {seq: stored.it for seq, stored in it.mail}
         session.consumed = {seq: stored.it for seq, stored in it.consumed}
         session.envelopes = dict(it.envelopes)

@@ -16,7 +16,7 @@ from orchestrator.delegation.events.approvals import ApprovalQuestion
 from orchestrator.delegation.events.incidents import Incident
 from orchestrator.delegation.events.jobs import JobRecord
 from orchestrator.delegation.events.processes import ProcessNotice, ProcessRecord
-from orchestrator.delegation.ledger.session_record import Envelope, Reply, Turn
+from orchestrator.delegation.ledger.session_record import Envelope, PastTurn, Reply, Turn
 from orchestrator.delegation.ledger.task_record import Steering
 from orchestrator.delegation.ledger.task_state import (
     IDLE,
@@ -174,6 +174,7 @@ class StoredSession(msgspec.Struct, array_like=True, gc=False):
     provider_waits: dict[TaskId, list[tuple[float, float]]]
     awaited: list[tuple[float, TaskId]]
     last_outcome: Outcome | None
+    past_turns: list[PastTurn]
     mail: list[tuple[int, StoredMail]]
     consumed: list[tuple[int, StoredMail]]
     envelopes: list[tuple[int, Envelope]]

@@ -24,6 +24,7 @@ from orchestrator.delegation import (
     TaskId,
 )
 from orchestrator.delegation.events import (
+    EarlierMessage,
     KindChanged,
     MetadataChanged,
     SessionOpened,
@@ -136,6 +137,8 @@ class KeptDoor:
         owner: str = "",
         metadata: Mapping[str, str] = lifecycle.NO_STRINGS,
         states: tuple[SessionState, ...] = (),
+        history: tuple[EarlierMessage, ...] = (),
+        language_model: str = "",
     ) -> SessionRecord:
         """Open a session that stays open until the client closes it: `receive` its messages."""
         session = lifecycle.open_new_session(
@@ -144,8 +147,12 @@ class KeptDoor:
             id_,
             kind=kind,
             metadata=metadata,
-            states=(*states, *inbound.door_states(pushed=self._is_pushed(owner, kind))),
+            states=(
+                *states,
+                *inbound.door_states(language_model, pushed=self._is_pushed(owner, kind)),
+            ),
             owner=owner,
+            history=history,
         )
         # Until its first message it has nothing to do; `receive` registers the agent again.
         self._sessions.registry.unregister_session(session.id)

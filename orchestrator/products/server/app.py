@@ -19,6 +19,7 @@ from orchestrator.products.server.agui import routes as agui
 from orchestrator.products.server.anthropic import routes as messages
 from orchestrator.products.server.api import (
     approvals,
+    branches,
     copies,
     events,
     failures,
@@ -74,7 +75,7 @@ def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
 OPERATIONS: Final = (
     *_operations(chat, responses, messages, conversations, completions, stored_chats, models),
     *_operations(runs, failures, prune, simulations, tasks, part_bytes, copies, approvals),
-    *_operations(sessions, inbox, jobs, events, health),
+    *_operations(sessions, branches, inbox, jobs, events, health),
     openapi,
 )
 CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events, evaluations), *page.FILES)

@@ -13,10 +13,17 @@ from orchestrator.delegation.session_kind import SessionKind
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.journals import SessionSummary, changed_at
 from orchestrator.ports.reads import FoundSession
-from orchestrator.ports.sessions import InboundRequest, search_parts_ahead
+from orchestrator.ports.sessions import (
+    DoorState,
+    InboundRequest,
+    search_parts_ahead,
+    with_language_model,
+)
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api.bodies import MOST_NOTES, Metadata, status_of
+from orchestrator.products.server.api.conversation_state import ConversationState
 from orchestrator.products.server.api.parts import Parts, parts_of
+from orchestrator.products.server.api.runs import agent_for, allowed_language_model
 from orchestrator.products.server.api.transcripts import Messages, TranscriptQuery, transcript_of
 from orchestrator.products.server.api_call import ApiCall, json_response
 from orchestrator.products.server.keys.key import DEFAULT, Scope
@@ -25,6 +32,9 @@ from orchestrator.products.server.served_journal import ServedJournal
 from orchestrator.products.server.transport import idempotency
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.session_headers import context_of
+
+_BELOW: Final = r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\x00-\x1f]*$"
+"""A relative path without `..`."""
 
 
 class NewSession(msgspec.Struct, kw_only=True):
@@ -35,9 +45,24 @@ class NewSession(msgspec.Struct, kw_only=True):
 
 
 class ChangedSession(msgspec.Struct, kw_only=True):
-    """The changes of a conversation."""
+    """The changes of a conversation: fields that are not sent stay."""
 
-    metadata: Annotated[Metadata, doc("An empty string removes an entry; others stay.")]
+    metadata: Annotated[Metadata, doc("An empty string removes an entry; others stay.")] = {}
+    language_model: Annotated[
+        str | None,
+        doc(
+            "The model of its agent, one of the `language_models` of `/v1/models`; empty for the"
+            " agent's own. It answers once the turn and the background tasks under way have ended."
+        ),
+    ] = None
+    instructions: Annotated[
+        Annotated[str, msgspec.Meta(max_length=10_000)] | None,
+        doc("Instructions for all turns to come."),
+    ] = None
+    workspace: Annotated[
+        Annotated[str, msgspec.Meta(max_length=256, pattern=_BELOW)] | None,
+        doc("The folder of its tools, below the workspace of the server."),
+    ] = None
 
 
 class Session(msgspec.Struct, kw_only=True):
@@ -56,6 +81,9 @@ class Session(msgspec.Struct, kw_only=True):
     about: Annotated[str, doc("The first message in one line.")]
     usage: Usage
     metadata: dict[str, str]
+    language_model: Annotated[str, doc("The model that replaces its agent's own; empty for none.")]
+    instructions: Annotated[str, doc("The instructions of all its turns, besides its agent's.")]
+    workspace: Annotated[str, doc("The folder of its tools, if not the server's workspace.")]
     created: float
     changed: Annotated[float, doc("When its last turn began or ended.")]
     seq: Annotated[int, doc("The number of the journal's last fact.")]
@@ -99,6 +127,7 @@ _STEER: Final = Operation("POST", "", Scope.STEER, _SETTLED, takes_idempotency_k
 
 def _body_of(found: FoundSession, seq: int) -> Session:
     session, tree = found.session, found.session.tree
+    state = session.state(ConversationState)
     return Session(
         id=session.id,
         owner=session.owner or DEFAULT,
@@ -109,6 +138,9 @@ def _body_of(found: FoundSession, seq: int) -> Session:
         about=one_line(tree[tree.root].goal),
         usage=tree.total,
         metadata=dict(session.metadata),
+        language_model=session.state(DoorState).language_model,
+        instructions=state.instructions,
+        workspace=state.workspace,
         created=tree[tree.root].requested,
         changed=changed_at(session),
         seq=seq,
@@ -123,7 +155,7 @@ def _status(found: FoundSession) -> Literal["idle", "in_progress", "waiting", "c
     return "idle" if found.session.has_nothing_pending else "in_progress"
 
 
-async def _show(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
+async def show_session(call: ApiCall, found: FoundSession, status: int = 200) -> Response:
     """Respond with the present state of a conversation, once it is durable."""
     body = _body_of(found, call.journal.read.last_seq)
     return await call.durable_response(body, status, x_run_id=body.id)
@@ -171,7 +203,7 @@ async def create_session(call: ApiCall) -> Response:
             agent, id_, owner=call.owner, metadata=body.metadata, states=(call.request_state(),)
         )
         call.record(session.id)
-    return await _show(call, FoundSession(session, call.journal.read.records), 201)
+    return await show_session(call, FoundSession(session, call.journal.read.records), 201)
 
 
 class _SessionBodies(lookup.Bodies[Session]):
@@ -217,7 +249,7 @@ async def list_sessions(call: ApiCall) -> Response:
 @Operation("GET", "/v1/sessions/{session}", Scope.READ, Answer("The conversation", Session))
 async def get_session(call: ApiCall) -> Response:
     """Return the status of a conversation."""
-    return await _show(call, await read_session(call))
+    return await show_session(call, await read_session(call))
 
 
 @Operation(
@@ -229,9 +261,13 @@ async def get_session(call: ApiCall) -> Response:
     errors=(422, 503),
 )
 async def change_session(call: ApiCall) -> Response:
-    """Change the metadata of a conversation."""
+    """Change the metadata, the model, the instructions or the workspace of a conversation."""
     body = await call.body(ChangedSession)
     session = await find_session(call)
+    if body.language_model:
+        model = allowed_language_model(call, body.language_model)
+        agent_for(call, session.root.agent, model)
+    await call.take_texts([body.instructions or ""])
     merged = {**session.metadata, **body.metadata}
     metadata = {name: note for name, note in merged.items() if note}
     if len(metadata) > MOST_NOTES:
@@ -241,9 +277,18 @@ async def change_session(call: ApiCall) -> Response:
             code="too_much_metadata",
             param="metadata",
         )
-    call.journal.door.change_metadata(session, metadata)
+    door = call.journal.door
+    if metadata != session.metadata:
+        door.change_metadata(session, metadata)
+    if body.language_model is not None:
+        door.change_state(session, DoorState, language_model=body.language_model)
+    if body.instructions is not None:
+        instructions = well_formed(body.instructions)
+        door.change_state(session, ConversationState, instructions=instructions)
+    if body.workspace is not None:
+        door.change_state(session, ConversationState, workspace=body.workspace)
     call.record(session.id)
-    return await _show(call, FoundSession(session, call.journal.read.records))
+    return await show_session(call, FoundSession(session, call.journal.read.records))
 
 
 @Operation(
@@ -267,11 +312,12 @@ async def tell_session(call: ApiCall) -> Response:
     id_ = idempotency.message_id(call, _message_ids(session))
     seq = _seq_of(session, id_)
     if seq is None:
+        state = session.state(ConversationState)
         request = InboundRequest(
-            agent=_agent(call, session),
+            agent=agent_of(call, session),
             message=UserMessage(text, parts, id=id_),
-            context=context,
-            instructions=instructions,
+            context=state.context(context),
+            instructions="\n\n".join(filter(None, (state.instructions, instructions))),
             terms=AnswerTerms(keeps_reasoning=body.reasoning),
         )
         with call.begin_run(session):
@@ -303,7 +349,8 @@ def _seq_of(session: SessionRecord, id_: MessageId) -> int | None:
     return None if session.root.transcript.find(id_) is None else 0
 
 
-def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
+def agent_of(call: ApiCall, session: SessionRecord) -> Agent[object]:
+    """Return the agent of a conversation, with the model that was chosen for it."""
     name = session.root.agent
     if name not in call.server.agents:
         raise HttpError(
@@ -312,7 +359,8 @@ def _agent(call: ApiCall, session: SessionRecord) -> Agent[object]:
             " serve it again to go on",
             code="no_agent",
         )
-    return call.server.agents[name]
+    model = session.state(DoorState).language_model
+    return with_language_model(call.server.agents[name], model)
 
 
 @Operation(
@@ -326,7 +374,7 @@ async def get_messages(call: ApiCall) -> Response:
     """List the messages of a conversation, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     session = (await read_session(call)).session
-    messages = await transcript_of(call.journal, session.root.id, query)
+    messages = await transcript_of(call, session, session.root.id, query)
     return json_response(messages, x_run_id=session.id)
 
 
@@ -336,7 +384,7 @@ async def cancel_turn(call: ApiCall) -> Response:
     session = await find_session(call)
     call.record(session.id)
     await call.journal.orchestrator.cancel(session.root.id)
-    return await _show(call, await read_session(call))
+    return await show_session(call, await read_session(call))
 
 
 @_STEER.at("/v1/sessions/{session}/close")
@@ -345,4 +393,4 @@ async def close_session(call: ApiCall) -> Response:
     session = await find_session(call)
     call.record(session.id)
     await call.journal.door.close(session)
-    return await _show(call, FoundSession(session, call.journal.read.records))
+    return await show_session(call, FoundSession(session, call.journal.read.records))

@@ -80,7 +80,7 @@ async def get_transcript(call: ApiCall) -> Response:
     """Return the transcript of a task, with tool calls and their results."""
     query = call.query(TranscriptQuery)
     found = await read_task(call, call.path("task"))
-    messages = await transcript_of(call.journal, found.task.id, query)
+    messages = await transcript_of(call, found.session, found.task.id, query)
     return json_response(messages, x_run_id=found.session.id)
 
 

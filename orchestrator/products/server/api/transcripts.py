@@ -1,16 +1,19 @@
 """The bodies of transcripts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import attrs
 import msgspec
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from orchestrator.delegation import SessionId, SessionRecord, TaskId
+from orchestrator.agents.models.token_estimate import usable_tokens
+from orchestrator.delegation import Ending, Outcome, SessionId, SessionRecord, TaskId
 from orchestrator.delegation.events.incidents import Incident
+from orchestrator.delegation.session_kind import SessionKind
+from orchestrator.products.server.api_call import ApiCall
 from orchestrator.products.server.operation import doc
-from orchestrator.products.server.served_journal import ServedJournal
+from orchestrator.products.server.session_status import failure_reason
 
 
 class CalledTool(msgspec.Struct, kw_only=True):
@@ -77,6 +80,36 @@ class CallIncident(msgspec.Struct, kw_only=True):
     ]
 
 
+class ConversationTurn(msgspec.Struct, kw_only=True):
+    """A turn of a conversation: its messages, its times, and its failure."""
+
+    number: int
+    first: Annotated[int, doc("The `number` of its first message.")]
+    last: Annotated[int, doc("The `number` of its last message; `first` - 1 for no message.")]
+    started: float
+    ended: float | None
+    ending: Annotated[
+        Ending | None,
+        doc("null while it runs. `cancelled`: a person stopped it, and the text so far stays."),
+    ]
+    error: Annotated[str, doc("Why it did not succeed, for people.")] = ""
+    code: Annotated[str, doc("The kind of the failure, such as `rate_limit`.")] = ""
+    retry_after: Annotated[
+        float | None, doc("The seconds until the provider accepts another request, if it said so.")
+    ] = None
+    traceback: Annotated[
+        str, doc("For keys with the scope `admin`: where the code raised the error.")
+    ] = ""
+
+
+class ContextUse(msgspec.Struct, kw_only=True):
+    """How much of the window of its model a conversation uses."""
+
+    prompt_tokens: Annotated[int | None, doc("The tokens that the last model call read.")]
+    window: Annotated[int | None, doc("The window that its agent's `compaction` declares.")]
+    threshold: Annotated[int | None, doc("A longer request is shortened or summarized.")]
+
+
 class QueuedMessage(msgspec.Struct, kw_only=True):
     """A message that no turn has read yet."""
 
@@ -102,6 +135,11 @@ class Messages(msgspec.Struct, kw_only=True):
     queued: Annotated[
         list[QueuedMessage], doc("For a conversation: the messages that the next turn reads.")
     ]
+    agent: Annotated[str, doc("The name of the agent.")] = ""
+    turns: Annotated[
+        list[ConversationTurn], doc("For a conversation: its turns on this page, oldest first.")
+    ] = []
+    context: Annotated[ContextUse | None, doc("For a conversation.")] = None
 
 
 @attrs.frozen(kw_only=True)
@@ -117,12 +155,79 @@ class TranscriptQuery:
     ] = 0
 
 
-async def transcript_of(journal: ServedJournal, task: TaskId, query: TranscriptQuery) -> Messages:
-    """Return a page of the transcript of a task."""
-    conversation = await journal.read.conversation(task)
+async def transcript_of(
+    call: ApiCall, session: SessionRecord, task: TaskId, query: TranscriptQuery
+) -> Messages:
+    """Return a page of the transcript of a task, with the turns of a conversation."""
+    read = call.journal.read
+    conversation = await read.conversation(task)
     # A session with mail is not evicted.
-    session = journal.read.records.sessions.get(SessionId(task))
-    return transcript_page(conversation.messages, conversation.incidents, session, query)
+    root = read.records.sessions.get(SessionId(task))
+    page = transcript_page(conversation.messages, conversation.incidents, root, query)
+    page.agent = session.tree[task].agent
+    if session.root.id == task:
+        end = query.after + query.limit
+        page.turns = [
+            it
+            for it in _turns(call, session)
+            if query.after <= it.last and (it.first <= end or not page.has_more)
+        ]
+        page.context = _context_use(call, session, conversation.messages)
+    return page
+
+
+def _turns(call: ApiCall, session: SessionRecord) -> Iterator[ConversationTurn]:
+    """Yield the turns of a conversation; other sessions keep none."""
+    times, messages = session.tree.turns, session.root.transcript
+    # The messages that a branch began with are of no turn.
+    first = next((n for n, it in enumerate(messages, 1) if not it.id.startswith("h_")), 1)
+    for number, turn in enumerate(session.past_turns, 1):
+        started, ended = times[number - 1]
+        body = ConversationTurn(
+            number=number,
+            first=first,
+            last=turn.end,
+            started=started,
+            ended=ended,
+            ending=Ending.SUCCEEDED,
+        )
+        if turn.failure is not None:
+            _add_failure(body, turn.failure, shows_traceback=call.key.is_admin)
+        first = turn.end + 1
+        yield body
+    if session.turn is not None and len(session.past_turns) < len(times):
+        yield ConversationTurn(
+            number=len(times),
+            first=first,
+            last=max(first - 1, len(messages)),
+            started=times[-1][0],
+            ended=None,
+            ending=None,
+        )
+
+
+def _add_failure(body: ConversationTurn, failure: Outcome, *, shows_traceback: bool) -> None:
+    reason = failure_reason(failure)
+    body.ending, body.error = failure.ending, failure.error
+    body.code = "" if reason is None else reason.code
+    body.retry_after = failure.retry_after
+    body.traceback = failure.traceback if shows_traceback else ""
+
+
+def _context_use(
+    call: ApiCall, session: SessionRecord, messages: Sequence[Message]
+) -> ContextUse | None:
+    if session.kind is not SessionKind.CONVERSATION:
+        return None
+    agent = call.server.agents.get(session.root.agent)
+    window = None if agent is None or agent.compaction is None else agent.compaction.window
+    answers = (it for it in reversed(messages) if isinstance(it, AssistantMessage))
+    last = next((it for it in answers if not it.incomplete and it.usage.input_tokens), None)
+    return ContextUse(
+        prompt_tokens=None if last is None else last.usage.input_tokens,
+        window=window,
+        threshold=None if window is None else usable_tokens(window),
+    )
 
 
 def transcript_page(
