@@ -13,6 +13,7 @@ import trio
 from orchestrator import (
     Agent,
     AssistantMessage,
+    Compaction,
     Failure,
     ModelError,
     Part,
@@ -21,6 +22,7 @@ from orchestrator import (
     ToolMessage,
     Transcript,
     Usage,
+    UserMessage,
     agent,
     allow,
     confirm,
@@ -229,6 +231,38 @@ companion = Agent(
     instructions="Have every question looked up.",
     model=paced(converse, 0.3),
     delegates=[Agent("archivist", model=SlowModel("Two roots, in C and Python.", 2))],
+)
+
+
+LIST = """\
+- [x] open
+- [ ] closed
+
+```python
+def answer(question: str) -> int:
+    return 42  # always
+```
+"""
+FAILED: set[str] = set()
+
+
+def answer_by_mood(transcript: Transcript) -> Any:
+    """Fail once for each message that begins with "fail", and delegate if asked to."""
+    last = transcript[-1]
+    said = [it.text for it in transcript if isinstance(it, UserMessage)][-1]
+    if said.startswith("fail") and said not in FAILED:
+        FAILED.add(said)
+        return ModelError("402: no money")
+    if said == "delegate" and last.text == said:
+        return ToolCall("delegate_task", {"goal": "wait", "background": True})
+    return LIST if said == "list" else f"Answer to {said}"
+
+
+fickle = Agent(
+    "fickle",
+    model=ScriptedModel.always(answer_by_mood, price=PRICE),
+    delegates=[sleeper],
+    compaction=Compaction(window=20_000),
 )
 
 

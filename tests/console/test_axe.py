@@ -24,6 +24,9 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         session = http.post("/v1/sessions", json={"model": "companion"}).json()["id"]
         http.post(f"/v1/sessions/{session}/messages", json={"text": "Where from?"})
     server.wait_for_reply(session, "The archivist is back")
+    with server.http() as http:
+        fails = http.post("/v1/sessions", json={"model": "broken"}).json()["id"]
+        http.post(f"/v1/sessions/{fails}/messages", json={"text": "try it"})
     asks = server.begin("operator", "clean up")
     draws = server.begin("painter")
     make_sets(server.folder / "evaluations")
@@ -34,6 +37,8 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         f"#/runs/{draws}": "Object.assign(document.querySelector('.tool'), {open: true})"
         ".querySelector('img')",
         f"#/chat/{session}": "document.querySelector('.notice')",
+        f"#/chat/{fails}": "document.querySelector('.failed-turn')",
+        "#/chat?new=1": "document.querySelector('.chat-start textarea')",
         "#/new": "document.querySelector('main form, main h1')",
         f"#/compare/{run}/{asks}": "document.querySelector('main table')",
         "#/evaluations": "document.querySelector('[data-evaluation]')",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.console.kit import ConsoleServer, show, sign_in, wait
+from tests.console.kit import ConsoleServer, pressed, show, sign_in, wait
 from tests.console.team import PNG
 from tests.report.browser import Browser, Page
 
@@ -21,15 +21,13 @@ def page(browser: Browser, server: ConsoleServer) -> Iterator[Page]:
 
 
 def new_chat(page: Page, agent: str) -> str:
-    before = page.run("orchestrator.page.session ?? ''")
-    show(page, "#/chat")
-    wait(page, "orchestrator.page.list.begin")
-    page.run(f"orchestrator.page.list.agents.value = '{agent}'")
-    page.click(".chat-new button")
-    wait(page, f"orchestrator.page.session && orchestrator.page.session !== '{before}'")
+    session: str = page.run(
+        f"orchestrator.api.post('v1/sessions', {{model: '{agent}'}}).then(it => it.id)"
+    )
+    show(page, f"#/chat/{session}")
+    wait(page, f"orchestrator.page.session === '{session}'")
     # From here on the page is told what happens in it.
     says(page, "Nothing was said yet")
-    session: str = page.run("orchestrator.page.session")
     return session
 
 
@@ -181,7 +179,8 @@ def test_files_are_sent_with_the_message_and_stay_if_they_are_not(
 
 def test_a_conversation_is_renamed_found_and_deleted(page: Page, server: ConsoleServer) -> None:
     session = new_chat(page, "hostile")
-    page.click(".chat-head [title=Rename]")
+    page.click(".chat-menu summary")
+    pressed(page, "Rename")
     page.run("document.querySelector('.rename input').select()")
     page.type("Tea & <b>biscuits</b>")
     page.press("Enter")
@@ -192,7 +191,8 @@ def test_a_conversation_is_renamed_found_and_deleted(page: Page, server: Console
     with server.http() as http:
         kept = http.get(f"/v1/sessions/{session}").json()["metadata"]
 
-    page.click(".chat-head .danger")
+    page.click(".chat-menu summary")
+    page.click(".chat-menu .danger")
     page.click("dialog .danger")
     wait(page, "location.hash === '#/chat'")
     wait(page, "document.querySelectorAll('.sessions a').length === 0")
@@ -223,7 +223,7 @@ def test_provider_failures_are_shown_where_they_happened(page: Page, server: Con
 
     new_chat(page, "broken")
     say(page, "try it")
-    wait(page, "document.querySelector('.chat-ending').innerText.includes('no money')")
+    wait(page, "document.querySelector('.turn-card').innerText.includes('no money')")
 
 
 def test_a_waiting_call_shows_its_time(page: Page, server: ConsoleServer) -> None:
@@ -308,7 +308,10 @@ def test_stopping_keeps_the_partial_answer(page: Page, server: ConsoleServer) ->
     wait(page, "document.querySelector('.message.assistant:not(.writing) .badge')")
     says(page, "What was found")
     wait(page, "document.querySelector('.composer .danger').hidden")
-    wait(page, "document.querySelector('.chat-ending').innerText.startsWith('Stopped')")
+    wait(page, "document.querySelector('.turn-card.stopped')")
+    page.call("Page.reload")
+    wait(page, "document.querySelector('.turn-card.stopped')")
+    says(page, "What was found")
 
 
 def test_a_draft_stays_with_its_conversation(page: Page, server: ConsoleServer) -> None:
@@ -324,3 +327,148 @@ def test_a_draft_stays_with_its_conversation(page: Page, server: ConsoleServer) 
 
     assert page.run("orchestrator.page.composer.text.value") == "half a thought"
     assert second != first
+
+
+CARDS = "[...document.querySelectorAll('.turn-card')].map(it => it.innerText)"
+
+
+def answers(page: Page, words: str) -> None:
+    """Wait until the last message is a finished answer with these words."""
+    last = "[...document.querySelectorAll('.message.assistant:not(.writing)')].at(-1)"
+    wait(page, f"{last}?.innerText.includes({words!r})")
+
+
+def test_failed_turns_stay_in_their_places_beside_tasks_later_messages_and_reloads(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    new_chat(page, "fickle")
+    say(page, "delegate")
+    answers(page, "Answer to delegate")
+    say(page, "fail beside a task")
+    wait(page, f"{CARDS}.length === 1")
+    say(page, "later")
+    answers(page, "Answer to later")
+    say(page, "fail again")
+    wait(page, f"{CARDS}.length === 2")
+    before = page.run(CARDS)
+    page.call("Page.reload")
+    wait(page, f"{CARDS}.length === 2")
+
+    assert page.run(CARDS) == before
+    assert all("no money" in it for it in before)
+    assert ["Retry" in it for it in before] == [False, True]
+    first = "document.querySelector('.turn-card')"
+    assert page.run(f"{first}.previousElementSibling.innerText").count("fail beside a task") == 1
+    assert "later" in page.run(f"{first}.nextElementSibling.innerText")
+
+    pressed(page, "Retry")
+    answers(page, "Answer to fail again")
+
+    assert len(page.run(CARDS)) == 2
+    assert messages(page).count("fail again") == 1
+    page.run("orchestrator.api.post(`v1/runs/${orchestrator.page.session}/cancel`)")
+
+
+def test_the_empty_page_begins_a_conversation_with_the_agent_that_leads(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    show(page, "#/chat")
+    wait(page, "document.querySelector('.chat-start h1').innerText.includes('planner')")
+    page.run("orchestrator.page.start.choose('fickle')")
+    wait(page, "orchestrator.page.composer.text.placeholder === 'Message fickle'")
+    say(page, "list")
+    wait(page, "orchestrator.page.session")
+    answers(page, "open")
+    page.run("localStorage.removeItem('orchestrator chat agent')")
+
+    assert messages(page)[0] == "list"
+    shown = page.run(
+        "[...document.querySelectorAll('.task-item input')].map(it => it.checked)"
+        ".concat(document.querySelector('.of-keyword').innerText,"
+        " document.querySelector('.of-comment').innerText)"
+    )
+    assert shown == [True, False, "def", "# always"]
+    wait(page, "document.querySelector('.message.assistant time').dateTime")
+    assert page.run("document.querySelector('.message.assistant h3 span').innerText") == "fickle"
+    wait(page, "document.querySelector('.chat-head meter').max === 20000")
+    page.run("navigator.clipboard.writeText = async text => { globalThis.copied = text; }")
+    page.run("document.querySelector('.code-head .copy').click()")
+    wait(page, "globalThis.copied?.startsWith('def answer')")
+
+
+def test_an_edited_message_is_a_branch_beside_the_first_one(
+    page: Page, server: ConsoleServer
+) -> None:
+    del server
+    first = new_chat(page, "fickle")
+    say(page, "one")
+    answers(page, "Answer to one")
+    say(page, "two")
+    answers(page, "Answer to two")
+    page.press("ArrowUp")
+    wait(page, "document.querySelector('.edit textarea').value === 'two'")
+    page.run("document.querySelector('.edit textarea').select()")
+    page.type("three")
+    page.press("Enter")
+    wait(page, f"orchestrator.page.session !== '{first}'")
+    answers(page, "Answer to three")
+
+    assert [it for it in messages(page) if it.startswith("Answer")] == [
+        "Answer to one",
+        "Answer to three",
+    ]
+    wait(page, "document.querySelector('.branches')?.innerText.includes('2/2')")
+    assert page.run("document.querySelectorAll('.sessions a[aria-current]').length") == 1
+    page.click(".branches a[aria-label='Previous branch']")
+    wait(page, f"orchestrator.page.session === '{first}'")
+    answers(page, "Answer to two")
+    page.run(
+        "[...document.querySelectorAll('.message-actions button')]"
+        ".filter(it => it.innerText === 'Regenerate').at(-1).click()"
+    )
+    wait(page, "document.querySelector('.branches')?.innerText.includes('3/3')")
+    answers(page, "Answer to two")
+
+
+def test_commands_of_the_composer_and_the_search(page: Page, server: ConsoleServer) -> None:
+    session = new_chat(page, "fickle")
+    say(page, "apples and pears")
+    answers(page, "Answer to apples and pears")
+    page.type("/fi")
+    wait(page, "document.querySelectorAll('.slash-menu [role=option]').length === 1")
+    page.press("Enter")
+    wait(page, "document.activeElement === orchestrator.page.find.input")
+    page.type("PEARS")
+    wait(page, "document.querySelector('.find-bar [role=status]').innerText === '2 of 2'")
+    page.press("Enter")
+    assert page.run("document.querySelector('.find-bar [role=status]').innerText") == "1 of 2"
+    page.press("Escape")
+    wait(page, "!document.querySelector('.find-bar')")
+
+    page.run("orchestrator.page.composer.text.focus()")
+    page.type("/rename Fruit")
+    page.press("Enter")
+    wait(page, "document.querySelector('.chat-head h1').innerText === 'Fruit'")
+    page.run("orchestrator.page.chooseModel()")
+    page.run("document.querySelector('#chat-style').value = 'Answer in as few words as possible.'")
+    page.run("document.querySelector('#chat-style').dispatchEvent(new Event('change'))")
+    pressed(page, "Keep")
+    wait(page, "!document.querySelector('dialog')")
+    with server.http() as http:
+        kept = http.get(f"/v1/sessions/{session}").json()
+    assert kept["instructions"] == "Answer in as few words as possible."
+    assert messages(page) == ["apples and pears", "Answer to apples and pears"]
+
+
+def test_text_does_not_move_when_its_message_is_finished(page: Page, server: ConsoleServer) -> None:
+    del server
+    new_chat(page, "writer")
+    say(page, "write")
+    top = "document.querySelector('.message.assistant{} h4')?.getBoundingClientRect().top"
+    wait(page, top.format(".writing:not([hidden])"))
+    writing = page.run(top.format(".writing"))
+    wait(page, top.format(":not(.writing)"))
+
+    assert abs(page.run(top.format(":not(.writing)")) - writing) < 1

@@ -1,13 +1,14 @@
 """`/v1/sessions/{session}/branch` and `/retry`: another answer, in a new branch or in place."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Annotated, Final
 
 import msgspec
 from starlette.responses import Response
 
-from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage
-from orchestrator.delegation import AnswerTerms, SessionRecord
+from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage, well_formed
+from orchestrator.delegation import AnswerTerms, SessionRecord, one_line
 from orchestrator.delegation.events import EarlierMessage
 from orchestrator.ports.errors import UnknownIdError
 from orchestrator.ports.reads import FoundSession
@@ -44,6 +45,11 @@ class NewBranch(msgspec.Struct, kw_only=True):
         msgspec.Meta(ge=1, le=2**53),
         doc("The `number` of the first message that the branch does not have."),
     ]
+    text: Annotated[
+        str | None,
+        doc("Sent instead of that message, with its files. Without a text nothing is sent."),
+    ] = None
+    reasoning: Annotated[bool, doc("Record the reasoning of the answer.")] = False
 
 
 @Operation(
@@ -76,25 +82,42 @@ async def branch_session(call: ApiCall) -> Response:
             code="no_message",
             param="before",
         )
-    history = tuple(earlier_messages(messages))
-    await call.take_request(InboundRequest(agent=agent, message=None, history=history))
+    sent = None
+    if body.text is not None:
+        replaced = source.root.transcript[body.before - 1 : body.before]
+        parts = replaced[0].parts if replaced and isinstance(replaced[0], UserMessage) else ()
+        sent = UserMessage(well_formed(body.text), parts)
+    history, state = tuple(earlier_messages(messages)), source.state(ConversationState)
+    request = InboundRequest(
+        agent=agent,
+        message=sent,
+        history=history,
+        context=state.context(context_of(call.headers)),
+        instructions=state.instructions,
+        terms=AnswerTerms(keeps_reasoning=body.reasoning),
+    )
+    await call.take_request(request)
     base, title = await _base_of(call, source, body.before), source.metadata.get("title", "")
     about = source.tree[source.tree.root].goal
-    session = call.journal.door.open_conversation(
-        agent,
-        id_,
-        owner=call.owner,
-        metadata={
-            **source.metadata,
-            **({"title": title or about[:200]} if title or about else {}),
-            BRANCH_OF: base,
-            BRANCH_AT: str(body.before),
-        },
-        states=(call.request_state(), source.state(ConversationState)),
-        history=history,
-        language_model=source.state(DoorState).language_model,
-    )
-    call.record(session.id)
+    door = call.journal.door
+    with nullcontext() if sent is None else call.begin_run():
+        session = door.open_conversation(
+            agent,
+            id_,
+            owner=call.owner,
+            metadata={
+                **source.metadata,
+                **({"title": title or one_line(about)} if title or about else {}),
+                BRANCH_OF: base,
+                BRANCH_AT: str(body.before),
+            },
+            states=(call.request_state(), state),
+            history=history,
+            language_model=source.state(DoorState).language_model,
+        )
+        if sent is not None:
+            door.receive(session, request)
+        call.record(session.id)
     return await show_session(call, FoundSession(session, call.journal.read.records), 201)
 
 

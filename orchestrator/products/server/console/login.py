@@ -1,6 +1,6 @@
 """Signing in to the console and out of it."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -14,6 +14,9 @@ from orchestrator.products.server.keys.key import DEFAULT, Scope
 from orchestrator.products.server.operation import Answer, Operation
 from orchestrator.products.server.transport.errors import HttpError, not_found
 from orchestrator.version import VERSION
+
+if TYPE_CHECKING:
+    from orchestrator.products.server.state import ServerState
 
 NO_CONTENT: Final = 204
 
@@ -65,6 +68,8 @@ class Me(msgspec.Struct, kw_only=True):
     """The scopes that the approval code adds."""
     agents: dict[str, str]
     """The reason why each served agent cannot run; empty if it can."""
+    lead: str
+    """The agent that leads: no other one delegates to it."""
     file: str
     """The name of the file that defines the agents, without its folder."""
     variables: dict[str, str]
@@ -233,9 +238,19 @@ async def get_me(call: ApiCall) -> Response:
             scopes=sorted(scopes),
             locked=sorted(locked),
             agents={name: server.unusable_agents.get(name, "") for name in server.agents},
+            lead=_lead(server),
             file=server.settings.file,
             variables=dict(server.settings.variables),
             version=VERSION,
             now=server.keys.now(),
         )
     )
+
+
+def _lead(server: "ServerState") -> str:
+    """Return the agent that most people talk to: it delegates, and no other delegates to it."""
+    agents = server.agents
+    delegates = {it.name for agent in agents.values() for it in agent.delegates}
+    usable = [name for name in agents if name not in server.unusable_agents]
+    leads = [name for name in usable if name not in delegates]
+    return next((it for it in leads if agents[it].delegates), next(iter((*leads, *usable)), ""))

@@ -1,4 +1,4 @@
-/*! sources sha256 bda3428a05e5abb0a770db5a3744637c78a9f589daa5304a4c9924614ee4a0e5 */
+/*! sources sha256 95a6aca288a077b273a722172f0d4e49123754b86a25fde5baca85c946f29367 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

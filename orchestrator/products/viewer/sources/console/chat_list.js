@@ -2,6 +2,7 @@
 
 import { element, fill, patch } from '../run/dom.js';
 import { oneLine } from '../run/format.js';
+import { familyOf } from './branches.js';
 import { address } from './router.js';
 
 const PAGE = 100;
@@ -31,13 +32,12 @@ export class ChatList {
     this.current = null;
     this.next = null;
     this.search = element('input', { type: 'search', placeholder: 'Search conversations', 'aria-label': 'Search conversations', oninput: () => this.draw() });
-    this.agents = element('select', { 'aria-label': 'Agent' }, ...Object.entries(console_.me.agents).map(([name, problem]) =>
-      element('option', { value: name, disabled: Boolean(problem), title: problem || null }, name)));
-    this.begin = element('button', { type: 'button', class: 'chip', disabled: !console_.may('run'), onclick: () => this.create() }, 'New chat');
+    this.isRead = false;
+    this.begin = element('a', { class: 'chip', href: '#/chat?new=1' }, 'New chat', element('kbd', { class: 'mouse-only' }, 'n'));
     this.items = element('nav', { class: 'sessions', 'aria-label': 'Conversations' });
     this.older = element('button', { type: 'button', class: 'chip', hidden: true, onclick: () => this.read(this.next) }, 'Show older ones');
     this.element = element('div', { class: 'chat-list' },
-      element('div', { class: 'chat-new' }, this.agents, this.begin), this.search, this.items, this.older);
+      element('div', { class: 'chat-new' }, console_.may('run') ? this.begin : null), this.search, this.items, this.older);
   }
 
   show() {
@@ -69,6 +69,7 @@ export class ChatList {
       for (const session of data) this.sessions.set(session.id, session);
       for (const [id, session] of newer) this.keep(id, session);
       this.next = next;
+      this.isRead = true;
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
     }
@@ -98,28 +99,36 @@ export class ChatList {
   draw() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const unread = new Set(this.console.inbox.replies.map((it) => it.session));
-    const found = [...this.sessions.values()]
+    const newest = new Map(); // family to its newest branch: one row for all branches
+    for (const it of this.sessions.values()) {
+      const family = familyOf(this.sessions, it.id);
+      const other = newest.get(family);
+      if (!other || it.id === this.current || (other.id !== this.current && other.changed < it.changed)) newest.set(family, it);
+    }
+    const found = [...newest.values()]
       .filter((it) => words.every((word) => `${this.title(it)} ${it.about} ${it.agent}`.toLowerCase().includes(word)))
       .sort((one, other) => other.changed - one.changed);
     const now = this.console.now();
-    patch(this.items, found.map((it) => element('a', { href: address(['chat', it.id]), 'aria-current': it.id === this.current ? 'page' : null },
-      element('b', {}, this.title(it)),
-      element('small', {}, `${oneLine(it.agent, 40)} · ${STATES[it.status] ?? ago(now - it.changed)}`),
-      unread.has(it.id) && it.id !== this.current ? element('span', { class: 'number-badge' }, 'new') : null)));
-    if (!found.length) fill(this.items, element('p', { class: 'hint' }, words.length ? 'Nothing is found.' : 'No conversation yet.'));
+    const rows = found.flatMap((it, at) => {
+      const day = dayOf(it.changed);
+      return [at && dayOf(found[at - 1].changed) === day ? null : element('h2', {}, day), this.row(it, now, unread)];
+    });
+    patch(this.items, rows);
+    if (!found.length) fill(this.items, element('p', { class: 'hint' }, words.length ? 'Nothing is found.' : this.isRead ? 'No conversation yet.' : 'Reading …'));
     this.older.hidden = this.next === null;
   }
 
-  async create() {
-    this.begin.disabled = true;
-    try {
-      const session = await this.console.api.post('v1/sessions', { model: this.agents.value });
-      this.keep(session.id, session);
-      this.console.router.go(['chat', session.id]);
-    } catch (error) {
-      this.console.shell.say(error.message, { failed: true });
-    }
-    this.begin.disabled = false;
+  row(it, now, unread) {
+    return element('a', { href: address(['chat', it.id]), 'aria-current': it.id === this.current ? 'page' : null },
+      element('b', {}, this.title(it)),
+      element('small', { class: it.status === 'waiting' ? 'waiting' : null }, `${oneLine(it.agent, 40)} · ${STATES[it.status] ?? ago(now - it.changed)}`),
+      unread.has(it.id) && it.id !== this.current ? element('span', { class: 'number-badge' }, 'new') : null);
+  }
+
+  async create(agent, key) {
+    const session = await this.console.api.post('v1/sessions', { model: agent }, key);
+    this.keep(session.id, session);
+    return session.id;
   }
 
   // An empty title gives it the name that it has by itself.
@@ -138,4 +147,13 @@ function ago(seconds) {
   if (seconds < 60) return 'now';
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
   return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+function dayOf(at) {
+  const day = new Date(at * 1000);
+  day.setHours(0, 0, 0, 0);
+  const today = new Date();
+  today.setHours(0, 0, 0, 0);
+  const days = Math.round((today - day) / 86_400_000);
+  return days < 1 ? 'Today' : days === 1 ? 'Yesterday' : days < 7 ? 'This week' : 'Earlier';
 }

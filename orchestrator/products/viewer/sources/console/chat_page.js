@@ -4,45 +4,61 @@
 // it is read again. What is typed and not sent is kept for each conversation.
 
 import { element, fill, patch } from '../run/dom.js';
-import { counted, duration, money, oneLine, printable } from '../run/format.js';
+import { copyButton } from '../run/copy.js';
+import { counted, duration, oneLine, printable } from '../run/format.js';
 import { describe } from '../run/status.js';
 import { approvalBox, deleteDialog } from './actions.js';
+import { branchSwitch } from './branches.js';
+import { choicesDialog } from './chat_choices.js';
+import { ChatHead } from './chat_head.js';
 import { ChatList } from './chat_list.js';
-import { Composer } from './composer.js';
+import { ChatStart } from './chat_start.js';
+import { Composer, NEW } from './composer.js';
 import { Conversation } from './conversation.js';
+import { FindBar } from './find_bar.js';
 import { address } from './router.js';
 import { applyRows } from './run_rows.js';
+import { NOTICE } from '../run/messages.js';
+import { saveFile } from '../run/page_secret.js';
 
 const MOST_CHILDREN = 60;
-const ENDED_BADLY = ['failed', 'timed_out', 'over_budget', 'refused', 'lost'];
 
 export class ChatPage {
   constructor(console_) {
     this.console = console_;
     this.list = new ChatList(console_, (deleted) => this.listChanged(deleted));
-    this.head = element('header', { class: 'chat-head' });
+    this.head = new ChatHead(this);
+    this.start = new ChatStart(console_, () => this.drawPlaceholder());
     this.scroller = element('div', { class: 'chat-scroll', tabindex: 0, role: 'log', 'aria-label': 'Conversation' });
     this.asks = element('div', { class: 'chat-asks' });
-    this.ending = element('p', { class: 'chat-ending', role: 'status' });
-    this.composer = new Composer(console_, { send: (message) => this.send(message), stop: () => this.cancel() });
+    this.composer = new Composer(console_, { send: (message) => this.send(message), stop: () => this.cancel(), commands: () => this.commands(), editLast: () => this.editLast() });
     this.children = element('aside', { class: 'children', 'aria-label': 'Tasks of this conversation', tabindex: 0, hidden: true });
-    this.conversation = new Conversation(console_, this.scroller, { names: { user: 'you' } });
-    this.scroller.append(element('h2', { class: 'unseen' }, 'Messages'), this.conversation.element, this.ending, this.asks);
+    this.conversation = new Conversation(console_, this.scroller, {
+      names: { user: 'you' }, footer: (message) => this.footer(message), turnActions: (turn) => this.turnActions(turn), onPage: (page) => this.pageRead(page),
+    });
+    this.find = new FindBar(this.conversation.element, () => this.closeFind());
+    this.scroller.append(element('h2', { class: 'unseen' }, 'Messages'), this.conversation.element, this.asks);
     this.main = element('section', { class: 'chat-main' });
-    this.empty = element('p', { class: 'empty' }, 'Choose a conversation, or begin one. It goes on while this page is closed.');
     this.element = element('main', { class: 'chat' }, this.list.element, this.main, this.children);
     this.composer.takeDropped(this.main);
     this.boxes = new Map(); // approval id to its box: what is typed there stays
     this.session = null;
+    this.models = []; // language models that a person may choose
     document.addEventListener('visibilitychange', () => this.takeReplies());
+    this.onKey = (event) => this.key(event);
+    this.readModels();
   }
 
   show(route) {
     this.list.show();
     this.stop ??= this.console.inbox.listen(() => this.inboxChanged());
     this.timer ??= setInterval(() => this.tick(), 1000);
+    document.addEventListener('keydown', this.onKey);
     const session = route.params.session ?? null;
     if (session !== this.session || !this.main.firstChild) this.open(session);
+    // On a phone, the list and a new conversation are two pages.
+    this.element.dataset.open = session || route.query.get('new') ? 'yes' : 'no';
+    if (route.query.get('new')) this.composer.text.focus();
   }
 
   hide() {
@@ -51,36 +67,59 @@ export class ChatPage {
     this.stop = null;
     clearInterval(this.timer);
     this.timer = null;
+    document.removeEventListener('keydown', this.onKey);
     this.open(null);
+  }
+
+  async readModels() {
+    try {
+      const { data, language_models: models } = await this.console.api.get('v1/models');
+      this.models = models;
+      this.start.describe(data);
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
   }
 
   open(session) {
     this.stopRows?.();
     this.stopRows = null;
     this.conversation.close();
+    this.closeFind();
     this.session = session;
     this.model = null;
-    this.renaming = null;
+    this.head.open();
     this.boxes.clear();
-    this.composer.open(session);
-    this.element.dataset.open = session ? 'yes' : 'no';
-    fill(this.main, ...(session ? [this.head, this.scroller, this.composer.element] : [this.empty]));
+    this.composer.open(session ?? NEW);
+    if (session) fill(this.main, this.head.element, this.scroller, this.composer.element);
+    else fill(this.main, element('a', { class: 'chip back', href: '#/chat', 'aria-label': 'All conversations' }, '‹'), this.start.element);
+    if (!session) this.start.element.append(this.composer.element);
+    this.main.classList.toggle('is-start', !session);
     fill(this.children);
-    fill(this.ending);
     this.children.hidden = true;
     this.list.select(session);
+    this.drawPlaceholder();
+    this.composer.focus();
     if (!session) return;
     this.conversation.open(session, { follow: true });
     this.stopRows = this.console.live.watch(`run:${session}`, (message) => this.receiveRows(message));
-    this.drawHead();
+    this.head.readChoices();
     this.inboxChanged();
-    this.composer.focus();
+  }
+
+  drawPlaceholder() {
+    const agent = this.session ? this.list.selected?.agent : this.start.agent;
+    this.composer.text.placeholder = agent ? `Message ${oneLine(agent, 40)}` : 'Message';
   }
 
   listChanged(deleted) {
     if (!this.session) return;
     if (deleted.includes(this.session)) this.console.router.go('chat');
-    else this.drawHead();
+    else {
+      this.head.draw();
+      this.drawPlaceholder();
+      this.drawBranches();
+    }
   }
 
   receiveRows(message) {
@@ -92,8 +131,7 @@ export class ChatPage {
     if (message.more) return;
     this.composer.isBusy = this.isInTurn;
     this.drawChildren();
-    this.drawHead();
-    this.drawEnding();
+    this.head.draw();
   }
 
   get isInTurn() {
@@ -118,59 +156,171 @@ export class ChatPage {
     if (isNew() && !conversation.isBehind) await inbox.take(session);
   }
 
-  drawHead() {
-    const session = this.list.selected;
-    const { usage } = session ?? {};
-    const cost = usage && usage.micro_usd ? money(usage.micro_usd, usage.unpriced + usage.estimated) : '';
-    const may = (scope, words, title, act, kind = '') => (this.console.may(scope)
-      ? element('button', { type: 'button', class: `chip ${kind}`, title, 'aria-label': title, 'data-own': title, onclick: act }, words) : null);
-    patch(this.head, [
-      element('a', { class: 'chip back', href: '#/chat', 'aria-label': 'All conversations' }, '‹'),
-      this.renaming ?? element('h1', {}, this.list.title(session)),
-      element('span', { class: 'hint' }, session ? oneLine(session.agent, 40) : ''), element('span', { class: 'space' }),
-      element('span', { class: 'hint' }, cost),
-      this.renameButton ??= may('run', '✎', 'Rename', () => this.rename()),
-      element('a', { class: 'chip', href: address(['runs', this.session]) }, 'Tree'),
-      this.deleteButton ??= may('steer', 'Delete', 'Delete', () => this.remove(), 'danger'),
-    ]);
+  pageRead({ context }) {
+    this.head.context = context;
+    this.head.draw();
+    this.drawBranches();
+    if (!this.find.element.hidden && this.find.element.isConnected) this.find.search();
   }
 
-  // Enter renames; Escape, or going elsewhere, leaves it as it is.
-  rename() {
-    const { session } = this;
-    const end = () => {
-      this.renaming = null;
-      this.drawHead();
-    };
-    const title = element('input', { type: 'text', maxlength: 200, 'aria-label': 'Title', placeholder: 'As it begins',
-      onkeydown: (event) => event.key === 'Escape' && end(), onblur: () => this.renaming && end() });
-    title.value = this.list.selected?.metadata?.title || this.list.title(this.list.selected);
-    this.renaming = element('form', { class: 'rename', 'data-own': 'rename', onsubmit: (event) => {
+  // The actions below a message: a message of a person can be changed, and its answer asked for again.
+  footer({ role, text, aside, number, incomplete, calls }) {
+    if (aside || role === 'tool' || (role === 'assistant' && calls?.length)) return [];
+    const may = this.console.may('run');
+    const quiet = (words, title, act) => element('button', { type: 'button', class: 'quiet', title, onclick: act }, words);
+    return [element('footer', { class: 'message-actions' },
+      text ? copyButton(() => text, 'Copy this message') : null,
+      role === 'user' && may ? quiet('Edit', 'Change the message, and send it in a new branch', (event) => this.edit(event.currentTarget.closest('.message'), number, text)) : null,
+      role === 'assistant' && may && !incomplete ? quiet('Regenerate', 'Ask for another answer, in a new branch', () => this.regenerate(number)) : null)];
+  }
+
+  drawBranches() {
+    for (const message of this.conversation.list.querySelectorAll('.message.user[data-number]')) {
+      const made = branchSwitch(this.list.sessions, this.session, Number(message.dataset.number));
+      const footer = message.querySelector('.message-actions');
+      footer?.querySelector('.branches')?.remove();
+      if (made) footer?.prepend(made);
+    }
+  }
+
+  turnActions(turn) {
+    if (!this.console.may('run')) return [];
+    if (turn.ending === 'cancelled') {
+      return [['Continue', 'Go on where the answer was stopped', () => this.retry()], ['Regenerate', 'Ask for another answer, in a new branch', () => this.regenerate(turn.last + 1)]];
+    }
+    const others = this.models.length ? [['Retry with another model', 'Choose a model, and answer the message again', () => this.chooseModel(() => this.retry())]] : [];
+    return [['Retry', 'Answer the message again', () => this.retry()], ...others];
+  }
+
+  // Change a message in its place; Enter sends it in a new branch, Escape leaves it as it was.
+  edit(message, number, text) {
+    if (message.querySelector('.edit')) return;
+    const field = element('textarea', { 'aria-label': 'Changed message', rows: Math.min(12, text.split('\n').length + 1), onkeydown: (event) => {
+      if (event.key === 'Escape') form.remove();
+      else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) form.requestSubmit();
+      else return;
       event.preventDefault();
-      this.renaming = null;
-      this.list.rename(session, title.value.trim());
-    } }, title);
-    this.drawHead();
-    title.select();
+      event.stopPropagation();
+    } });
+    field.value = text;
+    const form = element('form', { class: 'edit', onsubmit: (event) => {
+      event.preventDefault();
+      if (field.value.trim()) this.branch(number, field.value.trim());
+    } }, field, element('div', { class: 'buttons' },
+      element('button', { type: 'button', class: 'chip', onclick: () => form.remove() }, 'Keep it as it was'), element('button', { class: 'primary' }, 'Send in a new branch')));
+    message.append(form);
+    field.focus();
   }
 
-  // How the last turn has ended, if it was not by an answer.
-  drawEnding() {
-    const [status] = this.model.status;
-    const isOver = !this.isInTurn && this.model.turns?.length;
-    const words = isOver && status === 'cancelled' ? 'Stopped. What was said so far stays.'
-      : isOver && ENDED_BADLY.includes(status) ? `${describe(status).word}: ${this.model.error[0] || 'no reason is known'}` : '';
-    this.ending.className = `chat-ending ${status === 'cancelled' ? '' : 'failed'}`;
-    if (this.ending.textContent === words) return;
-    fill(this.ending, printable(words));
-    this.conversation.grown();
+  editLast() {
+    const last = [...this.conversation.list.querySelectorAll('.message.user .message-actions button[title^="Change"]')].at(-1);
+    last?.click();
+  }
+
+  // Another answer to the last message of a person before this one.
+  async regenerate(number) {
+    const { session } = this;
+    try {
+      const { data } = await this.console.api.get(`v1/tasks/${session}/transcript?limit=1000&after=${Math.max(0, number - 1000)}`);
+      const asked = data.filter((it) => it.role === 'user' && !it.aside && !NOTICE.test(it.id) && it.number < number).at(-1);
+      if (asked) await this.branch(asked.number, asked.text);
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+  }
+
+  async branch(before, text) {
+    const { session } = this;
+    try {
+      const made = await this.console.api.post(`v1/sessions/${session}/branch`, { before, text, reasoning: true });
+      this.list.keep(made.id, made);
+      this.console.router.go(['chat', made.id]);
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+  }
+
+  async retry() {
+    try {
+      await this.console.api.post(`v1/sessions/${this.session}/retry`);
+      this.conversation.follow();
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+  }
+
+  // Ask for the model, the style and the folder; then call a function.
+  chooseModel(then = () => {}) {
+    const { session } = this;
+    choicesDialog(this.head.choices, this.models, async (changes) => {
+      const error = await this.head.change(session, changes);
+      if (!error) then();
+      return error;
+    });
+  }
+
+  openFind() {
+    this.main.classList.add('has-find');
+    this.head.element.after(this.find.element);
+    this.find.open();
+  }
+
+  closeFind() {
+    this.find.close();
+    this.find.element.remove();
+    this.main.classList.remove('has-find');
+  }
+
+  async share() {
+    try {
+      await saveFile(`v1/runs/${this.session}/tree?format=html`, `${this.list.title(this.list.selected).replace(/[^\p{L}\p{N} _-]+/gu, '').trim() || 'conversation'}.html`);
+    } catch (error) {
+      this.console.shell.say(error.message, { failed: true });
+    }
+  }
+
+  // The commands of the composer.
+  commands() {
+    const go = { name: 'new', about: 'Begin another conversation', act: () => this.console.router.go('chat', { new: 1 }) };
+    if (!this.session) return [go];
+    return [go,
+      { name: 'retry', about: 'Answer the last message again, if it failed', act: () => this.retry() },
+      { name: 'stop', about: 'Stop the answer; its text so far stays', act: () => this.cancel() },
+      { name: 'model', takes: 'NAME', about: 'Use another model from the next message on', act: (name) => this.useModel(name) },
+      { name: 'style', about: 'Choose a style, a model and a folder', act: () => this.chooseModel() },
+      { name: 'find', about: 'Search in this conversation', act: () => this.openFind() },
+      { name: 'rename', takes: 'TITLE', about: 'Give it a title', act: (title) => this.list.rename(this.session, title) },
+      { name: 'report', about: 'Save it as one file to share', act: () => this.share() },
+      { name: 'delete', about: 'Delete it', act: () => this.remove() }];
+  }
+
+  async useModel(name) {
+    if (!name) return this.chooseModel();
+    const error = await this.head.change(this.session, { language_model: name });
+    if (error) this.console.shell.say(error, { failed: true });
+    return null;
+  }
+
+  // Letters are keys while no field has the focus.
+  key(event) {
+    if (event.key === 'f' && (event.ctrlKey || event.metaKey) && event.shiftKey && this.session) {
+      event.preventDefault();
+      this.openFind();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || event.target.closest('input, textarea, select')) return;
+    if (event.key === 'n' && this.console.may('run')) this.console.router.go('chat', { new: 1 });
+    else if (event.key === '/') this.list.search.focus();
+    else if (event.key === 'r') this.conversation.list.querySelector('.failed-turn .actions button')?.click();
+    else return;
+    event.preventDefault();
   }
 
   tick() {
     if (this.model?.ended.some((it, number) => number && it === null)) this.drawChildren();
   }
 
-  // The delegated tasks of the conversation: those at work first, then the newest.
+  // The delegated tasks of the conversation: running ones first, then the newest.
   drawChildren() {
     const { model } = this;
     const tasks = model.ids.map((_, number) => number).slice(1)
@@ -179,7 +329,7 @@ export class ChatPage {
     const now = this.console.now();
     const working = model.ended.filter((it, number) => number && it === null).length;
     patch(this.children, [
-      element('h2', {}, `${counted(model.size - 1, 'task')}${working ? `, ${working} at work` : ''}`),
+      element('h2', {}, `${counted(model.size - 1, 'task')}${working ? `, ${working} running` : ''}`),
       ...tasks.map((number) => {
         const { glyph, word, group } = describe(model.status[number]);
         const started = model.started[number];
@@ -203,7 +353,9 @@ export class ChatPage {
   // Return whether the server has it: what was not sent stays in the composer.
   async send({ session, text, parts, key }) {
     try {
-      await this.console.api.post(`v1/sessions/${session}/messages`, { text, parts, reasoning: true }, key);
+      const id = session === NEW ? await this.list.create(this.start.agent, key) : session;
+      await this.console.api.post(`v1/sessions/${id}/messages`, { text, parts, reasoning: true }, key);
+      if (session === NEW && !this.session) this.console.router.go(['chat', id]);
     } catch (error) {
       this.console.shell.say(error.message, { failed: true });
       return false;

@@ -1,37 +1,45 @@
 // Where a message is written: text, files and images, also pasted or dropped ones. A draft is kept.
 //
 // A draft has a key until it is sent. If the answer to a request is lost, the same draft again has the
-// same key, and is said once.
+// same key, and is said once. A slash at the start is a command of the page.
 
 import { element } from '../run/dom.js';
 import { newKey } from './api.js';
 import { Attachments, parts } from './attachments.js';
+import { SlashMenu } from './slash_menu.js';
 
 const DRAFT = 'orchestrator draft ';
+export const NEW = 'new'; // the draft of a conversation that is not begun
 
 export class Composer {
-  constructor(console_, { send, stop }) {
+  // send(message): returns whether the server has it. editLast: ↑ in an empty field.
+  constructor(console_, { send, stop, commands, editLast }) {
     this.console = console_;
     this.onSend = send;
+    this.editLast = editLast;
     this.drafts = new Map(); // session to {files, key}
+    this.session = NEW;
     this.text = element('textarea', {
       rows: 1, placeholder: 'Message', 'aria-label': 'Message', disabled: !console_.may('run'),
+      role: 'combobox', 'aria-controls': 'slash-menu', 'aria-expanded': 'false', 'aria-autocomplete': 'list',
       oninput: () => this.changed(), onkeydown: (event) => this.key(event), onpaste: (event) => this.attached.takePasted(event),
     });
+    this.menu = new SlashMenu(this.text, commands);
     this.attached = new Attachments(console_, (files) => {
       this.draft.files = files;
       this.draft.key = newKey();
     });
     this.button = element('button', { type: 'submit', class: 'primary' }, 'Send');
-    this.stop = element('button', { type: 'button', class: 'chip danger', hidden: true, title: 'What was said so far stays', onclick: stop }, '■ Stop');
-    this.element = element('form', { class: 'composer', onsubmit: (event) => this.submit(event) }, this.attached.element,
+    this.stop = element('button', { type: 'button', class: 'chip danger', hidden: true, title: 'The text so far stays', onclick: stop }, '■ Stop');
+    this.element = element('form', { class: 'composer', onsubmit: (event) => this.submit(event) }, this.menu.element, this.attached.element,
       element('div', { class: 'line' },
         element('button', { type: 'button', class: 'chip', disabled: !console_.may('run'), title: 'Attach files', 'aria-label': 'Attach files', onclick: () => this.attached.choose() }, '+'),
-        this.attached.picker, this.text, this.stop, this.button));
+        this.attached.picker, this.text, this.stop, this.button),
+      element('p', { class: 'hint keys mouse-only' }, 'Enter sends · Shift Enter begins a new line · / lists commands'));
   }
 
   takeDropped(target) {
-    this.attached.takeDropped(target, () => this.session);
+    this.attached.takeDropped(target);
   }
 
   get draft() {
@@ -48,10 +56,11 @@ export class Composer {
 
   open(session, isBusy = false) {
     this.session = session;
-    this.text.value = session ? localStorage.getItem(DRAFT + session) ?? '' : '';
+    this.text.value = localStorage.getItem(DRAFT + session) ?? '';
     this.isBusy = isBusy;
     this.drawSending();
-    this.attached.show(session ? this.draft.files : []);
+    this.attached.show(this.draft.files);
+    this.menu.changed();
     this.grow();
   }
 
@@ -63,6 +72,7 @@ export class Composer {
     this.draft.key = newKey();
     if (this.text.value) localStorage.setItem(DRAFT + this.session, this.text.value);
     else localStorage.removeItem(DRAFT + this.session);
+    this.menu.changed();
     this.grow();
   }
 
@@ -72,7 +82,12 @@ export class Composer {
   }
 
   key(event) {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    if (event.isComposing || this.menu.key(event)) return;
+    if (event.key === 'ArrowUp' && !this.text.value) {
+      event.preventDefault();
+      this.editLast();
+    }
+    if (event.key !== 'Enter' || event.shiftKey) return;
     event.preventDefault();
     this.element.requestSubmit();
   }
@@ -82,6 +97,13 @@ export class Composer {
     const { session, draft } = this;
     const text = this.text.value.trim();
     if (draft.isSending || (!text && !draft.files.length)) return;
+    const command = draft.files.length ? null : this.menu.command();
+    if (command) {
+      this.text.value = '';
+      this.changed();
+      command.act(command.argument);
+      return;
+    }
     this.sending(draft, true);
     let isSent = false;
     try {
@@ -103,7 +125,7 @@ export class Composer {
   }
 
   drawSending() {
-    const isSending = Boolean(this.session && this.draft.isSending);
+    const isSending = Boolean(this.draft.isSending);
     this.button.disabled = isSending || !this.console.may('run');
     this.text.readOnly = isSending;
   }

@@ -7,6 +7,7 @@ import { count, counted, duration, oneLine, printable } from '../run/format.js';
 import { markdown } from '../run/markdown.js';
 import { attachments, reasoning } from '../run/message_parts.js';
 import { MessageList } from '../run/messages.js';
+import { turnCard } from './turn_card.js';
 
 const PAGE = 500;
 const NEAR = 48; // pixels from the end that are still at the end
@@ -21,10 +22,13 @@ const NOTICES = {
 
 export class Conversation {
   // scroller: what scrolls when the conversation grows.
-  // names: how the roles of messages are called.
-  constructor(console_, scroller, { names = {} } = {}) {
+  // chat: how the roles of messages are called, the elements below a message, and the actions on a
+  // turn that has failed; and what is told after each page of the transcript.
+  constructor(console_, scroller, { names = {}, footer, turnActions, onPage = () => {} } = {}) {
     this.console = console_;
-    this.messages = new MessageList(names);
+    this.messages = new MessageList(names, footer);
+    this.turnActions = turnActions;
+    this.onPage = onPage;
     this.scroller = scroller;
     this.list = this.messages.element;
     this.thought = reasoning('');
@@ -58,6 +62,7 @@ export class Conversation {
     this.count = 0;
     this.messages.open(task);
     this.text = this.thoughts = '';
+    this.turns = new Map(); // number to turn
     this.isFollowing = follow;
     this.followedTo = 0; // where the end was when it was last followed
     this.isEmpty = true;
@@ -116,6 +121,7 @@ export class Conversation {
       if (page.count < this.count) {
         // It began anew: what was said before is forgotten.
         this.count = 0;
+        this.turns.clear();
         this.isEmpty = true;
         continue;
       }
@@ -126,6 +132,7 @@ export class Conversation {
       if (!this.count) fill(this.list, element('p', { class: 'hint' }, 'Nothing was said yet.'));
       this.isEmpty = !this.count;
       patch(this.pending, page.queued.map((it) => this.queued(it)));
+      this.onPage(page);
     }
     this.isBehind = false;
   }
@@ -139,7 +146,8 @@ export class Conversation {
   }
 
   // What has happened to calls of models is said before the messages that came after it.
-  addPage({ data, incidents }) {
+  addPage({ agent, data, incidents, turns }) {
+    if (this.turnActions) this.messages.agent = agent;
     for (const old of this.list.querySelectorAll('.event')) if (Number(old.dataset.after) >= this.count) old.remove();
     const before = (number) => this.list.append(...incidentLines(incidents.filter((it) => it.after === number)));
     for (const message of data) {
@@ -148,6 +156,26 @@ export class Conversation {
       this.count += 1;
     }
     before(this.count);
+    for (const turn of turns) this.turns.set(turn.number, turn);
+    for (const turn of turns) this.drawTurn(turn);
+  }
+
+  // The times of the messages of a turn, and how it has ended, if not by an answer.
+  drawTurn(turn) {
+    for (let number = turn.first; number <= turn.last; number += 1) {
+      const message = this.list.querySelector(`.message[data-number="${number}"]`);
+      const isAnswer = message?.classList.contains('assistant');
+      const time = message?.querySelector('time');
+      if (time) drawTime(time, isAnswer ? turn.ended : turn.started);
+    }
+    const isLast = turn.number === Math.max(...this.turns.keys());
+    if (isLast) for (const old of this.list.querySelectorAll('.turn-card .actions')) old.remove();
+    this.list.querySelector(`[data-turn="${turn.number}"]`)?.remove();
+    if (turn.ending === null || turn.ending === 'succeeded') return;
+    const card = turnCard(turn, isLast ? this.turnActions?.(turn) : null);
+    const next = [...this.list.querySelectorAll('[data-number]')].find((it) => Number(it.dataset.number) > turn.last);
+    const later = [...this.list.querySelectorAll('[data-turn]')].find((it) => Number(it.dataset.turn) > turn.number);
+    this.list.insertBefore(card, later && (!next || later.compareDocumentPosition(next) & Node.DOCUMENT_POSITION_FOLLOWING) ? later : next ?? null);
   }
 
   drawNotice(notice, isOver) {
@@ -162,7 +190,7 @@ export class Conversation {
     const isWriting = Boolean(this.text || this.thoughts);
     if (this.writing.hidden === isWriting) {
       this.writing.hidden = !isWriting;
-      if (isWriting) fill(this.writing, element('h3', {}, this.doing, element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), this.thought.element, this.words);
+      if (isWriting) fill(this.writing, element('h3', {}, this.messages.agent || null, this.doing, element('span', { class: 'caret', 'aria-hidden': 'true' }, ' ▍')), this.thought.element, this.words);
       else fill(this.writing);
     }
     this.doing.textContent = this.text ? 'writing' : 'thinking';
@@ -201,4 +229,13 @@ function incidentWords({ error, then, left_out: left, summary }) {
   if (summary) return `The conversation was summarized for the delegated tasks: ${oneLine(summary, 400)}`;
   if (left) return `The model did not read all of it: ${counted(left, 'character')} were left out or summarized, to fit its window. Here all of it stays.`;
   return `The provider failed: ${oneLine(error, 200).replace(/\.$/, '')}. ${then ? `The model ${oneLine(then, 60)} was asked instead.` : 'It was asked again.'}`;
+}
+
+function drawTime(time, at) {
+  if (at === null) return;
+  const date = new Date(at * 1000);
+  const isToday = date.toDateString() === new Date().toDateString();
+  time.dateTime = date.toISOString();
+  time.title = date.toLocaleString();
+  time.textContent = date.toLocaleString([], { ...(isToday ? {} : { month: 'short', day: 'numeric' }), hour: '2-digit', minute: '2-digit' });
 }

@@ -2,8 +2,10 @@
 // web only. What it does not know stays as it was written. No text makes it take long: what is long,
 // deep or wide beyond what people read is shown as it is.
 
+import { copyButton } from './copy.js';
 import { element } from './dom.js';
 import { printable } from './format.js';
+import { highlighted } from './highlight.js';
 import { leadsToTheWeb } from './web_address.js';
 
 const FIRST_HEADING = 4;
@@ -14,6 +16,7 @@ const FENCE = /^ {0,3}(```+|~~~+)\s*([\w+#.-]*)/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const HEADING = /^ {0,3}(#{1,6})\s+(\S.*)$/;
 const HEADING_END = /\s#{1,6}$/;
+const TASK = /^\[([ xX])\]\s+/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}>\s?(.*)$/;
 const CELLS = /^\|?(\s*:?-+:?\s*\|)+\s*:?-*:?$/;
@@ -40,7 +43,7 @@ function blocks(lines, raised = 0, depth = 0) {
     if (!line.trim()) at += 1;
     else if ((found = line.match(FENCE))) {
       const end = lines.findIndex((it, place) => place > at && it.trim().startsWith(found[1]) && !it.trim().slice(found[1].length).trim());
-      made.push(code(lines.slice(at + 1, end < 0 ? lines.length : end), found[2]));
+      made.push(codeBlock(lines.slice(at + 1, end < 0 ? lines.length : end), found[2]));
       at = end < 0 ? lines.length : end + 1;
     } else if ((found = line.match(HEADING))) {
       made.push(element(`h${Math.min(6, found[1].length + raised)}`, { class: `heading-${found[1].length}` }, ...inline(found[2].trimEnd().replace(HEADING_END, '').trimEnd())));
@@ -84,7 +87,7 @@ function lists(lines, depth) {
   const made = [];
   let [list, item] = [null, null];
   const close = () => {
-    if (item) list.append(element('li', {}, ...blocksOfItem(item, depth)));
+    if (item) list.append(listItem(item, depth));
     item = null;
   };
   const indent = lines[0].match(ITEM)[1].length;
@@ -104,6 +107,15 @@ function lists(lines, depth) {
   return made;
 }
 
+// An item that begins with [ ] or [x] is a task, which is open or done.
+function listItem(lines, depth) {
+  const [, mark] = lines[0].match(TASK) ?? [];
+  if (!mark) return element('li', {}, ...blocksOfItem(lines, depth));
+  const isDone = mark !== ' ';
+  return element('li', { class: 'task-item' }, element('input', { type: 'checkbox', disabled: true, checked: isDone, 'aria-label': isDone ? 'done' : 'open' }), ' ',
+    ...blocksOfItem([lines[0].replace(TASK, ''), ...lines.slice(1)], depth));
+}
+
 function blocksOfItem(lines, depth) {
   const made = blocks(lines, 0, depth + 1);
   // A short item is no paragraph.
@@ -121,8 +133,15 @@ function table(lines) {
 // Code as it is; of a diff, what was added and removed.
 export function code(lines, language = '') {
   const isDiff = (language === 'diff' || language === 'patch') && lines.length <= MOST_LINES;
-  const content = isDiff ? lines.map((line) => element('span', { class: diffKind(line) }, `${line}\n`)) : [lines.join('\n')];
+  const content = isDiff ? lines.map((line) => element('span', { class: diffKind(line) }, `${line}\n`)) : highlighted(lines.join('\n'), language);
   return element('pre', { class: `code ${isDiff ? 'diff' : ''}`, 'data-language': language || null }, element('code', {}, ...content));
+}
+
+// Code of a text, with its language and a button that copies it.
+function codeBlock(lines, language) {
+  return element('div', { class: 'code-block' },
+    element('div', { class: 'code-head' }, element('span', {}, language || 'code'), copyButton((button) => button.closest('.code-block').querySelector('code').textContent, 'Copy code')),
+    code(lines, language));
 }
 
 function diffKind(line) {

@@ -1,7 +1,7 @@
 // What the messages of a conversation are made of: files, reasoning, long texts, cards of tool calls.
 
 import { element, fill } from './dom.js';
-import { count, oneLine, printable } from './format.js';
+import { count, duration, oneLine, printable } from './format.js';
 import { code, structured } from './markdown.js';
 import { fileAddress } from './page_secret.js';
 import { leadsToTheWeb } from './web_address.js';
@@ -56,12 +56,24 @@ export function reasoning(text) {
   return { element: made, show };
 }
 
-// What has woken the agent, in one line; all of it when asked for.
-export function wakeUp({ id, text }) {
+// A notice as `delegation/notices.py` writes it: the path of the task, how it has ended, and its output.
+const NOTICE = /^A task that you delegated in the background has ended: (\S+) \((t_\w+)/;
+const OUTCOME = /^Outcome: (\w+) after ([\d.]+) s; .* tokens, (.*)\.$/m;
+
+// A result from the background that has woken the agent, as a card; all of it when asked for.
+export function wakeUp({ id, number, text }, run) {
   const [first] = text.split('\n');
-  return element('details', { class: 'tool notice', 'data-message': id },
-    element('summary', {}, element('span', { class: 'about' }, oneLine(first, 160)), element('span', { class: 'state' }, 'woke it')),
-    element('div', { class: 'body' }, folded([structured(text)], text)));
+  const [, path, task] = first.match(NOTICE) ?? [];
+  const [, ending = '', seconds = '', cost = ''] = text.match(OUTCOME) ?? [];
+  const isDone = ending === 'succeeded';
+  const at = text.indexOf('\nOutput:\n');
+  const agent = path ? path.split('/').at(-1).replace(/\[\d+\]$/, '') : '';
+  const about = !path ? first : isDone && at > 0 ? text.slice(at + 9) : text.match(/^Error: (.*)$/m)?.[1] ?? ending;
+  return element('details', { class: `tool notice ${ending && !isDone ? 'failed' : ''}`, 'data-message': id, 'data-number': number },
+    element('summary', {}, ending ? element('span', { class: `glyph ${isDone ? 'done' : 'failed'}` }, isDone ? '✓' : '✗') : null,
+      agent ? element('b', { class: 'name' }, `${oneLine(agent, 40)}:`) : null, element('span', { class: 'about' }, oneLine(about, 160)),
+      element('span', { class: 'state' }, path ? `${duration(Number(seconds))} · ${oneLine(cost, 20)}` : 'woke it')),
+    element('div', { class: 'body' }, task && run ? element('p', { class: 'label' }, element('a', { href: `#/runs/${run}/tasks/${task}` }, 'Open the task')) : null, folded([structured(text)], text)));
 }
 
 // A long text is folded, and says how long it is.

@@ -7,12 +7,15 @@ import { attachments, finish, folded, reasoning, toolCard, wakeUp } from './mess
 
 // The id of what no person wrote, after its fact: a task or a command in the background has ended. The
 // ids of messages have ten places.
-const NOTICE = /^m_\d{1,9}$/;
+export const NOTICE = /^m_\d{1,9}$/;
 
 export class MessageList {
   // names: how the roles of messages are called.
-  constructor(names = {}) {
+  // footer: makes the elements below a message.
+  constructor(names = {}, footer = () => []) {
     this.names = { user: 'input', assistant: 'model', tool: 'tool', end: 'end', ...names };
+    this.footer = footer;
+    this.agent = ''; // whose words the answers are; without one, the model's
     this.element = element('div', { class: 'messages' });
     this.open(null);
   }
@@ -27,7 +30,7 @@ export class MessageList {
   add(message) {
     const card = message.role === 'tool' ? this.cards.get(message.call) : null;
     if (card) finish(card, message, this.task);
-    else this.element.append(this.isWakeUp(message) ? wakeUp(message) : this.made(message));
+    else this.element.append(this.isWakeUp(message) ? wakeUp(message, this.task) : this.made(message));
   }
 
   isWakeUp({ id, role }) {
@@ -41,14 +44,16 @@ export class MessageList {
       this.cards.set(call.id, card);
       return card;
     });
-    const who = role === 'user' && message.aside ? 'message to it' : message.model || message.who || this.names[role];
-    return element('article', { 'data-message': message.id, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
-      element('h3', {}, element('span', {}, oneLine(who, 60)), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost(message.usage)),
+    const speaker = role === 'assistant' ? this.agent : '';
+    const who = role === 'user' && message.aside ? 'message to it' : speaker || message.model || message.who || this.names[role];
+    return element('article', { 'data-message': message.id, 'data-number': message.number, class: `message ${role}${message.failed ? ' failed' : ''}${message.aside ? ' aside' : ''}` },
+      element('h3', {}, element('span', { title: message.model ? `Model: ${oneLine(message.model, 80)}` : null }, oneLine(who, 60)), element('time'), message.incomplete ? element('span', { class: 'badge' }, 'broken off') : null, cost(message.usage)),
       message.reasoning ? reasoning(message.reasoning).element : null,
       text ? folded(role === 'tool' ? [structured(text)] : written(text), text) : null,
       left ? element('p', { class: 'hint' }, `${count(left)} more characters are not in this file.`) : null,
       ...attachments(message, this.task),
-      ...calls);
+      ...calls,
+      ...this.footer(message));
   }
 }
 
@@ -58,6 +63,6 @@ function cost(usage) {
   const price = usage.micro_usd || usage.unpriced ? ` · ${exactMoney(usage.micro_usd, usage.unpriced + usage.estimated)}` : '';
   const cached = usage.cached_tokens ? `, ${tokens(usage.cached_tokens)} of it from a cache` : '';
   const thought = usage.reasoning_tokens ? `, ${tokens(usage.reasoning_tokens)} of it reasoning` : '';
-  return element('span', { class: 'cost', title: `Tokens read${cached} · written${thought}` },
-    `${tokens(usage.input_tokens, usage.estimated)} · ${tokens(usage.output_tokens, usage.estimated)} tokens${price}`);
+  return element('span', { class: 'cost', title: `Tokens: read${cached} · wrote${thought}` },
+    `read ${tokens(usage.input_tokens, usage.estimated)} · wrote ${tokens(usage.output_tokens, usage.estimated)}${price}`);
 }
