@@ -4,14 +4,18 @@ from orchestrator.agents import AssistantMessage, Usage
 from orchestrator.delegation import Ending, Ledger, Outcome
 from orchestrator.delegation.events import (
     DoorOpened,
+    KindChanged,
     ModelAnswered,
     ModelFailed,
     ModelFailure,
     TaskSettled,
     TaskStarted,
+    TurnEnded,
     TurnResumed,
 )
 from orchestrator.delegation.events.incidents import Incident
+from orchestrator.delegation.ledger.session_record import PastTurn
+from orchestrator.delegation.session_kind import SessionKind
 from tests.delegation.test_ledger import PUSH, RESTART, ROOT, A, Asked, S, Tell
 
 ONE = Usage(calls=1)
@@ -64,3 +68,26 @@ def test_an_ended_task_keeps_no_incidents(
     tell(TaskSettled(A, Outcome(Ending.SUCCEEDED, "42")))
 
     assert ledger.tasks[A].incidents == []
+
+
+def test_a_conversation_keeps_the_failures_of_its_turns_without_their_output(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(KindChanged(S, SessionKind.CONVERSATION))
+    tell(TurnEnded(S, 1, Outcome(Ending.FAILED, "so far", "402: no money")))
+
+    length = len(ledger.tasks[ROOT].transcript)
+    failure = Outcome(Ending.FAILED, error="402: no money")
+    assert ledger.sessions[S].past_turns == [PastTurn(length, failure)]
+
+
+def test_a_conversation_keeps_the_places_of_turns_that_succeed(
+    ledger: Ledger, begin: Tell, tell: Tell
+) -> None:
+    begin(PUSH)
+    tell(KindChanged(S, SessionKind.CHAT))
+    tell(ModelAnswered(ROOT, AssistantMessage("42")))
+    tell(TurnEnded(S, 1, Outcome(Ending.SUCCEEDED, "42")))
+
+    assert ledger.sessions[S].past_turns == [PastTurn(len(ledger.tasks[ROOT].transcript))]

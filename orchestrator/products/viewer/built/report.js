@@ -1,4 +1,4 @@
-/*! sources sha256 95a6aca288a077b273a722172f0d4e49123754b86a25fde5baca85c946f29367 */
+/*! sources sha256 d607da187c7ddfb2ea15d2ae4b138d73ca2a5c123c18de45c2d810ffbcdac00c */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

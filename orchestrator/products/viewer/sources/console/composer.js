@@ -21,7 +21,7 @@ export class Composer {
     this.session = NEW;
     this.text = element('textarea', {
       rows: 1, placeholder: 'Message', 'aria-label': 'Message', disabled: !console_.may('run'),
-      role: 'combobox', 'aria-controls': 'slash-menu', 'aria-expanded': 'false', 'aria-autocomplete': 'list',
+      'aria-controls': 'slash-menu', 'aria-autocomplete': 'list',
       oninput: () => this.changed(), onkeydown: (event) => this.key(event), onpaste: (event) => this.attached.takePasted(event),
     });
     this.menu = new SlashMenu(this.text, commands);

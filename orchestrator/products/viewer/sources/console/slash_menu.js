@@ -32,7 +32,6 @@ export class SlashMenu {
 
   draw() {
     this.element.hidden = !this.found.length;
-    this.field.setAttribute('aria-expanded', String(this.isOpen));
     if (this.isOpen) this.field.setAttribute('aria-activedescendant', `slash-${this.found[this.at].name}`);
     else this.field.removeAttribute('aria-activedescendant');
     patch(this.element, this.found.map(({ name, about, takes }, at) => element('div', {
