@@ -1,4 +1,4 @@
-/*! sources sha256 d607da187c7ddfb2ea15d2ae4b138d73ca2a5c123c18de45c2d810ffbcdac00c */
+/*! sources sha256 3e326f8e0ad8a0cfba54ef97da76d959a6eb8a2e62e883c1ac42c16cad6b607a */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

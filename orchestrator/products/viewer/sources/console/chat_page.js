@@ -160,7 +160,7 @@ export class ChatPage {
     this.head.context = context;
     this.head.draw();
     this.drawBranches();
-    if (!this.find.element.hidden && this.find.element.isConnected) this.find.search();
+    if (this.find.element.isConnected) this.find.search(true);
   }
 
   // The actions below a message: a message of a person can be changed, and its answer asked for again.

@@ -36,7 +36,8 @@ export class FindBar {
     globalThis.CSS?.highlights?.delete('found-now');
   }
 
-  search() {
+  // isGrown: the conversation has more messages, and the reader stays at the place.
+  search(isGrown = false) {
     const words = this.input.value.toLowerCase();
     this.places = [];
     const walker = document.createTreeWalker(this.where, NodeFilter.SHOW_TEXT, (it) => (it.parentElement.closest('button, h3, .branches') ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT));
@@ -50,6 +51,10 @@ export class FindBar {
       }
     }
     globalThis.CSS?.highlights?.set('found', new Highlight(...this.places));
+    if (isGrown && this.at in this.places) {
+      this.count.textContent = `${this.at + 1} of ${this.places.length}`;
+      return;
+    }
     this.at = this.places.length;
     this.go(-1);
   }
