@@ -45,12 +45,11 @@ def example(begin: str) -> str:
 
 async def run(command: list[str], folder: Path, **environ: str) -> str:
     """Run a tool, and return its output."""
-    kept = {name: os.environ[name] for name in os.environ if name.startswith(("npm_", "NPM_"))}
     with trio.fail_after(PATIENCE):
         done = await trio.run_process(
             command,
             cwd=folder,
-            env={"PATH": f"{Path(node()[0]).parent}:/usr/bin:/bin", **kept, **environ},
+            env={**os.environ, "PATH": f"{Path(node()[0]).parent}:/usr/bin:/bin", **environ},
             capture_stdout=True,
             capture_stderr=True,
             check=False,
@@ -100,7 +99,7 @@ async def try_promptfoo(folder: Path) -> None:
         await run(
             [*command, "--no-cache", "--no-write", "--output", "result.json"],
             folder,
-            HOME=str(folder),
+            PROMPTFOO_CONFIG_DIR=str(folder / "promptfoo"),
             ORCHESTRATOR_API_KEY=server.token,
             PROMPTFOO_DISABLE_TELEMETRY="1",
             PROMPTFOO_DISABLE_UPDATE="1",

@@ -90,6 +90,15 @@ def test_a_killed_evaluation_continues_and_its_set_is_a_baseline(shell: Shell) -
     assert calls(shell) == 16
 
 
+def test_an_evaluation_without_any_score_and_a_wrong_budget_exit_with_2(shell: Shell) -> None:
+    shell.write("broken.py", "def broken(result):\n    raise RuntimeError('no')\n")
+    command = ("eval", "team.py", "cases.jsonl", "--set", "a")
+    out, _ = shell.run(*command, "--scorer", "broken.py:broken", code=2)
+    assert "broken raised RuntimeError: no" in out
+    _, error = shell.run(*command, "--usd", "-1", code=2)
+    assert "--usd is -1.0; it must be above 0" in error
+
+
 def test_recorded_runs_are_scored_without_a_call_and_become_cases(shell: Shell) -> None:
     shell.run("run", "team.py", "w4", "--journal", "runs.db", "--quiet")
     shell.run("run", "team.py", "w5", "--journal", "runs.db", "--quiet")

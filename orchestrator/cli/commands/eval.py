@@ -13,7 +13,7 @@ from orchestrator.cli import options
 from orchestrator.cli.agent_file import file_name, load_agent, loaded_functions
 from orchestrator.cli.errors import CommandError
 from orchestrator.cli.evaluation_files import load_cases, load_scorers, read_set, set_file
-from orchestrator.cli.exit_codes import ENDING_CODES, FAILED, SUCCEEDED
+from orchestrator.cli.exit_codes import ENDING_CODES, FAILED, SUCCEEDED, USAGE
 from orchestrator.cli.journal_queries import require_journal
 from orchestrator.cli.sandbox_line import SandboxOption, choose_sandbox
 from orchestrator.cli.signals import Stop, run_stoppable
@@ -119,6 +119,8 @@ def eval(  # noqa: A001 (the name of the command)
     """
     if repeat < 1 or limit < 1:
         raise CommandError("--repeat and --limit must be at least 1")
+    if usd is not None and not usd > 0:
+        raise CommandError(f"--usd is {usd}; it must be above 0")
     if where is not None and journal is None:
         raise CommandError("--where selects recorded runs: name their journal with --journal")
     scorers, variables = load_scorers(scoring.scorer)
@@ -201,6 +203,9 @@ async def _finish(
     outputs.write(report)
     if not report.passes:
         return FAILED
+    trials = [trial for version in report.versions for trial in version.trials]
+    if trials and all(it.broken for it in trials):
+        return USAGE  # no run could be scored: a scorer is wrong
     return ENDING_CODES[Ending.OVER_BUDGET] if report.missing else SUCCEEDED
 
 
