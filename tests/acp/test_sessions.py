@@ -162,7 +162,7 @@ async def test_wrong_prompt_is_refused_before_turn(tmp_path: Path, block: Any) -
         assert refused.value.code == -32602
 
 
-def test_servers_of_editor_are_servers_of_agent(tmp_path: Path) -> None:
+def test_servers_of_editor_are_servers_of_agent() -> None:
     given = [
         schema.ClientServer(name="My files!", command="files", args=["--all"]),
         schema.ClientServer(
@@ -172,10 +172,10 @@ def test_servers_of_editor_are_servers_of_agent(tmp_path: Path) -> None:
             headers=[schema.Named(name="Authorization", value="Bearer x")],
         ),
     ]
-    files, web = with_servers(worker(), given, tmp_path).servers
+    files, web = with_servers(worker(), given).servers
     assert isinstance(files, McpCommand)
-    assert (files.name, files.command, files.cwd) == ("My-files", ("files", "--all"), tmp_path)
+    assert (files.name, files.command, files.cwd) == ("My-files", ("files", "--all"), None)
     assert isinstance(web, McpUrl)
     assert (web.name, web.headers["Authorization"]) == ("server-7", "Bearer x")
     with pytest.raises(DefinitionError, match="sse"):
-        with_servers(worker(), [schema.ClientServer(name="old", type="sse")], tmp_path)
+        with_servers(worker(), [schema.ClientServer(name="old", type="sse")])

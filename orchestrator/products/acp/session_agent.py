@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -17,9 +16,7 @@ LONGEST_NAME: Final = 32
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
-def with_servers(
-    agent: Agent[Any], servers: Sequence[schema.ClientServer], cwd: Path
-) -> Agent[Any]:
+def with_servers(agent: Agent[Any], servers: Sequence[schema.ClientServer]) -> Agent[Any]:
     """Return an agent that has the tools of the editor's servers, too.
 
     A program has no tools. Where two servers have one name, the server of the agent stays.
@@ -27,19 +24,20 @@ def with_servers(
     if isinstance(agent, Pipeline):
         return agent
     names = {it.name for it in agent.servers}
-    added = [it for it in (_server(it, cwd) for it in servers) if it.name not in names]
+    added = [it for it in map(_server, servers) if it.name not in names]
     return attrs.evolve(agent, servers=(*agent.servers, *added)) if added else agent
 
 
-def _server(server: schema.ClientServer, cwd: Path) -> McpServer:
+def _server(server: schema.ClientServer) -> McpServer:
     name = _NO_NAME.sub("-", server.name).strip("-")[:LONGEST_NAME].rstrip("-")
     if not name[:1].isalpha():
         name = f"server-{name}"[:LONGEST_NAME].rstrip("-")
     match server.type:
         case "stdio":
             command = (server.command, *server.args)
-            # The user of the editor has configured it, as in a shell.
-            return McpCommand(name, command, env=_values(server.env), cwd=cwd, sandbox=False)
+            # The user of the editor has configured it, as in a shell. It starts in a folder of its
+            # own: in the workspace it could import a file of an agent.
+            return McpCommand(name, command, env=_values(server.env), sandbox=False)
         case "http":
             return McpUrl(name, server.url, headers=_values(server.headers))
         case other:

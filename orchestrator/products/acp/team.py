@@ -106,7 +106,7 @@ class Team:
         folder = Path(cwd)
         if not folder.is_absolute() or not folder.is_dir():
             raise DefinitionError(f"cwd is {cwd!r}; it must be the absolute path of a folder")
-        return folder, with_servers(self._served.agent, servers, folder)
+        return folder, with_servers(self._served.agent, servers)
 
     async def _list(self, request: schema.ListSessions) -> schema.SessionPage:
         def read() -> Sequence[SessionSummary]:
