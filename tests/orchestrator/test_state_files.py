@@ -1,9 +1,8 @@
 """No agent reads or writes what the orchestrator keeps to itself, wherever that is."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,11 +31,11 @@ def test_every_file_of_a_server_is_known() -> None:
     assert {folder, API_KEY, WEBHOOK_SECRET, WEBHOOK_SECRETS} <= {*SERVER_FILES}
 
 
-async def said_by(workspace: Path, call: ToolCall, **options: Any) -> str:
+async def said_by(workspace: Path, call: ToolCall, environ: Mapping[str, str] | None = None) -> str:
     agent = Agent("main", model=stepwise(call, tool_texts), tools=FILES, approve=[allow("*")])
     journal = workspace / "journal.db"
-    machine = Machine(workspace=workspace, sandbox="none")
-    async with open_orchestrator(journal, machine=machine, **options) as opened:
+    machine = Machine(workspace=workspace, sandbox="none", environ=environ)
+    async with open_orchestrator(journal, machine=machine) as opened:
         return (await opened.run(agent, "go")).output
 
 
