@@ -4,6 +4,7 @@
 # pyright: reportUnusedImport=false
 
 from orchestrator.kernel.engine.cost_rules import TaskCost
+from orchestrator.kernel.event_loop import has_virtual_time
 from orchestrator.kernel.execution.agent_catalogue import AgentCatalogue, fingerprint
 from orchestrator.kernel.execution.agent_registry import AgentRegistry, reachable_agents
 from orchestrator.kernel.execution.executor import ServerCaller, TaskHost, WorkOrder

@@ -556,6 +556,18 @@ async def test_a_dry_run_of_a_wrong_script_fails_with_its_line() -> None:
     assert "line 2, column 5" in done.output
 
 
+@pytest.mark.realtime
+async def test_a_dry_run_of_a_script_that_computes_too_long_kills_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dry_run, "SECONDS", 0.4)
+    async with open_orchestrator(":memory:") as orchestrator:
+        done = await orchestrator.run(dry("while True: pass"), "go")
+
+    # The limit of the script itself would be another error, after 10 seconds.
+    assert "no simulated run of the script ended in time" in done.output
+
+
 async def test_a_pipeline_of_a_team_file_runs_its_script_with_its_goal(tmp_path: Path) -> None:
     file = tmp_path / "team.yaml"
     file.write_text(

@@ -1,6 +1,6 @@
 """The ports for where a task runs: `Executor` runs a `WorkOrder`, `TaskHost` is its way home."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,6 +122,11 @@ class StepTiming(Protocol):
 
     def fan_out_limit(self, limit: int) -> int:
         """Return how many children of a fan-out run at once, given the limit of its program."""
+        ...
+
+    @property
+    def watch_process(self) -> Callable[[Callable[[], None]], None]:
+        """Takes the function that kills the process of a script."""
         ...
 
     async def before_run(self, task: TaskRecord) -> None:

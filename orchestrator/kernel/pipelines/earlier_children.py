@@ -41,10 +41,6 @@ class EarlierChildren:
         """
         return self._claim(base, lambda it: it.node.kept or _about(it) == about)
 
-    def knows(self, base: str) -> bool:
-        """Return whether there is a child with this request, whatever its instructions were."""
-        return any(is_numbered(call, base) for call in self.unclaimed)
-
     def claim_reworded(self, base: str, *, in_order: bool) -> TaskId | None:
         """Return the first child with this request, whatever its instructions were.
 

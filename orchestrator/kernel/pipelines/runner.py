@@ -254,41 +254,10 @@ class PipelineRun:
         """The accounts that pay for its children."""
         return self._record.accounts
 
-    @property
-    def finds_earlier(self) -> bool:
-        """It has children from before a crash or a fork that it has not requested again."""
-        return self._earlier is not None and bool(self._earlier.unclaimed)
-
-    @property
-    def requires_earlier(self) -> bool:
-        """It has to request children from before a crash again, before new ones."""
-        return self._earlier is not None and self._earlier.required > 0
-
-    def find_child(
-        self, agent: Agent[Any], value: Any, chosen: Choices | None, details: "CallDetails | None"
-    ) -> Child[Any] | None:
-        """Return the child of an equal request before a crash, without a wait; None without one.
-
-        Raise `TaskFailedError` for a request that has left no fact, because it is refused again.
-        """
-        earlier, nursery = self._earlier, self._nursery
-        if earlier is None or nursery is None or self._runner.timing is not None:
-            return None
-        goal = well_formed(agent.as_goal(value))
-        about = _checksum(agent.instructions)
-        base = self._call_base(agent, goal, NO_DEPENDENCIES, chosen, details)
-        if (known := earlier.claim(base, about)) is not None:
-            self._register(known, agent)
-            child = self._run_child(agent, known, nursery)
-            self._found.append(child)
-            return child
-        needed = NO_DEPENDENCIES
-        request = self._request(agent, goal, None, about, base, needed=needed, chosen=chosen)
-        if self._book.admission.would_refuse(request) and not earlier.knows(base):
-            refused = self._book.admission.admit([request])
-            assert refused is not None, "it was refused in this step"
-            raise TaskFailedError(f"{self.path}/{agent.name}", _refused_outcome(refused))
-        return None
+    def watch_process(self, kill: Callable[[], None]) -> None:
+        """Let a simulation kill the process of a script."""
+        if (timing := self._runner.timing) is not None:
+            timing.watch_process(kill)
 
     def fan_out_limit(self, limit: int) -> int:
         """Return how many children run at once: the program's limit, or a simulation's."""

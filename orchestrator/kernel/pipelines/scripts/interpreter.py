@@ -107,6 +107,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Its number may soon be another process's.
+        self.pid = None
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -259,7 +261,7 @@ class Interpreter(AbstractContextManager["Interpreter"]):
                 await trio.sleep_forever()
             finally:
                 if result is None:
-                    self._kill()
+                    self.kill()
 
         with raising_one_error():
             async with trio.open_nursery() as nursery:
@@ -277,7 +279,8 @@ class Interpreter(AbstractContextManager["Interpreter"]):
         assert result is not None, "the thread has returned"
         return result
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill the worker, from any thread; a script that has not begun does not begin."""
         # First: a thread that is starting the worker looks at this when the worker has a pid.
         self._is_killed = True
         if self.pid is not None:

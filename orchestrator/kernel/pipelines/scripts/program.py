@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from orchestrator.agents import DefinitionError, raising_one_error
+from orchestrator.agents import DefinitionError
 from orchestrator.agents.script import Script, ScriptTeam
 from orchestrator.delegation import Ending
 from orchestrator.kernel.errors import TaskFailedError
@@ -80,21 +80,19 @@ class ScriptRun:
         script = self._script
         goal = script.goal if team.takes_goal else None
         with Interpreter(script.code, team.stubs, team.limits, goal) as interpreter:
+            self._run.watch_process(interpreter.kill)
             try:
-                with raising_one_error():
-                    async with trio.open_nursery() as nursery:
-                        stop = await interpreter.start()
-                        while stop.waits:
-                            await self._begin_all(stop.new, nursery)
-                            await self._wait_answers()
-                            stop = await interpreter.resume(self._take_answer)
-                        # The script does not wait for the others.
-                        nursery.cancel_scope.cancel(reason="the script has ended")
+                stop = await interpreter.start()
+                while stop.waits:
+                    await self._begin_all(stop.new)
+                    await self._wait_answers()
+                    stop = await interpreter.resume(self._take_answer)
             finally:
+                # The script does not wait for the others.
                 await self._run.cancel_running(self._children.values())  # noqa: ASYNC102 (shielded)
             return shown_result(interpreter.output, stop.value, team.limits.characters)
 
-    async def _begin_all(self, calls: Sequence[ScriptCall], nursery: trio.Nursery) -> None:
+    async def _begin_all(self, calls: Sequence[ScriptCall]) -> None:
         """Request the tasks of calls, in their order."""
         await trio.lowlevel.checkpoint()
         wanted: list[tuple[int, WantedTask]] = []
@@ -106,13 +104,6 @@ class ScriptRun:
                     self._read(it, wanted)
             else:
                 self._read(call, wanted)
-        if self._run.finds_earlier:
-            wanted = [it for it in wanted if not self._find(*it)]
-        if self._run.requires_earlier:
-            # A new request waits until all earlier ones were made again.
-            for it in wanted:
-                nursery.start_soon(self._begin, *it)
-            return
         for at in range(0, len(wanted), START_AT_ONCE):
             step = wanted[at : at + START_AT_ONCE]
             if not await self._run.start_all(
@@ -132,20 +123,6 @@ class ScriptRun:
         except CallError as exc:
             self._answer(call.id, Answer(error=str(exc)))
 
-    def _find(self, call: int, wanted: WantedTask) -> bool:
-        """Return whether a call has its task from before a crash, or is refused again."""
-        try:
-            child = self._run.find_child(wanted.agent, wanted.goal, wanted.chosen, wanted.details)
-        except (TaskFailedError, DefinitionError) as exc:
-            self._answer(call, Answer(error=str(exc)))
-            return True
-        if child is None:
-            return False
-        self._follow(call, wanted, child)
-        # At once: the order of the ends decides, and not the order in which trio runs the tasks.
-        self._note_end(call, wanted, child)
-        return True
-
     def _follow_in(
         self, step: Sequence[tuple[int, WantedTask]], number: int, child: Child[Any]
     ) -> None:
@@ -154,12 +131,18 @@ class ScriptRun:
     async def _begin(self, call: int, wanted: WantedTask) -> None:
         try:
             child = await self._run.start_child(
-                wanted.agent, wanted.goal, chosen=wanted.chosen, details=wanted.details
+                wanted.agent,
+                wanted.goal,
+                in_order=True,
+                chosen=wanted.chosen,
+                details=wanted.details,
             )
         except (TaskFailedError, DefinitionError) as exc:
             self._answer(call, Answer(error=str(exc)))
             return  # noqa: ASYNC910 (a refused call has nothing to wait for)
         self._follow(call, wanted, child)
+        # If it had ended before a crash: the order of the ends decides, and not trio's.
+        self._note_end(call, wanted, child)
 
     def _follow(self, call: int, wanted: WantedTask, child: Child[Any]) -> None:
         """Learn the end of a child, which has not begun to run."""

@@ -6,7 +6,7 @@ recorded facts, and its tasks have the recorded ids.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -198,6 +198,9 @@ class RecordedTiming:
 
     def fan_out_limit(self, limit: int) -> int:
         return limit
+
+    def watch_process(self, kill: Callable[[], None], /) -> None:
+        """Ignore the process: a replay ends with its script."""
 
     async def before_run(self, task: TaskRecord) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -1,5 +1,6 @@
 """The dry run of a script: simulated runs of it, and the figures that a model or a person reads."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,13 +16,14 @@ from orchestrator.products.history.simulation.settings import SimulationSettings
 from orchestrator.products.history.simulation.statistics import Quantiles, SimulationReport
 
 SEEDS: Final = 20
-SECONDS: Final = 1.2
-"""After this time no further run begins; with fewer runs the figures are less exact."""
+SECONDS: Final = 2.6
+"""All runs have ended, or were stopped, after this time; with fewer runs figures are less exact."""
 ERROR_CHARACTERS: Final = 500
 
 
 async def dry_run(agent: Agent[Any], goal: str, journals: Journals | None) -> DryRun:
     """Simulate the agent of a script, with answers of earlier tasks where there are some."""
+    begun = time.monotonic()
     past = await trio.to_thread.run_sync(read_past_answers, journals, agent)
     errors: list[str] = []
 
@@ -30,14 +32,17 @@ async def dry_run(agent: Agent[Any], goal: str, journals: Journals | None) -> Dr
             errors.append(run.outcome.error)
 
     settings = SimulationSettings(seeds=SEEDS, past=past)
-    report = await simulate_in_thread(agent, goal, settings, seconds=SECONDS, tell=note)
+    left = max(0.2, SECONDS - (time.monotonic() - begun))
+    # The last run may take as long as all before it.
+    report = await simulate_in_thread(agent, goal, settings, seconds=left / 2, tell=note)
     if report is None:
         return DryRun("no simulated run of the script ended in time: its price is unknown", False)
     runs = len(report.seeds)
     if len(errors) == runs and len(set(errors)) == 1:
         return DryRun(f"every simulated run failed: {errors[0]}", False)
+    in_time = f" (of {SEEDS}, in the time that it may take)" if runs < SEEDS else ""
     lines = [
-        f"{runs} simulated run{'s' * (runs != 1)} of the script; no model was called",
+        f"{runs} simulated run{'s' * (runs != 1)} of the script{in_time}; no model was called",
         _sources(past),
         f"{'':<8}{'p50':>12}{'p95':>12}",
         *_figures(report),

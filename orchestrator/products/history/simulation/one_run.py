@@ -82,8 +82,12 @@ def simulate_once(
     *,
     seed: int,
     is_stopped: Callable[[], bool] = lambda: False,
+    watch_process: Callable[[Callable[[], None]], None] = lambda _: None,
 ) -> SimulatedRun:
-    """Simulate one run; raise `SimulationStoppedError` when `is_stopped` returns True at a fact."""
+    """Simulate one run; raise `SimulationStoppedError` when `is_stopped` returns True at a fact.
+
+    `watch_process` gets a function that kills the process of a script.
+    """
     # Imported late: only simulation and replay need a clock that jumps.
     from trio.testing import MockClock
 
@@ -92,7 +96,9 @@ def simulate_once(
             "a simulation has its own event loop; inside another event loop, await"
             " trio.to_thread.run_sync(simulate, agent, goal, settings)"
         )
-    simulation = _Simulation(agent, goal, settings, seed, is_stopped)
+    simulation = _Simulation(
+        agent, goal, settings, seed, is_stopped=is_stopped, watch_process=watch_process
+    )
     clock = MockClock(autojump_threshold=0)
     # The caller's budgets do not apply to the run.
     return contextvars.Context().run(partial(trio.run, simulation.run, clock=clock))
@@ -118,10 +124,13 @@ class _Simulation:
         goal: str,
         settings: SimulationSettings,
         seed: int,
+        *,
         is_stopped: Callable[[], bool],
+        watch_process: Callable[[Callable[[], None]], None],
     ) -> None:
         self._agent = agent
         self._is_stopped = is_stopped
+        self._watch_process = watch_process
         self._goal = goal
         self._settings = settings
         self._seed = seed
@@ -142,7 +151,9 @@ class _Simulation:
             place=ports.SimulatedTools(self._settings, self._tasks, registry),
             # The tools of a server are unknown: one stand-in represents them all.
             servers=StandInServers(lambda prefix: [f"{prefix}tool"]),
-            timing=ports.SimulatedTiming(self._tasks, self._settings.limit_factor),
+            timing=ports.SimulatedTiming(
+                self._tasks, self._settings.limit_factor, self._watch_process
+            ),
         ) as engine:
             stop = trio.CancelScope()
             run: Run[Any] | None = None

@@ -183,9 +183,15 @@ class SimulatedIds:
 class SimulatedTiming:
     """The timing of a simulation (`StepTiming`): each step begins at its own moment."""
 
-    def __init__(self, tasks: SimulatedTasks, limit_factor: int) -> None:
+    def __init__(
+        self,
+        tasks: SimulatedTasks,
+        limit_factor: int,
+        watch_process: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._tasks = tasks
         self._limit_factor = limit_factor
+        self.watch_process = watch_process
 
     def fan_out_limit(self, limit: int) -> int:
         return limit * self._limit_factor
