@@ -252,9 +252,10 @@ async def test_a_scorer_that_raises_is_an_error_of_its_trial() -> None:
 
 
 async def test_a_score_that_is_not_a_number_is_an_error_of_its_trial() -> None:
-    report = await run(
-        Harness(), team(shouting(4)), scorers=[lambda _: Score(float("nan"), "of nothing")]
-    )
+    def mean_of_nothing(_: TaskResult) -> Score:
+        return Score(float("nan"), "of nothing")
+
+    report = await run(Harness(), team(shouting(4)), scorers=[mean_of_nothing])
     (version,) = report.versions
     assert version.errors == len(CASES)
     assert version.mean("score") is None

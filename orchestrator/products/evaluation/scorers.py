@@ -277,7 +277,8 @@ def _autoevals(evaluator: Any, result: TaskResult) -> ScoredValue:
     found = evaluator.eval(output=output, expected=result.expected, input=result.goal)
     if found.score is None:
         return None
-    return one_score(float(found.score), str((found.metadata or {}).get("rationale", "")))
+    metadata: dict[str, Any] = found.metadata or {}
+    return one_score(float(found.score), str(metadata.get("rationale", "")))
 
 
 def _made(kind: type[Any]) -> Any:
