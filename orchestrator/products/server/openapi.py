@@ -58,6 +58,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "items": [{"role": "user", "content": "What is the capital of Peru?"}],
         "metadata": {"topic": "Peru"},
     },
+    "branch_session": {"before": 1},
     "update_conversation": {"metadata": {"topic": "Lima"}},
     "create_items": {"items": [{"role": "user", "content": "And of Chile?"}]},
     "create_chat_completion": {

@@ -33,8 +33,8 @@ from orchestrator.products.server.transport import idempotency
 from orchestrator.products.server.transport.errors import HttpError
 from orchestrator.products.server.transport.session_headers import context_of
 
-_BELOW: Final = r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\x00-\x1f]*$"
-"""A relative path without `..`."""
+_BELOW: Final = r"^([^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*)?$"
+"""A relative path whose folders do not begin with a dot."""
 
 
 class NewSession(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-/*! sources sha256 3e326f8e0ad8a0cfba54ef97da76d959a6eb8a2e62e883c1ac42c16cad6b607a */
+/*! sources sha256 e5ea332588d51eaa3947fab4ab2fd75921d2f74912d6664cab543382022f30f9 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

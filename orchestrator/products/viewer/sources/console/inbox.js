@@ -16,6 +16,7 @@ export class Inbox {
     this.approvals = [];
     this.hasApprovals = false; // until the server has told which there are
     this.hasReplies = false;
+    this.taken = new Set(); // replies that a person has seen
     this.replies = []; // {session, agent, turn, text, status}
     this.conversations = new Map(); // the newest ones
     this.failures = new Failures(console_, () => this.changed());
@@ -123,8 +124,8 @@ export class Inbox {
 
   // Keep some of the replies, and add others.
   keep(isKept, added) {
-    const taken = this.replies.filter((it) => it.isTaken);
-    const isTaken = (reply) => taken.some((it) => it.session === reply.session && it.turn === reply.turn);
+    // An answer that was asked for before a reply was taken may still have it.
+    const isTaken = (reply) => this.taken.has(`${reply.session} ${reply.turn}`);
     this.replies = [...this.replies.filter(isKept), ...added.filter((it) => !isTaken(it))];
     this.changed();
   }
@@ -133,13 +134,17 @@ export class Inbox {
   async take(session) {
     if (!this.console.may('run')) return;
     const taken = this.replies.filter((it) => it.session === session && !it.isTaken);
-    for (const reply of taken) reply.isTaken = true; // all at once: the same may be asked for again meanwhile
+    // All at once: the same may be asked for again meanwhile.
+    for (const reply of taken) reply.isTaken = this.taken.add(`${session} ${reply.turn}`);
     for (const reply of taken) {
       try {
         await this.console.api.remove(`v1/sessions/${session}/inbox/${reply.turn}`);
       } catch (error) {
         if (error.status !== 404) {
-          for (const it of taken) it.isTaken = false;
+          for (const it of taken) {
+            it.isTaken = false;
+            this.taken.delete(`${session} ${it.turn}`);
+          }
           return;
         }
       }
