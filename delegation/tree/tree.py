@@ -277,7 +277,7 @@ class Tree:
 
         return collapsed_text(self, rows=rows, now=now)
 
-    def to_mermaid(self, *, rows: int = MAX_BOXES) -> str:
+    def to_mermaid(self, *, rows: int = 40) -> str:
         """Return the collapsed tree as a Mermaid flowchart, with at most `rows` boxes."""
         from orchestrator.delegation.tree.exports.mermaid import mermaid
 

@@ -133,8 +133,8 @@ class Follower:
             path = f"/v1/runs/{self._run}/events?after={self._after}"
             try:
                 async with self._http.stream("GET", path) as answer:
-                    if answer.status_code == 503:
-                        # No server has the run now; this one says when to come back.
+                    if answer.status_code in {502, 503}:
+                        # Its server died just now, or no server has the run: come back soon.
                         await trio.sleep(float(answer.headers["retry-after"]))
                         continue
                     answer.raise_for_status()

@@ -183,8 +183,8 @@ def test_mermaid_keeps_the_words_of_agents_in_labels(words: str) -> None:
     lines = saying(words).to_mermaid().splitlines()
     outside = [re.sub(r'\["[^"<>{}|`\\]*(<br/>[^"<>{}|`\\]*)*"\]', "", it) for it in lines]
 
-    assert outside == [
-        "flowchart TD",
+    assert [it.partition(":::")[0] for it in outside if "classDef" not in it] == [
+        "flowchart LR",
         "  n0",
         "  n1",
         "  n0 --> n1",
@@ -214,7 +214,8 @@ def test_no_export_holds_control_characters_of_a_name(words: str) -> None:
 
     for export in exports:
         assert not CONTROLS.search(export)
-    assert re.fullmatch(r'flowchart TD\n  n0\["[^"<>\n\\]*(<br/>x)?"\]', exports[4])
+    chart, _, _ = exports[4].partition("\n  classDef")
+    assert re.fullmatch(r'flowchart LR\n  n0\["[^"<>\n\\]*(<br/>x)?"\](:::\w+)?', chart)
 
 
 def test_charts_of_large_trees_are_folded_with_a_note() -> None:
@@ -227,7 +228,8 @@ def test_charts_of_large_trees_are_folded_with_a_note() -> None:
         assert len(chart) < 60_000
     boxes, arrows, needs = 9, 8, 1
     lines = tree.to_mermaid(rows=9).splitlines()
-    assert len(lines) == 1 + boxes + arrows + needs + 1
+    classes = 2
+    assert len(lines) == 1 + boxes + arrows + needs + 1 + classes
     assert "coder ×5,000" in tree.to_mermaid()
     assert "… 4,996 more" in tree.to_mermaid()
 

@@ -44,16 +44,19 @@ editor            ◐ running                     1,243 tok  $1.0567  go
 ├─ researcher[2]  ◐ running    detached             9 tok  $1.0000  find it
 └─ researcher[3]  · queued     joined               0 tok       $0  find it"""
 MERMAID = """\
-flowchart TD
-  n0["◐ editor<br/>go"]
-  n1["✓ researcher[1]<br/>collect the facts"]
+flowchart LR
+  n0["◐ editor<br/>go"]:::busy
+  n1["✓ researcher[1]<br/>collect the facts"]:::ok
   n0 --> n1
-  n2["✗ checker[1]<br/>no such year"]
+  n2["✗ checker[1]<br/>no such year"]:::bad
   n1 --> n2
-  n3["◐ researcher[2]<br/>find it"]
+  n3["◐ researcher[2]<br/>find it"]:::busy
   n0 -.-> n3
   n4["· researcher[3]<br/>find it"]
-  n0 --> n4"""
+  n0 --> n4
+  classDef ok stroke:#1a7f37,stroke-width:2px
+  classDef bad stroke:#cf222e,stroke-width:2px
+  classDef busy stroke:#0969da,stroke-width:2px"""
 NASTY = "a \"quoted\" #1 <script>alert('x')</script> & \x1b[31mred"
 
 
@@ -178,7 +181,7 @@ def test_mermaid_draws_dependencies(
     begin(PUSH)
     tell(requested(A), requested(B, needs=(A,)), requested(C, needs=(A, B)))
 
-    assert ledger.sessions[S].tree.to_mermaid().splitlines()[-5:] == [
+    assert ledger.sessions[S].tree.to_mermaid().splitlines()[-6:-1] == [
         '  n3["· researcher[3]<br/>find it"]',
         "  n0 --> n3",
         "  n1 ==> n2",
@@ -195,10 +198,10 @@ def test_a_chart_draws_no_arrow_from_a_folded_task(
     tell(*(requested(f"t{number}") for number in range(117)))
     tell(requested(B, agent="writer", needs=("a", "t99")))
     tree = ledger.sessions[S].tree
-    assert tree.to_mermaid().endswith("\n  n1 ==> n119\n  n101 ==> n119")
+    assert "\n  n1 ==> n119\n  n101 ==> n119\n" in tree.to_mermaid(rows=120)
 
     tell(requested("one more"))
-    last, footer = tree.to_mermaid().splitlines()[-2:]
+    last, footer, _ = tree.to_mermaid().splitlines()[-3:]
     assert last == "  n1 ==> n8"
     assert footer == '  folded["7 of 121 tasks are shown; the rest is folded"]'
 
@@ -220,10 +223,10 @@ def test_a_large_chart_is_folded_with_a_note(
     begin(PUSH)
     tree = ledger.sessions[S].tree
     tell(*(requested(f"t{number}") for number in range(119)))
-    assert tree.to_mermaid().endswith("\n  n0 --> n119")
+    assert "\n  n0 --> n119\n" in tree.to_mermaid(rows=120)
 
     tell(*(requested(f"more{number}") for number in range(5)))
-    assert tree.to_mermaid().splitlines()[-3:] == [
+    assert tree.to_mermaid().splitlines()[-4:-1] == [
         '  n6["… 120 more<br/>·120"]',
         "  n1 --> n6",
         '  folded["5 of 125 tasks are shown; the rest is folded"]',

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 import trio
 
+from orchestrator import Machine
 from orchestrator.agents import McpUrl, ToolCall
 from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.kernel.errors import LoginError
@@ -65,7 +66,9 @@ async def make_login(server: LoginServer, file: Path, **options: Any) -> Login:
 
 async def call(server: LoginServer, environ: dict[str, str]) -> Caller:
     """Have an agent call the server's tool."""
-    return await use(McpUrl("tracker", server.mcp), calls=[WHOAMI], environ=environ)
+    return await use(
+        McpUrl("tracker", server.mcp), calls=[WHOAMI], machine=Machine(environ=environ)
+    )
 
 
 class Client:
@@ -88,7 +91,7 @@ class Client:
 async def test_an_agent_explains_the_login_and_gets_the_tools_after_it(
     server: LoginServer, environ: dict[str, str], file: Path
 ) -> None:
-    before = await use(McpUrl("tracker", server.mcp), environ=environ)
+    before = await use(McpUrl("tracker", server.mcp), machine=Machine(environ=environ))
     assert "`orchestrator mcp login tracker`" in before.requests[0].instructions
 
     await make_login(server, file)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import select
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -206,12 +206,16 @@ async def talking(
 
 @asynccontextmanager
 async def in_a_session(
-    workspace: Path, journal: MemoryJournal | None = None, **more: Any
+    workspace: Path,
+    journal: MemoryJournal | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> AsyncGenerator[Talk]:
     """Open an orchestrator, and a session to which replies can be delivered later."""
     kept = MemoryJournal() if journal is None else journal
     async with open_orchestrator(
-        kept, **more, machine=Machine(workspace=workspace)
+        kept, **more, machine=Machine(workspace=workspace, environ=environ)
     ) as orchestrator:
         async with talking(orchestrator) as talk:
             yield talk
@@ -219,13 +223,17 @@ async def in_a_session(
 
 @asynccontextmanager
 async def in_a_run(
-    workspace: Path, journal: MemoryJournal | None = None, **more: Any
+    workspace: Path,
+    journal: MemoryJournal | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> AsyncGenerator[ManualModel]:
     """Open an orchestrator; the block is in a turn after which nothing can be delivered."""
     kept = MemoryJournal() if journal is None else journal
     manual = ManualModel()
     async with open_orchestrator(
-        kept, **more, machine=Machine(workspace=workspace)
+        kept, **more, machine=Machine(workspace=workspace, environ=environ)
     ) as orchestrator:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(orchestrator.run, shell_user(manual), "go")

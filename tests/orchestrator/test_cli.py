@@ -105,7 +105,7 @@ def test_a_later_process_shows_the_run_again(shell: Shell) -> None:
 
     assert newest == named
     assert all(line in demo for line in named.splitlines() if "✓" in line)
-    assert mermaid.startswith("flowchart TD\n")
+    assert mermaid.startswith("flowchart LR\n")
 
 
 def test_runs_are_listed(shell: Shell) -> None:

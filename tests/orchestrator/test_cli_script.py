@@ -54,7 +54,7 @@ def test_a_killed_script_is_resumed_and_repeats_no_finished_call(shell: Shell) -
     out, _ = shell.run("resume", team, "--journal", journal, "--quiet")
 
     assert out == '["on a", "on b"]\n'
-    assert "the same" in shell.run("replay", "--file", team, "--journal", journal)[0]
+    assert "the same" in shell.run("replay", team, "--journal", journal)[0]
     assert (shell.home / "calls.txt").read_text() == "first\nsecond\nsecond\n"
 
 

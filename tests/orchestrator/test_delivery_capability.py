@@ -758,7 +758,7 @@ DOORS = sorted(
     not in {
         *("__init__", "approvals", "door", "inbound", "lifecycle", "door_state"),
         *("durable_run", "fork_state", "run_events", "streamed_run"),  # they run by `one_shot`
-        "request",  # by `one_shot` and `kept`
+        *("request", "active_span"),  # by `one_shot` and `kept`
     }
 )
 

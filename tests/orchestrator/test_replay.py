@@ -704,8 +704,8 @@ def test_the_replay_command_reports_whether_a_run_is_the_same(shell: Shell) -> N
     shell.write("unasked.py", unasked)
     shell.write("gone.py", AGENTS.replace("delegates=[helper]", "copies=True"))
 
-    assert shell.run("replay", "--file", "unasked.py:editor")[0] == ("the same: 2 tasks, 8 steps\n")
-    out, _ = shell.run("replay", "--file", "gone.py:editor", code=1)
+    assert shell.run("replay", "unasked.py:editor")[0] == ("the same: 2 tasks, 8 steps\n")
+    out, _ = shell.run("replay", "gone.py:editor", code=1)
     assert out.splitlines()[0] == "not the same: /editor/helper[1], step 1"
     assert "recorded  is asked for: agent helper; goal part" in out
     assert "replayed  is asked for: agent editor; goal part; of a copy" in out
@@ -714,12 +714,12 @@ def test_the_replay_command_reports_whether_a_run_is_the_same(shell: Shell) -> N
 def test_the_replay_command_refuses_unknown_runs_and_files(shell: Shell) -> None:
     shell.write("agents_file.py", AGENTS)
 
-    assert "there are no runs yet" in shell.error("replay", "--file", "agents_file.py")
+    assert "there are no runs yet" in shell.error("replay", "agents_file.py")
     shell.run("run", "agents_file.py", "go")
     for words, problem in (
-        (["r_no", "--file", "agents_file.py"], "there is no run 'r_no'"),
-        (["--file", "nowhere.py"], "there is no file nowhere.py"),
-        (["--file", "agents_file.py:helper"], "belongs to agent 'editor'"),
+        (["agents_file.py", "r_no"], "there is no run 'r_no'"),
+        (["nowhere.py"], "there is no file nowhere.py"),
+        (["agents_file.py:helper"], "belongs to agent 'editor'"),
     ):
         assert problem in shell.error("replay", *words)
 

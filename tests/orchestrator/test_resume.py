@@ -437,7 +437,7 @@ def test_a_run_that_was_killed_is_not_resumed_by_another_agent(shell: Shell) -> 
 
 
 def test_a_run_that_was_killed_is_replayed(shell: Shell) -> None:
-    code, said = shell.run("replay", "--file", shell.file)
+    code, said = shell.run("replay", shell.file)
 
     assert code == 0
     assert "the same: 4 tasks, 10 steps, up to where its record ends" in said

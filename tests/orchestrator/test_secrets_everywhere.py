@@ -601,7 +601,7 @@ def test_the_command_line_shows_no_secret(field: Field, python: list[str]) -> No
         orchestrator("tree", code=0),
         orchestrator("export", "--format", "mermaid", code=0),
         orchestrator("doctor", code=0),
-        orchestrator("replay", "--file", agents, code=0),
+        orchestrator("replay", agents, code=0),
     ]
     assert all(field.got)
     assert field.told() == []

@@ -5,16 +5,24 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from orchestrator.delegation.notices import usd
-from orchestrator.delegation.task import Mode, TaskId
+from orchestrator.delegation.task import Ending, Mode, Status, TaskId
 from orchestrator.delegation.tree.collapse import CollapsedRow, RowKind, collapse_tree
 from orchestrator.delegation.tree.glyphs import glyph, shown_mode
 from orchestrator.delegation.tree.safe_text import one_line, printable
+from orchestrator.delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
 
 MAX_BOXES: Final = 120
 """More are not readable, and the usual viewers refuse at 500 arrows."""
+CLASSES: Final[tuple[tuple[frozenset[str], str], ...]] = (
+    (FAILURES, "bad"),
+    (ACTIVE, "busy"),
+    (frozenset({Status.WAITING}), "wait"),
+    (frozenset({Ending.SUCCEEDED}), "ok"),
+)
+"""The statuses that are drawn alike."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +52,11 @@ class Box:
     @property
     def glyph(self) -> str:
         return glyph(self.status, self.mode) if self.status else ""
+
+    @property
+    def style_class(self) -> str:
+        """The class of its status; empty if it has none."""
+        return next((name for statuses, name in CLASSES if self.status in statuses), "")
 
     @property
     def is_detached(self) -> bool:

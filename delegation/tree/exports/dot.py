@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.delegation.task import Ending, Status
 from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, chart_of
-from orchestrator.delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
@@ -14,12 +12,7 @@ digraph run {
   rankdir=LR;
   node [shape=box, style=rounded, fontname="sans-serif", fontsize=11, color="#59636e"];
   edge [color="#59636e", arrowsize=0.7];"""
-COLOURS: Final[tuple[tuple[frozenset[str], str], ...]] = (
-    (FAILURES, "#cf222e"),
-    (ACTIVE, "#0969da"),
-    (frozenset({Status.WAITING}), "#9a6700"),
-    (frozenset({Ending.SUCCEEDED}), "#1a7f37"),
-)
+COLOURS: Final = {"bad": "#cf222e", "busy": "#0969da", "wait": "#9a6700", "ok": "#1a7f37"}
 
 
 def dot(tree: "Tree", *, rows: int = MAX_BOXES) -> str:
@@ -43,8 +36,7 @@ def _lines(box: Box) -> list[str]:
 
 
 def _colour(box: Box) -> str:
-    found = (colour for statuses, colour in COLOURS if box.status in statuses)
-    colour = next(found, "")
+    colour = COLOURS.get(box.style_class, "")
     return f', color="{colour}"' if colour else ""
 
 

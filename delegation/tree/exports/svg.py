@@ -8,11 +8,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.delegation.task import Ending, Status
 from orchestrator.delegation.tree.exports.boxes import MAX_BOXES, Box, Chart, chart_of
 from orchestrator.delegation.tree.exports.xml import escaped
 from orchestrator.delegation.tree.safe_text import printable
-from orchestrator.delegation.tree.tally import ACTIVE, FAILURES
 
 if TYPE_CHECKING:
     from orchestrator.delegation.tree.tree import Tree
@@ -41,12 +39,6 @@ path{fill:none;stroke:var(--line);stroke-width:1.3}
 .r{text-anchor:end}
 .dim{fill:var(--dim)}.ok{fill:var(--ok)}.bad{fill:var(--bad)}.busy{fill:var(--busy)}\
 .wait{fill:var(--wait)}"""
-CLASSES: Final[tuple[tuple[frozenset[str], str], ...]] = (
-    (FAILURES, "bad"),
-    (ACTIVE, "busy"),
-    (frozenset({Status.WAITING}), "wait"),
-    (frozenset({Ending.SUCCEEDED}), "ok"),
-)
 
 
 def svg(tree: "Tree", *, rows: int = MAX_BOXES, now: float | None = None) -> str:
@@ -112,10 +104,10 @@ class _Picture:
     def row(self, box: Box, number: int) -> Iterator[str]:
         left = MARGIN + box.row.depth * STEP
         if box.glyph:
-            yield _text(left, number, box.glyph, _class(box))
+            yield _text(left, number, box.glyph, box.style_class or "dim")
         yield _text(left + _width("x ") * bool(box.glyph), number, box.title, "")
         status, *figures, about = self.cells[number][1:]
-        yield _text(self.places[0], number, status, _class(box))
+        yield _text(self.places[0], number, status, box.style_class or "dim")
         for place, figure in zip(self.places[2:], figures, strict=True):
             yield _text(place - GAP, number, figure, "r")
         yield _text(self.places[4], number, about, "dim")
@@ -151,11 +143,6 @@ def _cells(box: Box) -> list[str]:
         box.money,
         about,
     ]
-
-
-def _class(box: Box) -> str:
-    found = (name for statuses, name in CLASSES if box.status in statuses)
-    return next(found, "dim")
 
 
 def _middle(number: int) -> float:

@@ -20,7 +20,7 @@ COMMON_CHARACTERS: Final = 40
 """How many of them come before the first character that differs."""
 
 
-def replay(run: RunArgument = None, /, *, file: AgentFile, journal: JournalOption = None) -> int:
+def replay(file: AgentFile, run: RunArgument = None, /, *, journal: JournalOption = None) -> int:
     """Replay a run from its journal: no model is asked, and no tool runs.
 
     Exits with 0 if the replay is the same, and with 1 if not: then it shows the first difference. A
