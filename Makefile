@@ -161,7 +161,7 @@ models: ## check the model of the cluster protocol, and that its mutations are c
 SECONDS ?= 600
 
 .PHONY: acceptance
-acceptance: clients evaluators judges backends prefixes soak ## the clients of others, and a long life
+acceptance: clients editors evaluators judges backends prefixes soak ## the clients of others, and a long life
 
 .PHONY: clients
 clients: $(VENV)/.dev chromium ## try the clients that others wrote against a real server, and print the matrix of docs/http.md
@@ -171,6 +171,10 @@ clients: $(VENV)/.dev chromium ## try the clients that others wrote against a re
 .PHONY: evaluators
 evaluators: $(VENV)/.dev ## try autoevals, inspect_ai and promptfoo with the examples of docs/evaluation.md (fetches 2 GB)
 	@$(BIN)/python -m tests.clients.evaluators
+
+.PHONY: editors
+editors: $(VENV)/.dev ## try the clients of the Agent Client Protocol that others wrote, with the counts of docs/editors.md
+	@$(BIN)/python -m tests.acp.editors
 
 .PHONY: prefixes
 prefixes: $(VENV)/.dev ## count the prompt tokens that a local model evaluates for siblings, and the price at providers

@@ -11,6 +11,7 @@ from subprocess import PIPE
 import pytest
 import trio
 
+from tests.acp.editors import CLIENTS, count_checks
 from tests.acp.kit import Editor, RefusedError
 from tests.server.server_process import PATIENCE, ROOT
 
@@ -100,3 +101,11 @@ async def test_messages_that_come_at_once_are_answered_before_end(tmp_path: Path
         assert await process.wait() == 0
         await editor.wait_message(lambda it: it.get("id") == 1)
         await editor.wait_message(lambda it: it.get("error", {}).get("code") == -32700)
+
+
+def test_documented_counts_are_counts_of_checks() -> None:
+    page = (ROOT / "docs" / "editors.md").read_text()
+    for client in CLIENTS:
+        rows = [it for it in page.splitlines() if it.startswith(f"| `{client.title}`")]
+        count = count_checks(client)
+        assert [it.split("|")[3].strip() for it in rows] == [f"{count} of {count}"]

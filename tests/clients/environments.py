@@ -106,7 +106,8 @@ async def _install_node(client: Client) -> None:
     for file in (PINS / client.pins).iterdir():
         shutil.copy(file, client.folder)
     quiet = ("--silent", "--ignore-scripts", "--no-audit", "--no-fund")
-    await trio.run_process([*node(), "ci", *quiet], cwd=client.folder)
+    # Not `npm ci`: that fails where a registry lacks packages for other machines.
+    await trio.run_process([*node(), "install", "--no-save", *quiet], cwd=client.folder)
 
 
 def node() -> list[str]:
