@@ -43,6 +43,7 @@ def pages(server: ConsoleServer) -> dict[str, str]:
         f"#/compare/{run}/{asks}": "document.querySelector('main table')",
         "#/evaluations": "document.querySelector('[data-evaluation]')",
         "#/evaluations/shouting": "document.querySelector('.case article')",
+        "#/overview": "document.querySelector('.overview .tiles')",
         "#/inbox": "document.querySelector('.inbox .ask')",
         "#/jobs": "document.querySelector('.jobs .empty:not(:empty)')",
     }

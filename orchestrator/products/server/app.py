@@ -27,6 +27,7 @@ from orchestrator.products.server.api import (
     inbox,
     jobs,
     models,
+    overview,
     part_bytes,
     prune,
     runs,
@@ -75,7 +76,7 @@ def _operations(*modules: ModuleType) -> tuple[Operation, ...]:
 OPERATIONS: Final = (
     *_operations(chat, responses, messages, conversations, completions, stored_chats, models),
     *_operations(runs, failures, prune, simulations, tasks, part_bytes, copies, approvals),
-    *_operations(sessions, branches, inbox, jobs, events, health),
+    *_operations(sessions, branches, inbox, overview, jobs, events, health),
     openapi,
 )
 CONSOLE_OPERATIONS: Final = (*_operations(page, login, console_events, evaluations), *page.FILES)

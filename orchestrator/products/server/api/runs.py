@@ -263,7 +263,7 @@ async def show_run(call: ApiCall, found: FoundSession, status: int = 200) -> Res
     return await call.durable_response(body, status, x_run_id=body.id)
 
 
-class _RunBodies(lookup.Bodies[bodies.RunSummary]):
+class RunBodies(lookup.Bodies[bodies.RunSummary]):
     """Makes the entry of each run in a list."""
 
     def __init__(self, query: RunsQuery) -> None:
@@ -291,7 +291,7 @@ class _RunBodies(lookup.Bodies[bodies.RunSummary]):
 async def list_runs(call: ApiCall) -> Response:
     """List your runs, newest first; an admin's key sees the runs of all owners."""
     query = call.query(RunsQuery)
-    page = await lookup.page_of(call, query, _RunBodies(query))
+    page = await lookup.page_of(call, query, RunBodies(query))
     return json_response(Runs(data=page.items, has_more=page.has_more, last_id=page.last))
 
 

@@ -1,4 +1,4 @@
-/*! sources sha256 e5ea332588d51eaa3947fab4ab2fd75921d2f74912d6664cab543382022f30f9 */
+/*! sources sha256 33c690d32fa959ec8ca6686fa651132e4b565d0c90bae4f549ce227286e131ad */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 

@@ -11,6 +11,7 @@ import { JobsPage } from './jobs_page.js';
 import { Live } from './live.js';
 import { Login } from './login.js';
 import { NewRunPage } from './new_run_page.js';
+import { OverviewPage } from './overview_page.js';
 import { Router } from './router.js';
 import { RunPage } from './run_page.js';
 import { RunsPage } from './runs_page.js';
@@ -21,6 +22,7 @@ import { keepPageSecret, saveFile } from '../run/page_secret.js';
 // [address, page, the place in the bar that it belongs to].
 const PAGES = [
   ['runs', RunsPage, 'runs'],
+  ['overview', OverviewPage, 'overview'],
   ['new', NewRunPage, 'runs'],
   ['compare/:one/:other', ComparePage, 'runs'],
   ['runs/:run', RunPage, 'runs'],
@@ -32,7 +34,7 @@ const PAGES = [
   ['evaluations/:name', EvaluationPage, 'evaluations'],
   ['inbox', InboxPage, 'inbox'],
 ];
-const PLACES = [['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['evaluations', 'Evaluations'], ['inbox', 'Inbox']];
+const PLACES = [['overview', 'Overview'], ['runs', 'Runs'], ['chat', 'Chat'], ['jobs', 'Jobs'], ['evaluations', 'Evaluations'], ['inbox', 'Inbox']];
 
 class Console {
   constructor() {
