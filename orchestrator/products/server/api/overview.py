@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import attrs
 import msgspec
+import trio
 from starlette.responses import Response
 
 from orchestrator.products.server.api.bodies import RunSummary
@@ -109,6 +110,7 @@ async def _runs_since(call: ApiCall, since: float) -> tuple[list[RunSummary], bo
     """Return the runs that began after a time, and whether these are all."""
     found: list[RunSummary] = []
     after = ""
+    await trio.lowlevel.checkpoint()
     while len(found) < MOST_RUNS:
         # Newest first: each page costs its rows, and most summaries are in memory.
         query = PageQuery(limit=LOOKED_AT_MOST, after=after)
