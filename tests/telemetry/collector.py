@@ -34,6 +34,10 @@ class Collector:
         self.refused = 0
         """The number of requests that were refused."""
         self.is_refusing = False
+        self.most_spans = 1_000_000
+        """The most spans of a request that is not too large."""
+        self.poison = ""
+        """The name of a span that no request may have."""
         self.takes_metrics = True
         self._changed = trio.Condition()
 
@@ -72,12 +76,19 @@ class Collector:
             is_metrics = request.target == "/v1/metrics"
             if self.is_refusing or (is_metrics and not self.takes_metrics):
                 self.refused += 1
-                return Response(400)
+                # The exporter repeats a request that gets 500 or 503, and waits in between.
+                return Response(401)
             if is_metrics:
                 self._take_metrics(ExportMetricsServiceRequest.FromString(body))
             else:
                 assert request.target == "/v1/traces"
-                self._take(ExportTraceServiceRequest.FromString(body))
+                given = ExportTraceServiceRequest.FromString(body)
+                spans = [it for part in given.resource_spans for it in part.scope_spans[0].spans]
+                if len(spans) > self.most_spans:
+                    return Response(413)
+                if any(span.name == self.poison for span in spans):
+                    return Response(400)
+                self._take(given)
         return Response(200, ExportTraceServiceResponse().SerializeToString(), PROTOBUF)
 
     def _take(self, request: ExportTraceServiceRequest) -> None:

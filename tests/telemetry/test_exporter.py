@@ -103,6 +103,29 @@ async def test_spans_are_sent_after_an_outage_of_the_collector(
     assert names(collector) == sorted(TREE * 2)
 
 
+async def test_a_batch_that_is_too_large_for_the_collector_is_split(collector: Collector) -> None:
+    collector.most_spans = 2
+    async with open_orchestrator(":memory:", telemetry=collector.address) as orchestrator:
+        await orchestrator.run(lead(), "go")
+        await collector.wait_stored(6)
+
+    assert names(collector) == TREE
+
+
+async def test_a_span_that_the_collector_refuses_holds_back_no_other(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.poison = TREE[0]
+    expected = [name for name in TREE if name != collector.poison]
+    async with open_orchestrator(":memory:", telemetry=collector.address) as orchestrator:
+        for _ in range(2):
+            await orchestrator.run(lead(), "go")
+        await collector.wait_stored(2 * len(expected))
+
+    assert names(collector) == sorted(expected * 2)
+    assert [it for it in caplog.messages if "with status 400" in it] != []
+
+
 async def test_runs_do_not_wait_for_a_collector_that_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from orchestrator.products.telemetry.span import Span, SpanIds
 from orchestrator.version import VERSION
 
 try:
+    import requests
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -33,6 +34,8 @@ except ImportError as exc:
 UNKNOWN_SERVICE: Final = "unknown_service"
 MAX_FAILURES: Final = 3
 """The failed requests in a row after which no metrics are sent."""
+REFUSALS: Final = frozenset({400, 413, 422})
+"""The statuses of requests that would be refused again."""
 NANO: Final = 1_000_000_000
 _LOG: Final = logger_of("telemetry")
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
@@ -51,7 +54,15 @@ class OtlpSender:
             settings: the address and the name of the program.
             metrics: count the spans that are taken, and send the sums, too.
         """
-        self._exporter = OTLPSpanExporter(endpoint=endpoint_of(settings.address, "traces"))
+        session = requests.Session()
+        session.hooks["response"].append(self._note_status)
+        self._status = 0
+        """The status of the last answer; 0 if there was none."""
+        self._dropped = 0
+        """The number of spans that the collector has refused."""
+        self._exporter = OTLPSpanExporter(
+            endpoint=endpoint_of(settings.address, "traces"), session=session
+        )
         # The variables OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
         resource = Resource.create()
         name = str(resource.attributes.get("service.name", UNKNOWN_SERVICE))
@@ -70,12 +81,34 @@ class OtlpSender:
             spans: the spans.
             counted: the number of a fact: spans that ended before it are in the metrics already.
         """
-        readable = [_readable(span, self._resource) for span in spans]
-        is_taken = self._exporter.export(readable) is SpanExportResult.SUCCESS
+        is_taken = self._export([_readable(span, self._resource) for span in spans])
         if is_taken and self._metrics is not None:
             self._metrics.count(span for span in spans if span.seq >= counted)
             self._send_metrics(self._metrics)
         return is_taken
+
+    def _export(self, spans: Sequence[ReadableSpan]) -> bool:
+        """Send spans; those that the collector refuses for ever are left out one by one."""
+        self._status = 0
+        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            return True
+        if self._status not in REFUSALS:
+            return False
+        if len(spans) == 1:
+            if not self._dropped:
+                _LOG.warning(
+                    "the collector of OpenTelemetry refuses the span %r with status %d: such spans"
+                    " are left out",
+                    spans[0].name,
+                    self._status,
+                )
+            self._dropped += 1
+            return True
+        half = len(spans) // 2
+        return self._export(spans[:half]) and self._export(spans[half:])
+
+    def _note_status(self, answer: requests.Response, **_: object) -> None:
+        self._status = answer.status_code
 
     def _send_metrics(self, metrics: RunMetrics) -> None:
         # The next request has the sums again, so one that fails costs nothing.

@@ -301,12 +301,11 @@ def _program() -> str:
 
 
 def _is_arguments(value: object) -> TypeGuard[tuple[tuple[Any, ...], dict[str, Any]]]:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], tuple)
-        and isinstance(value[1], dict)
-    )
+    match value:
+        case (tuple(), dict()):
+            return isinstance(value, tuple)
+        case _:
+            return False
 
 
 HOST_FUNCTIONS: Final = frozenset({"agent", "tool", "race", "log", "budget_left"})

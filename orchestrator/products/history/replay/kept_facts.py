@@ -5,7 +5,7 @@ its consequences: the causes of each kept fact are kept too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -101,9 +101,10 @@ def _memories_read_later(record: RecordedRun, until: int) -> Iterator[events.Ent
     known: set[str] = set()
     for entry in record.entries:
         match entry.event:
-            case events.StateChanged(state=MemoryState.NAME, changes={"texts": dict() as texts}):
-                read = {file: text for file, text in texts.items() if file not in known}
-                known.update(texts)
+            case events.StateChanged(state=MemoryState.NAME, changes=changes) if "texts" in changes:
+                recorded = cast("dict[str, str]", changes["texts"])
+                read = {file: text for file, text in recorded.items() if file not in known}
+                known.update(recorded)
                 if read and entry.seq > until and "changes" not in entry.event.changes:
                     changed = replace(entry.event, changes={"texts": read})
                     yield events.Entry(entry.seq, entry.at, entry.session, changed)

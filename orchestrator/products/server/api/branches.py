@@ -84,8 +84,8 @@ async def branch_session(call: ApiCall) -> Response:
         )
     sent = None
     if body.text is not None:
-        replaced = source.root.transcript[body.before - 1 : body.before]
-        parts = replaced[0].parts if replaced and isinstance(replaced[0], UserMessage) else ()
+        replaced = next(iter(source.root.transcript[body.before - 1 : body.before]), None)
+        parts = replaced.parts if isinstance(replaced, UserMessage) else ()
         sent = UserMessage(well_formed(body.text), parts)
     history, state = tuple(earlier_messages(messages)), source.state(ConversationState)
     request = InboundRequest(
