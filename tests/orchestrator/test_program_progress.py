@@ -74,11 +74,14 @@ async def test_a_terminal_shows_the_tree_and_keeps_its_last_state(
     assert ended.count("✓") == 5
 
 
-async def test_a_display_that_fails_does_not_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("the file is closed")])
+async def test_a_display_that_fails_does_not_end_the_work(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Broken(Screen):
         def write(self, text: str) -> int:
             super().write(text)
-            raise BrokenPipeError
+            raise error
 
     await shown(Broken(is_terminal=False), monkeypatch, progress="auto")
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from orchestrator.cli.terminal.tree_table import print_ended
 from orchestrator.ports.sessions import Orchestrator
 
 
-async def show_progress(orchestrator: Orchestrator) -> None:
+async def show_progress(orchestrator: Orchestrator) -> None:  # noqa: ASYNC910 (it is cancelled)
     """Show the newest run of an orchestrator on stderr until cancelled; no error is raised."""
     console = Terminal(stderr=True)
     try:
@@ -23,7 +24,8 @@ async def show_progress(orchestrator: Orchestrator) -> None:
         else:
             await _write_lines(orchestrator, console)
     except Exception as exc:  # noqa: BLE001 (a bulkhead: a display never ends the work)
-        if not isinstance(exc, BrokenPipeError):
+        # A stream that is closed or full shows no message either.
+        with suppress(OSError, ValueError):
             console.print(Text(display_failure_text(exc), style="yellow"), soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from typing import Annotated, Final
 
 import msgspec
+import trio
 from starlette.responses import Response
 
 from orchestrator.agents import AssistantMessage, Message, ToolMessage, UserMessage, well_formed
@@ -123,6 +124,7 @@ async def branch_session(call: ApiCall) -> Response:
 
 async def _base_of(call: ApiCall, source: SessionRecord, before: int) -> str:
     """Return the conversation that has the replaced message first: branches share messages."""
+    await trio.lowlevel.checkpoint()
     session, found = source, str(source.id)
     for _ in range(MOST_BRANCHES):
         parent, place = session.metadata.get(BRANCH_OF), session.metadata.get(BRANCH_AT, "")
