@@ -63,23 +63,23 @@ async def main() -> None:
 if __name__ == "__main__":
     trio.run(main)
 
-# ruff: noqa: ERA001 (a chart looks like code)
 
 # prints:
 # sun: At 6:10.
 # tide: At 7:00.
 # plan: Sunrise: At 6:10. High tide: At 7:00. Swim at 6:30.
 # check: Safe. I read: 'Sunrise: At 6:10. High tide: At 7:00. Swim at 6:30.'
-# flowchart TD
-#   n0["✓ editor<br/>Plan a swim for tomorrow."]
-#   n1["✓ researcher[1]<br/>sun"]
+# flowchart LR
+#   n0["✓ editor<br/>Plan a swim for tomorrow."]:::ok
+#   n1["✓ researcher[1]<br/>sun"]:::ok
 #   n0 --> n1
-#   n2["✓ researcher[2]<br/>tide"]
+#   n2["✓ researcher[2]<br/>tide"]:::ok
 #   n0 --> n2
-#   n3["✓ writer[1]<br/>plan"]
+#   n3["✓ writer[1]<br/>plan"]:::ok
 #   n0 --> n3
-#   n4["✓ reviewer[1]<br/>check"]
+#   n4["✓ reviewer[1]<br/>check"]:::ok
 #   n0 --> n4
 #   n1 ==> n3
 #   n2 ==> n3
 #   n3 ==> n4
+#   classDef ok stroke:#1a7f37,stroke-width:2px

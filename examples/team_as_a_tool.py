@@ -60,13 +60,12 @@ if __name__ == "__main__":
     trio.run(main)
 
 
-# ruff: noqa: ERA001 (a chart looks like code)
-
 # prints:
 # reader: Reads on one question.
 # editor: Decides a technical question, after others have read on it.
 # SQLite will do: it is small and quick.
-# flowchart TD
-#   n0["✓ editor<br/>Which database?"]
-#   n1["✓ reader[1]<br/>How fast is it, and how large?"]
+# flowchart LR
+#   n0["✓ editor<br/>Which database?"]:::ok
+#   n1["✓ reader[1]<br/>How fast is it, and how large?"]:::ok
 #   n0 --> n1
+#   classDef ok stroke:#1a7f37,stroke-width:2px

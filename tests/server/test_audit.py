@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from orchestrator import MemoryJournal
-from orchestrator.agents import Agent, ScriptedModel
+from orchestrator.agents import Agent, ModelError, ScriptedModel
 from orchestrator.agents.approval import confirm
 from orchestrator.cli.app import run_command
 from orchestrator.delegation import Ledger, SessionId
@@ -98,6 +98,8 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
         await served.http.get(f"/v1/sessions/{session}/inbox?wait=10")
         await served.http.delete(f"/v1/sessions/{session}/inbox/1")
         expect("take_reply", session)
+        branch = await post(served, f"/v1/sessions/{session}/branch", before=1)
+        expect("branch_session", branch["id"])
         await post(served, f"/v1/sessions/{session}/cancel")
         expect("cancel_turn", session)
         await post(served, f"/v1/sessions/{session}/close")
@@ -170,7 +172,7 @@ async def test_every_write_is_recorded_when_it_is_answered() -> None:  # noqa: P
     writes = {it.name for it in OPERATIONS if it.method != "GET"}
     not_here = {
         *("answer_approval", "count_input_tokens", "count_message_tokens"),
-        *("create_simulation", "prune_runs", "resume_run"),
+        *("create_simulation", "prune_runs", "resume_run", "retry_turn"),
     }
     assert writes - done == not_here, "tested below, writes nothing, or is new"
     assert [it.event.action for it in journal.audit][:: len(journal.audit) - 1] == [
@@ -196,6 +198,17 @@ async def test_a_verdict_is_recorded_with_the_approval_it_is_about() -> None:
             await served.orchestrator.wait_changed(after=served.orchestrator.read.last_seq)
         await post(served, f"/v1/approvals/{waiting[0].id}", answer="once")
     assert actions(recorded(journal)) == [("create_run", run), ("answer_approval", waiting[0].id)]
+
+
+async def test_the_retry_of_a_turn_is_recorded() -> None:
+    journal = MemoryJournal()
+    broken = Agent("broken", model=ScriptedModel([ModelError("no money"), "done"]))
+    async with serving(broken, journal=journal) as served:
+        session = (await post(served, "/v1/sessions", model="broken"))["id"]
+        await post(served, f"/v1/sessions/{session}/messages", text="hello")
+        await served.http.get(f"/v1/sessions/{session}/inbox?wait=10")
+        await post(served, f"/v1/sessions/{session}/retry")
+    assert actions(recorded(journal))[-1] == ("retry_turn", session)
 
 
 async def test_a_write_and_its_row_share_one_commit(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ BODIES: dict[str, Any] = {
     "answer_approval": {"answer": "once"},
     "steer_task": {"text": "hurry"},
     "tell_session": {"text": "hello"},
+    "branch_session": {"before": 1},
     "change_session": {"metadata": {}},
     "update_conversation": {"metadata": {}},
     "create_items": {"items": [{"role": "user", "content": "hello"}]},

@@ -1,4 +1,4 @@
-/*! sources sha256 33c690d32fa959ec8ca6686fa651132e4b565d0c90bae4f549ce227286e131ad */
+/*! sources sha256 d68b3560878e3843527060c2928494a304dbd34b3773926d517de003294c57b0 */
 /*! with d3-hierarchy 3.1.3:
 Copyright 2010-2026 Mike Bostock
 
