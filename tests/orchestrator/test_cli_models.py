@@ -18,6 +18,7 @@ from orchestrator.agents.models.provider_table import PROVIDERS
 from orchestrator.agents.models.providers.local import INSTALL, INSTALL_WEIGHTS
 from orchestrator.agents.models.wrappers.prices import PriceTable
 from tests.fake_provider import FakeProvider, Raw, Say, Then, open_provider
+from tests.orchestrator.terminals import terminal
 
 # The processes and the sockets live in real time.
 pytestmark = pytest.mark.realtime
@@ -131,6 +132,15 @@ async def test_models_lists_the_forms_of_names_and_their_requirements(shell: She
     assert "OLLAMA_API_KEY is not needed on this machine" in table["ollama:<model>"]
     assert "AWS_ACCESS_KEY_ID is not set" in table["bedrock:<model>"]
     assert "not needed" in table["local:smollm2"]
+
+
+def test_a_terminal_of_80_columns_breaks_no_name(tmp_path: Path) -> None:
+    with terminal(tmp_path, "models", columns=80, rows=24) as shown:
+        shown.wait_for("Ask one:", anywhere=True)
+
+    for provider in PROVIDERS.values():
+        assert f"{provider.key_variable} is" in shown.text
+        assert provider.base_url_variable in shown.text
 
 
 async def test_models_lists_the_services_of_the_users_file(shell: Shell) -> None:

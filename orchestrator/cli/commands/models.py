@@ -19,6 +19,8 @@ from orchestrator.delegation import printable
 from orchestrator.ports.execution import known_providers
 
 INSTALLED: Final = "yes"
+WIDE_COLUMNS: Final = 135
+"""A narrower terminal would break names of variables, so it shows them below each other."""
 # A URL may have a name and a password before the host, and a secret in its query.
 _LOGIN: Final = re.compile(r"(?<=//)[^/?#]*@")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
@@ -34,6 +36,11 @@ class _Row:
     installed: str
     prices: str
 
+    @property
+    def needs(self) -> list[str]:
+        """The key and the address, and the extra if it is missing: a line each."""
+        return [self.key, self.address, *([] if self.installed == INSTALLED else [self.installed])]
+
 
 def models() -> None:
     """List the providers of models, and the key or extra that each needs."""
@@ -41,8 +48,13 @@ def models() -> None:
     from orchestrator.agents.models.wrappers.genai_prices_data import source
 
     console, environ = Terminal(), os.environ
-    others = ("key", "address", "extra", "prices")
-    print_table(console, ("name", *others), map(attrs.astuple, _rows(environ)), wrapped=others)
+    rows = _rows(environ)
+    if console.is_terminal and console.width < WIDE_COLUMNS:
+        table = [(it.name, "\n".join(it.needs), it.prices) for it in rows]
+        print_table(console, ("name", "needs", "prices"), table, wrapped=("needs",))
+    else:
+        others = ("key", "address", "extra", "prices")
+        print_table(console, ("name", *others), map(attrs.astuple, rows), wrapped=others)
     console.print()
     footer = (
         f"Prices are from {source()}; no other is guessed.",
