@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import trio
+from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 
+from orchestrator.products.mcp.server.tree_app import TREE
 from tests.mcp.server_kit import LEGACY, MODERN, TASKS, Rpc
 from tests.server.server_process import PATIENCE, ROOT, server_process
 
@@ -248,6 +250,15 @@ async def test_a_client_of_the_older_protocol_speaks_over_stdio(tmp_path: Path) 
     assert answers[1]["result"]["protocolVersion"] == LEGACY
     assert answers[2]["error"]["code"] == -32021
     assert code == 0
+
+
+async def test_a_client_of_the_older_protocol_gets_the_tree_over_stdio(tmp_path: Path) -> None:
+    apps = {EXTENSION_ID: {"mimeTypes": [APP_MIME_TYPE]}}
+    async with stdio_process(tmp_path) as team:
+        await team.call_as_before("greet", {"name": "Ann"}, {"extensions": apps})
+        answers = {it["id"]: it for it in [await team.read(), await team.read()]}
+
+    assert [it["name"] for it in answers[2]["result"]["_meta"][TREE]["rows"]] == ["greet"]
 
 
 async def test_a_user_over_stdio_is_asked_for_arguments_and_approvals(tmp_path: Path) -> None:

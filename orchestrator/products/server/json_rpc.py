@@ -28,6 +28,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
 """The scope that a key must have for each method; any key may use the others."""
 _WRITES: Final = frozenset({CALL, "tasks/update", "tasks/cancel"})
 _RUN: Final = "run://"
+_PAGE: Final = "ui://"
 NO_JSON: Final = "invalid_json"
 _REFUSED: Final = -32_600
 _NO_JSON: Final = -32_700
@@ -79,6 +80,8 @@ class RpcMessage(msgspec.Struct):
         if self.method.startswith("tasks/") and isinstance(task, str):
             return task
         if self.method == "resources/read" and isinstance(uri, str):
+            if uri.startswith(_PAGE):
+                return None  # the same for all runs
             return uri.removeprefix(_RUN).partition("/")[0] or None
         return None
 

@@ -29,7 +29,7 @@ from orchestrator.products.history.ports import TreeFormat, draw_tree
 from orchestrator.products.mcp import ports as mcp
 from orchestrator.products.server.api import lookup
 from orchestrator.products.server.api_call import ApiCall
-from orchestrator.products.server.json_rpc import CALL, RpcMessage, error_response
+from orchestrator.products.server.json_rpc import CALL, SCOPES, RpcMessage, error_response
 from orchestrator.products.server.keys.store import Access
 from orchestrator.products.server.transport import sse
 from orchestrator.products.server.transport.errors import (
@@ -66,6 +66,10 @@ class KeyCaller:
         self.context: Mapping[str, str] = context_of(call.request.headers)
         self.stream: Send | None = None
         """Adds to the response of a client that can be asked, once the response has begun."""
+
+    @property
+    def may_read(self) -> bool:
+        return self._call.key.may(SCOPES["resources/read"])
 
     async def may_approve(self) -> bool:
         return await self._call.server.may_approve(self._call.key)

@@ -68,6 +68,11 @@ class Caller(Protocol):
         """Who answers a question, for people to read."""
         ...
 
+    @property
+    def may_read(self) -> bool:
+        """Whether the caller may read the trees of its runs."""
+        ...
+
     async def may_approve(self) -> bool:
         """Return whether the caller may approve the calls of tools."""
         ...

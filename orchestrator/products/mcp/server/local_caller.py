@@ -67,6 +67,10 @@ class LocalCaller:
     async def take_request(self, request: InboundRequest) -> None:
         await search_request_ahead(self.home.orchestrator.read.redactor, request)
 
+    @property
+    def may_read(self) -> bool:
+        return True
+
     async def may_approve(self) -> bool:
         await trio.lowlevel.checkpoint()
         return True

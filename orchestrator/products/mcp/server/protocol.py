@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import trio
+from mcp.server.apps import EXTENSION_ID as APPS
+from mcp.server.apps import client_supports_apps
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -45,6 +47,7 @@ from orchestrator.products.mcp.server.resources import (
 from orchestrator.products.mcp.server.results import Json
 from orchestrator.products.mcp.server.tasks import cancel_task, get_task, update_task
 from orchestrator.products.mcp.server.tools import AgentTool
+from orchestrator.products.mcp.server.tree_app import URI, add_tree, read_page, tool_meta
 from orchestrator.version import VERSION
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -90,7 +93,7 @@ def open_protocol(tools: Mapping[str, AgentTool], caller_of: CallerOf) -> Server
         on_list_resource_templates=_typed(handlers.list_templates),
         on_read_resource=_typed(handlers.read_resource),
     )
-    server.extensions = {TASKS: {}}
+    server.extensions = {TASKS: {}, APPS: {}}
     server.add_request_handler("tasks/get", TaskParams, handlers.get_task)
     server.add_request_handler("tasks/update", UpdateTaskParams, handlers.update_task)
     server.add_request_handler("tasks/cancel", TaskParams, handlers.cancel_task)
@@ -117,7 +120,10 @@ class _Handlers:
         await trio.lowlevel.checkpoint()
         if params.cursor is not None:
             raise MCPError(INVALID_PARAMS, "all tools are on one page: send no cursor")
-        return {"tools": [_listed(it) for it in self._tools.values()]}
+        listed = [_listed(it) for it in self._tools.values()]
+        if self._shows_trees(context):
+            listed = [{**it, "_meta": tool_meta()} for it in listed]
+        return {"tools": listed}
 
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> Json:
         session, caller = context.session, self._caller_of(context)
@@ -139,12 +145,19 @@ class _Handlers:
             traceparent=checked_traceparent((context.meta or {}).get("traceparent")),
         )
         with _as_protocol_errors():
-            return await call_tool(self._tools, caller, request)
+            result = await call_tool(self._tools, caller, request)
+            if self._shows_trees(context):
+                await add_tree(caller, result)
+            return result
 
     async def get_task(self, context: Context, params: TaskParams) -> Json:
         _require_tasks(context, params.task_id)
         with _as_protocol_errors():
-            return await get_task(self._tools, self._caller_of(context), params.task_id)
+            caller = self._caller_of(context)
+            task = await get_task(self._tools, caller, params.task_id)
+            if "result" in task and self._shows_trees(context):
+                await add_tree(caller, task["result"])
+            return task
 
     async def update_task(self, context: Context, params: UpdateTaskParams) -> Json:
         _require_tasks(context, params.task_id)
@@ -167,8 +180,15 @@ class _Handlers:
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> Json:
         uri = str(params.uri)
+        if uri == URI and self._shows_trees(context):
+            await trio.lowlevel.checkpoint()
+            return read_page()
         with _as_protocol_errors(about={"uri": uri}):
             return await read_resource(self._caller_of(context), uri)
+
+    def _shows_trees(self, context: Context) -> bool:
+        """Return whether a client shows pages of ours, and its caller may see trees."""
+        return client_supports_apps(context) and self._caller_of(context).may_read
 
 
 def _listed(tool: AgentTool) -> Json:
