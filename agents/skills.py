@@ -171,7 +171,7 @@ def _read(file: Path) -> Skill:
         raise _error(file, "; ".join(problems))
     return Skill(
         name=_normal(keys["name"]),
-        description=_one_line(keys["description"]),
+        description=one_line(keys["description"]),
         folder=folder,
         unknown=tuple(sorted(key for key in keys if key not in FIELDS)),
     )
@@ -238,7 +238,8 @@ def _normal(name: str) -> str:
     return unicodedata.normalize("NFKC", name.strip())
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a text of people on one line."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 

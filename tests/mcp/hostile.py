@@ -2,7 +2,7 @@
 
 It imports nothing but the standard library, so that nothing keeps it from being wrong. What it is
 to do is said by its arguments, and by those of the calls. Each message that it gets is a line of
-the file that HOSTILE_LOG names.
+the file that HOSTILE_LOG names. Skills are in the file that HOSTILE_SKILLS names.
 """
 
 import argparse
@@ -61,7 +61,13 @@ class Hostile:
             return listed
         return TOOLS
 
-    def on_message(self, message: Any, write: Write) -> None:  # noqa: C901 (a case a method)
+    def skills(self, part: str) -> Any:
+        """Return a part of the file with skills, which the test may change at any time."""
+        if path := os.environ.get("HOSTILE_SKILLS"):
+            return json.loads(Path(path).read_text())[part]
+        return {}
+
+    def on_message(self, message: Any, write: Write) -> None:  # noqa: C901, PLR0912 (a case a method)
         self.heard(message)
         method, id_ = message.get("method"), message.get("id")
         if method is None:
@@ -98,7 +104,7 @@ class Hostile:
                 reply(
                     {
                         "protocolVersion": message["params"]["protocolVersion"],
-                        "capabilities": {"tools": {"listChanged": True}},
+                        "capabilities": {"tools": {"listChanged": True}, **self.skills("declared")},
                         "serverInfo": {"name": "hostile", "version": "1"},
                     }
                 )
@@ -107,6 +113,11 @@ class Hostile:
                 if self.options.endless:
                     page["nextCursor"] = "again"
                 reply(page)
+            case "skills/list":
+                reply(self.skills("listed"))
+            case "resources/read":
+                uri = message["params"]["uri"]
+                reply({"contents": [{"uri": uri, **self.skills("contents")[uri]}]})
             case "tools/call":
                 self.on_call(message["params"], id_, reply, write)
             case _:

@@ -6,7 +6,7 @@ cut; invisible characters are removed, because a model reads them.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -16,6 +16,9 @@ from orchestrator.agents.output.json_schema import require_schema, require_short
 from orchestrator.agents.tools.mcp.json_values import list_in, object_in
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.model_names import model_name
+
+if TYPE_CHECKING:
+    from orchestrator.agents.tools.mcp.listed_skills import ListedSkill
 
 SEPARATOR: Final = "__"
 MOST_TOOLS: Final = 1_000
@@ -50,11 +53,12 @@ class ListedTool:
 
 @attrs.frozen
 class Listing:
-    """The tools that an agent gets from a listing, and the entries that were left out."""
+    """The tools and skills that an agent gets from a server, and the entries that were left out."""
 
     tools: tuple[ListedTool, ...]
     problems: tuple[str, ...] = ()
-    """Why tools were left out: some of them, and how many more."""
+    """Why entries were left out: some of them, and how many more."""
+    skills: "tuple[ListedSkill, ...]" = ()
 
 
 def visible_text(text: object, limit: int = LONGEST_DESCRIPTION) -> str:

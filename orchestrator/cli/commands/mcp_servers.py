@@ -19,6 +19,7 @@ from orchestrator.agents.redaction.redactor import Redactor
 from orchestrator.agents.redaction.secret_variables import secret_values
 from orchestrator.agents.sandbox.choice import SandboxChoice
 from orchestrator.agents.secret_references import resolve_references
+from orchestrator.agents.tools.mcp.listed_tools import Listing
 from orchestrator.agents.tools.mcp.server import McpServer
 from orchestrator.agents.tools.mcp.server_file import McpServers
 from orchestrator.cli.agent_file import load_agents
@@ -190,13 +191,19 @@ def probe(server: ServerArgument, /, *, file: FileOption = None, trust: TrustOpt
                     Text(f"✗ {target.name}: {connection.absence}", style="red"), soft_wrap=True
                 )
                 return FAILED
-            tools = () if connection.listing is None else connection.listing.tools
+            listing = connection.listing or Listing(())
+            tools = listing.tools
             names = ", ".join(it.own_name for it in tools) or "none"
             for step, seconds in (
                 ("connected", connection.handshake_seconds),
                 (f"listed {_count(len(tools))}: {names}", connection.listing_seconds),
             ):
                 console.print(Text(f"✓ {seconds:6.2f} s  {step}"), soft_wrap=True)
+            if listing.skills:
+                skills = ", ".join(it.name for it in listing.skills)
+                console.print(Text(f"✓ skills: {skills}"), soft_wrap=True)
+            for problem in listing.problems:
+                console.print(Text(f"✗ left out: {problem}", style="yellow"), soft_wrap=True)
         return SUCCEEDED
 
     return run_stoppable(work)

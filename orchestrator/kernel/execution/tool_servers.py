@@ -19,7 +19,7 @@ class ServerTools(msgspec.Struct, frozen=True):
 
     tools: Sequence[Tool] = ()
     note: str = ""
-    """A note for the model about servers that cannot be reached."""
+    """A note for the model: the servers that cannot be reached, and the skills of the others."""
 
 
 class ToolServers(Protocol):

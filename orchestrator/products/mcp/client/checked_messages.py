@@ -38,6 +38,7 @@ _CHECKED: Final = {
     "resources/read": ("contents",),
     "prompts/list": ("prompts",),
     "prompts/get": ("messages",),
+    "skills/list": ("skills",),
 }
 """The parts of answers that are checked by us, by method. The first of them is a list."""
 _OTHER_RESULTS: Final = ("input_required", "task")

@@ -50,6 +50,9 @@ LONGEST_SAID: Final = 500
 """How many characters of an error of a server are passed on."""
 NAME: Final = "delegation-orchestrator"
 VERSION: Final = version(NAME)
+SKILLS: Final = "io.modelcontextprotocol/skills"
+"""The extension that a server with skills declares (SEP-2640)."""
+READ_SKILL: Final = "read_skill"
 CANCEL_SECONDS: Final = 5.0
 """How long a server has to take note that its task is cancelled."""
 
@@ -141,7 +144,7 @@ class ServerConnection:
             with scope:
                 async with self._opened(log) as client:
                     self.handshake_seconds = trio.current_time() - begun
-                    self.listing = await self._list_tools(client)
+                    self.listing = await self._list(client)
                     scope.deadline = math.inf
                     connected_at = trio.current_time()
                     self.listing_seconds = connected_at - begun - self.handshake_seconds
@@ -218,12 +221,13 @@ class ServerConnection:
             with suppress(MCPError, SubscriptionLost, TimeoutError, ValidationError):
                 async with client.listen(tools_list_changed=True) as changes:
                     async for _ in changes:
-                        self._note_changed()
+                        self.note_changed()
             await trio.sleep(LISTEN_PAUSE)
             # What has changed without a subscription is not known.
-            self._note_changed()
+            self.note_changed()
 
-    def _note_changed(self) -> None:
+    def note_changed(self) -> None:
+        """List its tools and skills again, soon."""
         self._is_stale = True
         self._wake.set()
 
@@ -232,7 +236,7 @@ class ServerConnection:
         self._is_stale = False
         with trio.move_on_after(self.server.connect_timeout):
             try:
-                self.listing = await self._list_tools(client)
+                self.listing = await self._list(client)
             except (MCPError, ValidationError):
                 # The tools of the last listing stay; a call of one that is gone says so.
                 await trio.lowlevel.checkpoint()
@@ -240,7 +244,16 @@ class ServerConnection:
     async def _on_message(self, message: object) -> None:
         await trio.lowlevel.checkpoint()
         if isinstance(message, types.ToolListChangedNotification):
-            self._note_changed()
+            self.note_changed()
+
+    async def _list(self, client: Client) -> Listing:
+        listing = await self._list_tools(client)
+        declared = client.server_capabilities.extensions or ()
+        if SKILLS not in declared or not self.server.offers(READ_SKILL):
+            return listing
+        from orchestrator.products.mcp.client.server_skills import with_skills
+
+        return await with_skills(self, client, listing)
 
     async def _list_tools(self, client: Client) -> Listing:
         if client.server_capabilities.tools is None:

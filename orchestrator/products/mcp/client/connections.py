@@ -161,7 +161,12 @@ class McpConnections:
             if it.absence
         ]
         tools = [tool for it in connections for tool in tools_of(it, caller)]
-        return ServerTools(tools, " ".join(away))
+        notes = [" ".join(away)]
+        if any(it.listing and it.listing.skills for it in connections):
+            from orchestrator.products.mcp.client.server_skills import skills_note
+
+            notes += map(skills_note, connections)
+        return ServerTools(tools, "\n\n".join(filter(None, notes)))
 
     def _use(self, key: _Key) -> "ServerConnection":
         if key not in self._shared:

@@ -1,6 +1,6 @@
 """The tools of a connected server, as the tools of an agent.
 
-Those that it lists, and for servers with resources or prompts the ones that read these.
+Those that it lists, and for servers with resources, prompts or skills the ones that read these.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ from orchestrator.agents.tools.mcp.listed_tools import ListedTool, tool_name, vi
 from orchestrator.agents.tools.result_text import ToolResult
 from orchestrator.ports.execution import ServerCaller
 from orchestrator.products.mcp.client.checked_messages import raw_part
-from orchestrator.products.mcp.client.connection import ServerConnection
+from orchestrator.products.mcp.client.connection import READ_SKILL, ServerConnection
 from orchestrator.products.mcp.client.server_call import ServerCall
 
 if TYPE_CHECKING:
@@ -230,10 +230,20 @@ def _described(item: Mapping[str, Any], key: str) -> str:
     return " - ".join(words)
 
 
+def _read_skill(connection: ServerConnection, caller: ServerCaller, name: str) -> Tool | None:
+    if connection.listing is None or not connection.listing.skills:
+        return None
+    # Imported late: few servers have skills.
+    from orchestrator.products.mcp.client.server_skills import read_skill_tool
+
+    return read_skill_tool(connection, caller, name)
+
+
 _READERS: Final = {
     "list_resources": _list_resources,
     "read_resource": _read_resource,
     "list_prompts": _list_prompts,
     "get_prompt": _get_prompt,
+    READ_SKILL: _read_skill,
 }
-"""The tools for servers with resources or prompts, by the names that filters know them by."""
+"""The tools for servers with resources, prompts or skills, by the names that filters know."""
