@@ -154,7 +154,7 @@ class TerminalChat:
         match event:
             case sessions.TextWritten(text=text):
                 text = printable(text).expandtabs(4)
-                self._print_lines(self._answer.add(text, self._console.width))
+                self._print_answer(self._answer.add(text, self._console.width))
                 self._last_answer = self._answer.text
             case sessions.TextReplaced(text=text):
                 self._end_answer()
@@ -213,7 +213,13 @@ class TerminalChat:
         self._print_lines([""])
 
     def _end_answer(self) -> None:
-        self._print_lines(self._answer.end())
+        self._print_answer(self._answer.end())
+
+    def _print_answer(self, lines: list[str]) -> None:
+        if lines:
+            # First: the editor draws in a thread of its own, and would show the line twice.
+            self._draw()
+        self._print_lines(lines)
 
     async def _print_earlier_replies(self) -> None:
         """Print replies that no earlier chat took. Replies of this chat were already shown."""
